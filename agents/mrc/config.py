@@ -6,7 +6,7 @@ network multiplied by the fabric's dilation (docs/time.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from msgspec import Meta
@@ -63,8 +63,9 @@ class Config:
     path_order: bool = True
     oblivious: bool = False
     reps: bool = False
-    longest_rtt: int = 0  # ns, for timestamps; 0: as follows from the base RTT
-    site_rtt: int = 0  # ns, of a queue pair between sites: base RTT within one
+    # No knobs, so without a plain default: what options_of() finds has one.
+    longest_rtt: int = field(default_factory=int)  # ns, for timestamps; 0: as follows from the base RTT
+    site_rtt: int = field(default_factory=int)  # ns, of a queue pair between sites: base RTT within one
 
     @property
     def blind(self) -> bool:
