@@ -114,8 +114,7 @@ def srtt_before(run: Run, pair: Pair, qpn: int | None, t: int, verdict: Mapping[
         return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return int(verdict["srtt_ns"])
-    local = run.fabric.t0_of(pair[0]) == run.fabric.t0_of(pair[1])
-    return run.fabric.local_rtt_ns if local else run.fabric.base_rtt_ns
+    return run.fabric.rtt_ns(*pair)
 
 
 def packet_gap_ns(run: Run, pair: Pair, t: int) -> float | None:
