@@ -21,6 +21,7 @@ class DestinationLoss(Lossy):
     name, on = "destination-loss", "switch"
     doc = "one switch loses what goes to one host, by default all of it"
     keys = (TO, PROBABILITY.optional(1.0), SEED)
+    one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         return Target(self.name, on, keys, paths=_towards(fabric, on, fabric.host_number(keys["to"])))

@@ -26,6 +26,7 @@ class PathLoss(Lossy):
     doc = "loss on one path, by default of everything, by its outer address alone"
     keys = (PROBABILITY.optional(1.0), SEED)
     used = True
+    one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         """Where the path enters the fabric: what follows the first switch's own uSID there is the path's alone."""
