@@ -4,7 +4,8 @@ Used by :mod:`agents.nic.receive_ring` and, for the kernel's sockets, :mod:`agen
 its turn *begins* and carries it at once, so a frame is here too early by its time on the wire of every link and by the propagation delay.
 Both are added once, at the end of its path; the transport does not notice this. A trimmed frame was whole on the links before the switch
 that cut it, and took as long there. Each port is three FIFOs: control does not wait for data that takes longer on the wire, nor for headers
-that were data, and none changes its order.
+that were data, and none changes its order. With two sites there are three more per port, for what comes from the other one: nobody waits
+behind a frame that is on its way for a hundred times as long.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from topologies.clos import ETHERNET, IPV6, UDP, Fabric
 
 HOPS_AT_START: Final = 64
 """Hop limit of the outer header as it leaves a host; every switch takes one."""
+FAR_HOPS: Final = HOPS_AT_START - 4
+"""The hop limit of what comes from the other site: T0, T1, T1, T0."""
 SHORTEST: Final = ETHERNET + IPV6 + IPV6 + UDP
 """No frame in the ring is shorter: its filter looks for tunnelled UDP."""
 UNCOUNTED: Final = ETHERNET + IPV6 + IPV6
@@ -26,7 +29,7 @@ CUT: Final = frozenset({dscp.TRIMMED, dscp.TRIMMED_LASTHOP})
 DATA_FIFO: Final = 0
 CONTROL_FIFO: Final = 1
 CUT_FIFO: Final = 2
-FIFOS: Final = 3  # of each port
+FIFOS: Final = 3  # of each port; and as many for what comes from the other site
 NOBODY: Final = -1
 
 
@@ -37,11 +40,14 @@ class DelayLine:
         self.delay = fabric.delay_ns
         self.nic_rate = fabric.nic_rate
         self.fabric_rate = fabric.fabric_rate
+        self.haul_delay = fabric.long_haul_delay_ns
+        self.haul_rate = fabric.long_haul_rate  # 0: there is one site
+        self.lanes = 2 * FIFOS if fabric.sites > 1 else FIFOS  # of each port
         self.longest = fabric.frame_bytes
         self.fifo_of = [CUT_FIFO if klass in CUT else CONTROL_FIFO if klass == dscp.CONTROL else DATA_FIFO for klass in range(64)]
         # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is a chain of places, and who
         # stands behind a frame that is due later waits for it.
-        count = FIFOS * fabric.planes
+        count = self.lanes * fabric.planes
         self.firsts = [NOBODY] * count
         self.lasts = [NOBODY] * count
         self.heads = [NEVER] * count  # when the first frame of each is due
@@ -55,13 +61,19 @@ class DelayLine:
     def transit(self, length: int, hop_limit: int) -> int:
         """Propagation, and a frame's time on each link it took: ns.
 
-        The hop limit tells the number of switches: one is a T0, else it was T0, T1, T0 (no path is longer, and a hop limit that no
-        endpoint of ours sends is none of ours to explain).
+        The hop limit tells the number of switches: one is a T0; four were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path,
+        and a hop limit that no endpoint of ours sends is none of ours to explain).
         """
         ns = self.delay + length * 16_000_000_000 // self.nic_rate
         if hop_limit != HOPS_AT_START - 1:
             ns += length * 16_000_000_000 // self.fabric_rate
+        if self.is_far(hop_limit):
+            ns += self.haul_delay + length * 8_000_000_000 // self.haul_rate
         return ns
+
+    def is_far(self, hop_limit: int) -> bool:
+        """Whether a frame comes from the other site."""
+        return self.haul_rate > 0 and hop_limit == FAR_HOPS
 
     def before_cut(self, missing: int, klass: int, hop_limit: int) -> int:
         """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ns.
@@ -75,6 +87,8 @@ class DelayLine:
         ns = missing * 8_000_000_000 // self.nic_rate
         if klass == dscp.TRIMMED_LASTHOP and hop_limit != HOPS_AT_START - 1:
             ns += missing * 16_000_000_000 // self.fabric_rate
+            if self.is_far(hop_limit):
+                ns += missing * 8_000_000_000 // self.haul_rate
         return ns
 
     def put(self, place: int, arrival: int, port: int, klass: int, hop_limit: int, length: int, missing: int = 0) -> None:
@@ -88,7 +102,7 @@ class DelayLine:
         lane = self.fifo_of[klass]
         if lane == CUT_FIFO:
             due += self.before_cut(missing, klass, hop_limit)
-        k = FIFOS * port + lane
+        k = self.lanes * port + lane + (FIFOS if self.is_far(hop_limit) else 0)
         earliest = self.ends[k] + length * 8_000_000_000 // self.nic_rate
         if due < earliest:
             due = earliest

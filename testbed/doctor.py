@@ -318,7 +318,9 @@ def _leftovers() -> Iterator[Check]:
     remains = [f"process {pid}" for pid in sorted(orphans)]
     try:
         remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if os.path.exists(path) and not running]
-        remains += [f"interface {name}" for name in os.listdir("/sys/class/net") if re.fullmatch(r"p\d+-t[01]-\d+-[ud]\d+|h\d+-p\d+", name)]
+        remains += [
+            f"interface {name}" for name in os.listdir("/sys/class/net") if re.fullmatch(r"p\d+-t[01]-\d+-[uds]\d+|h\d+-p\d+", name)
+        ]
     except OSError:
         pass  # a bpffs that only root may look into
     clean = not remains

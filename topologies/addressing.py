@@ -57,7 +57,7 @@ def host_usid(fabric: Fabric, plane: int, host: int) -> int:
 
 
 def ev(plane: int, uplink: int) -> int:
-    """The 32-bit entropy value of (plane, T0 uplink). Between hosts of one T0 the uplink is 0."""
+    """The 32-bit entropy value of (plane, T0 uplink), uplinks counted within a site. Between hosts of one T0 the uplink is 0."""
     return plane << 16 | uplink
 
 
@@ -69,8 +69,9 @@ def ev_fields(value: int) -> tuple[int, int]:
 def sid_list(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> tuple[int, ...]:
     """uSIDs of the path that ``value`` names, in travel order.
 
-    Cross-T1: T0src, T1, T0dst, dst. Under one T0: T0, dst. Raises :class:`FabricError` if the EV names no path there. ``dead_links``: those
-    that switches which hash have converged around.
+    Cross-T1: T0src, T1, T0dst, dst. Under one T0: T0, dst. Between sites: T0src, its T1, the T1 at the other end of the long-haul cable,
+    T0dst, dst. Raises :class:`FabricError` if the EV names no path there. ``dead_links``: those that switches which hash have converged
+    around.
     """
     plane, uplink = ev_fields(value)
     first, last = fabric.t0_of(src), fabric.t0_of(dst)
@@ -84,9 +85,12 @@ def sid_list(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collect
         uplink = uplink_of(fabric, src, dst, value, dead_links)
     elif uplink >= fabric.t1_per_plane:
         raise FabricError(f"EV {value:#x}: fabric {fabric.name!r} has uplinks 0..{fabric.t1_per_plane - 1}, not {uplink}")
+    t1s = [usid(plane, TIER_T1, fabric.t1s_of_t0(first)[uplink])]
+    if fabric.is_far(src, dst):
+        t1s.append(usid(plane, TIER_T1, fabric.t1s_of_t0(last)[uplink]))
     return (
         usid(plane, TIER_T0, first),
-        usid(plane, TIER_T1, uplink),
+        *t1s,
         usid(plane, TIER_T0, last),
         host_usid(fabric, plane, dst),
     )

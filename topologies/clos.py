@@ -9,19 +9,27 @@ enumerated here, once, in a fixed order, so that every process derives the same 
 
 Names [ours]: host ``h3``; switch ``p0-t0-1`` (plane 0, tier 0, number 1); port ``h3-p0`` (a host's
 NIC port on plane 0), ``p0-t0-1-d2`` (downlink 2), ``p0-t0-1-u3`` (uplink to T1 number 3), ``p0-t1-3-d1`` (down to
-T0 number 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15 characters.
+T0 number 1), ``p0-t1-0-s1`` (a T1's long-haul port to site 1); link ``h3:p0-t0-0`` or ``p0-t0-1:p0-t1-3``. Port names fit Linux' 15
+characters.
+
+With two sites [ours] a plane's T0s are divided between them, each site has T1s of its own, and T1 number j of site 0 has one long-haul
+cable to T1 number j of site 1, which is counted as t1_per_plane + j (docs/long-haul.md).
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, force_setattr
 
+from topologies.cables import Link as Link
+from topologies.cables import Port as Port
+from topologies.cables import cables
+from topologies.cables import t0_name as t0_name
+from topologies.cables import t1_name as t1_name
 from topologies.structs import Doc, Refused, convert, one_of, text
 
 MAX_PLANES = 16
@@ -47,6 +55,7 @@ BASE_RTT_NS = 10_000
 """Of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets,
 near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 MAX_DELAY_NS = 10_000_000_000
+MAX_HAUL_NS = 10 * MAX_DELAY_NS
 MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
 MAX_DILATION = 1_000_000_000.0
 
@@ -55,28 +64,6 @@ class FabricError(ValueError):
     """A fabric that cannot be built. The message is one line: what is wrong, where, and the fix."""
 
     exit_status = 2  # of a command that ends with it: bad input
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One end of a cable."""
-
-    number: int  # unique in the fabric, dense from 0; the emulation derives the interface index from it
-    name: str
-    node: str
-    plane: int
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A cable. ``a`` is the lower end (host or T0), ``b`` the upper one (T0 or T1)."""
-
-    name: str
-    kind: Literal["nic", "fabric"]  # host to T0, or T0 to T1
-    plane: int
-    rate: int  # bits/s, each direction
-    a: Port
-    b: Port
 
 
 Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
@@ -104,7 +91,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     ]
     planes: Annotated[int, Meta(ge=1, le=MAX_PLANES), Doc("planes, and NIC ports of a host", example="4")]
     t0_per_plane: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("T0 switches of a plane", example="2")]
-    t1_per_plane: Annotated[int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, each with a cable to every T0", example="4")]
+    t1_per_plane: Annotated[
+        int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, at each site, with a cable to every T0 there", example="4")
+    ]
     hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("hosts under a T0", example="4")]
     nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10_000_000
     fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE), Doc("rate of a T0-T1 link", default="nic_rate")] = 0  # 0: nic_rate
@@ -135,6 +124,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     dilation: Annotated[
         float, Meta(ge=0.0, le=MAX_DILATION), Doc("how many times slower this machine runs the network", default="10000", example="12500")
     ] = 0.0  # 0: as much as stands for ports of 100 Gb/s
+    sites: Annotated[int, Meta(ge=1, le=2), Doc("places that long-haul cables join; T0s are divided between them", example="2")] = 1
+    long_haul_rate: Annotated[
+        int, Meta(ge=0, le=MAX_RATE), Doc("rate of a long-haul cable; there is one per T1 of a site", default="fabric_rate")
+    ] = 0  # 0: fabric_rate
+    long_haul_delay_ns: Annotated[
+        int, Meta(ge=0, le=MAX_HAUL_NS), Doc("what a path between sites takes more than delay, one way", example='"500us"')
+    ] = 0
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
@@ -143,6 +139,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             force_setattr(self, "dilation", 100e9 / self.nic_rate)
         if self.fabric_rate < MIN_RATE:
             raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
+        if self.sites > 1 and self.long_haul_rate == 0:
+            force_setattr(self, "long_haul_rate", self.fabric_rate)
+        check_sites(self)
         if self.t0_per_plane > 1 and self.t1_per_plane == 0:
             raise Refused("t1_per_plane", f"= 0: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other")
         if self.ecn_low_bdp >= self.ecn_high_bdp:
@@ -171,8 +170,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def paths_per_pair(self) -> int:
-        """Paths between two hosts under different T0s: one per plane and T1."""
+        """Paths between two hosts under different T0s: one per plane and T1 of a site."""
         return self.planes * self.t1_per_plane
+
+    @property
+    def t1_count(self) -> int:
+        """T1s of a plane, those of all sites."""
+        return self.t1_per_plane * self.sites
 
     @cached_property
     def frame_bytes(self) -> int:
@@ -200,10 +204,21 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """Base RTT between hosts under one T0: two links each way."""
         return self._serialisation_ns(False) + 2 * self.delay_ns
 
-    def data_ns(self, local: bool) -> int:
-        """How long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0."""
+    @cached_property
+    def haul_rtt_ns(self) -> int:
+        """Base RTT between sites: one link more each way, and the long-haul delay; with one site that of a cross-T1 path."""
+        bits = (self.frame_bytes + SACK_BYTES) * 8_000_000_000
+        return self.base_rtt_ns + (bits // self.long_haul_rate + 2 * self.long_haul_delay_ns if self.sites > 1 else 0)
+
+    def rtt_ns(self, a: int, b: int) -> int:
+        """Base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
+        return self.local_rtt_ns if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ns if self.is_far(a, b) else self.base_rtt_ns
+
+    def data_ns(self, local: bool, far: bool = False) -> int:
+        """How long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``: between
+        sites."""
         bits = self.frame_bytes * 8_000_000_000
-        return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate)
+        return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate) + (bits // self.long_haul_rate if far else 0)
 
     @cached_property
     def plane_bdp(self) -> int:
@@ -260,7 +275,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             for p in range(self.planes)
             for name in (
                 *(t0_name(p, i) for i in range(self.t0_per_plane)),
-                *(t1_name(p, i) for i in range(self.t1_per_plane)),
+                *(t1_name(p, i) for i in range(self.t1_count)),
             )
         )
 
@@ -282,27 +297,28 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """A host's downlink number, local to its T0."""
         return host % self.hosts_per_t0
 
+    def site_of_t0(self, t0: int) -> int:
+        """The site of a T0, by number: 0 or 1."""
+        return t0 * self.sites // self.t0_per_plane
+
+    def site_of(self, host: int) -> int:
+        """The site of a host, by number: 0 or 1."""
+        return self.site_of_t0(self.t0_of(host))
+
+    def is_far(self, a: int, b: int) -> bool:
+        """Whether two hosts are in different sites."""
+        return self.sites > 1 and self.site_of(a) != self.site_of(b)
+
+    def t1s_of_t0(self, t0: int) -> range:
+        """Numbers of the T1s that a T0 has cables to, by uplink: those of its site."""
+        first = self.site_of_t0(t0) * self.t1_per_plane
+        return range(first, first + self.t1_per_plane)
+
     # --- cables ----------------------------------------------------------------------------------------------
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        made: list[Link] = []
-
-        def cable(kind: Literal["nic", "fabric"], plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:
-            n = 2 * len(made)
-            a = Port(n, low[1], low[0], plane)
-            b = Port(n + 1, high[1], high[0], plane)
-            made.append(Link(f"{a.node}:{b.node}", kind, plane, rate, a, b))
-
-        for p in range(self.planes):
-            for h in range(self.host_count):
-                t0 = t0_name(p, self.t0_of(h))
-                cable("nic", p, (f"h{h}", f"h{h}-p{p}"), (t0, f"{t0}-d{self.downlink_of(h)}"), self.nic_rate)
-            for i in range(self.t0_per_plane):
-                for j in range(self.t1_per_plane):
-                    low, high = t0_name(p, i), t1_name(p, j)
-                    cable("fabric", p, (low, f"{low}-u{j}"), (high, f"{high}-d{i}"), self.fabric_rate)
-        return tuple(made)
+        return cables(self)
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
@@ -346,8 +362,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """
         if factor == 1:
             return self
-        rates = {name: round(getattr(self, name) / factor) for name in ("nic_rate", "fabric_rate")}
-        return self.with_(**rates, delay_ns=round(self.delay_ns * factor), dilation=self.dilation * factor)
+        rates = {name: round(getattr(self, name) / factor) for name in ("nic_rate", "fabric_rate", "long_haul_rate")}
+        delays = {name: round(getattr(self, name) * factor) for name in ("delay_ns", "long_haul_delay_ns")}
+        return self.with_(**rates, **delays, dilation=self.dilation * factor)
 
     @cached_property
     def real(self) -> Fabric:
@@ -355,9 +372,20 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.slowed(1 / self.dilation)
 
 
-def t0_name(plane: int, index: int) -> str:
-    return f"p{plane}-t0-{index}"
-
-
-def t1_name(plane: int, index: int) -> str:
-    return f"p{plane}-t1-{index}"
+def check_sites(fabric: Fabric) -> None:
+    """Raises :class:`topologies.structs.Refused` on what a fabric of its number of sites cannot have."""
+    if fabric.sites == 1:
+        for key in ("long_haul_rate", "long_haul_delay_ns"):
+            if getattr(fabric, key):
+                raise Refused(key.removesuffix("_ns"), "is of cables between two sites: add sites = 2, or leave it out")
+        return
+    if fabric.t0_per_plane % 2:
+        raise Refused("t0_per_plane", f"= {fabric.t0_per_plane} must be even: with sites = 2 each site has half of them")
+    if fabric.long_haul_rate < MIN_RATE:
+        raise Refused("long_haul_rate", f"= {fabric.long_haul_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
+    if fabric.t1_count > MAX_INDEX:
+        raise Refused("t1_per_plane", f"= {fabric.t1_per_plane} must be at most {MAX_INDEX // 2} with sites = 2")
+    if fabric.routing != SOURCE:
+        raise Refused("routing", f'= "{fabric.routing}" is not for two sites: leave it out, sources name all switches of a path then')
+    if fabric.pfc:
+        raise Refused("pfc", "= true is not for two sites, whose switches have no headroom for a long cable: leave it out")

@@ -36,6 +36,8 @@ class Part:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """Its cables, in the fabric's order: those of its hosts, and those from its T0s to the T1s."""
+        if self.is_whole:
+            return self.fabric.links
         per_plane = self.fabric.t0_per_plane + self.fabric.t1_per_plane  # as Fabric.switches lists them
         own = set(self.host_names)
         own |= {name for number, name in enumerate(self.fabric.switches) if number % per_plane in self.t0s}
@@ -65,5 +67,7 @@ def divide(fabric: Fabric, machines: int) -> tuple[Part, ...]:
             f"fabric {fabric.name!r} has {fabric.t0_per_plane} T0 per plane, and each machine needs one: give at most "
             f"{fabric.t0_per_plane} machines, not {machines}"
         )
+    if machines > 1 and fabric.sites > 1:
+        raise FabricError(f"fabric {fabric.name!r} has two sites, which one machine carries alone: give one machine, not {machines}")
     cuts = [fabric.t0_per_plane * number // machines for number in range(machines + 1)]
     return tuple(Part(fabric, number, range(cuts[number], cuts[number + 1])) for number in range(machines))

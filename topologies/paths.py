@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from itertools import pairwise
 
-from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, usid, usid_fields
+from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, switch_usid, usid, usid_fields
 from topologies.clos import ECMP, Fabric, Link, t0_name, t1_name
 from topologies.ecmp import EVS
 
@@ -29,30 +30,21 @@ def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
 
 
 def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:
-    """(plane, T1) of a path; under one T0 the T1 is 0. Raises :class:`FabricError` if the EV names no path there."""
+    """(plane, first T1) of a path; under one T0 the T1 is 0. Raises :class:`FabricError` if the EV names no path there."""
     sids = sid_list(fabric, src, dst, value)
-    return ev_fields(value)[0], usid_fields(sids[1])[2] if len(sids) == 4 else 0
+    return ev_fields(value)[0], usid_fields(sids[1])[2] if len(sids) > 2 else 0
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
-    """The cables of a path in travel order: 4 across a T1, 2 under one T0."""
-    plane, uplink = route_of(fabric, src, dst, value)
+    """The cables of a path in travel order: 4 across a T1, 2 under one T0, 5 between sites."""
     by_name = fabric.links_by_name
-    first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
-    if first == last:
-        names = [f"h{src}:{first}", f"h{dst}:{last}"]
-    else:
-        t1 = t1_name(plane, uplink)
-        names = [f"h{src}:{first}", f"{first}:{t1}", f"{last}:{t1}", f"h{dst}:{last}"]
-    return tuple(by_name[n] for n in names)
+    return tuple(by_name.get(f"{a}:{b}") or by_name[f"{b}:{a}"] for a, b in pairwise(path_nodes(fabric, src, dst, value)))
 
 
 def path_nodes(fabric: Fabric, src: int, dst: int, value: int) -> tuple[str, ...]:
     """The nodes a packet visits: host, switches, host."""
-    plane, uplink = route_of(fabric, src, dst, value)
-    first, last = t0_name(plane, fabric.t0_of(src)), t0_name(plane, fabric.t0_of(dst))
-    middle = (first,) if first == last else (first, t1_name(plane, uplink), last)
-    return (f"h{src}", *middle, f"h{dst}")
+    switches = map(usid_fields, sid_list(fabric, src, dst, value)[:-1])
+    return (f"h{src}", *((t0_name if tier == TIER_T0 else t1_name)(plane, index) for plane, tier, index in switches), f"h{dst}")
 
 
 def evs_over(fabric: Fabric, src: int, dst: int, link: str) -> tuple[int, ...]:
@@ -74,16 +66,21 @@ def living_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) 
 def static_tables(fabric: Fabric) -> dict[str, dict[int, str]]:
     """Static uN tables: switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically).
 
-    A T0 reaches every T1 of its plane and its own downlinks, a T1 every T0 of its plane.
+    A T0 reaches every T1 of its plane and site and its own downlinks, a T1 every T0 of its plane and site, and with two sites the T1 at the
+    other end of its long-haul cable.
     """
     tables: dict[str, dict[int, str]] = {s: {} for s in fabric.switches}
     for p in range(fabric.planes):
         for i in range(fabric.t0_per_plane):
             t0 = t0_name(p, i)
-            for j in range(fabric.t1_per_plane):
+            for j in fabric.t1s_of_t0(i):
                 t1 = t1_name(p, j)
                 tables[t0][usid(p, TIER_T1, j)] = f"{t0}-u{j}"
                 tables[t1][usid(p, TIER_T0, i)] = f"{t1}-d{i}"
             for h in range(i * fabric.hosts_per_t0, (i + 1) * fabric.hosts_per_t0):
                 tables[t0][host_usid(fabric, p, h)] = f"{t0}-d{fabric.downlink_of(h)}"
+    for link in fabric.links:
+        if link.kind == "haul":
+            for near, far in ((link.a, link.b), (link.b, link.a)):
+                tables[near.node][switch_usid(far.node)] = near.name
     return tables

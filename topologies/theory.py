@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from topologies.clos import SACK_BYTES, Fabric, FabricError, t0_name, t1_name
+from topologies.addressing import ev_fields
+from topologies.clos import SACK_BYTES, Fabric, FabricError, t0_name
+from topologies.paths import path_evs, path_links, path_nodes
 
 PLACEMENTS = ("packed", "interleaved")
 Way = tuple[tuple[str, str], ...]
@@ -123,14 +125,16 @@ def _nic(plane: int, host: int, t0: int) -> str:
 @lru_cache(maxsize=4096)
 def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
     """Plane -> the live ways between two T0s, without cables within one T0; planes without a way are left out."""
+    if first == last:
+        return {plane: [()] for plane in range(fabric.planes)}
     ways: dict[int, list[Way]] = {}
-    for plane in range(fabric.planes):
-        a, b = t0_name(plane, first), t0_name(plane, last)
-        middles = [t1_name(plane, i) for i in range(fabric.t1_per_plane)] if first != last else []
-        through: list[Way] = [((f"{a}:{t1}", a), (f"{b}:{t1}", t1)) for t1 in middles] if middles else [()]
-        live = [way for way in through if dead.isdisjoint(cable for cable, _ in way)]
-        if live:
-            ways[plane] = live
+    src, dst = (t0 * fabric.hosts_per_t0 for t0 in (first, last))
+    for value in path_evs(fabric, src, dst):
+        switches = path_nodes(fabric, src, dst, value)[1:-1]
+        cables = path_links(fabric, src, dst, value)[1:-1]
+        if dead.isdisjoint(cable.name for cable in cables):
+            way = tuple((cable.name, node) for cable, node in zip(cables, switches, strict=False))
+            ways.setdefault(ev_fields(value)[0], []).append(way)
     return ways
 
 
@@ -141,7 +145,7 @@ def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[st
 
 # --- collectives ---------------------------------------------------------------------------------------------------
 
-COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv")
+COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", "hierarchical-allreduce")
 
 
 def bus_factor(collective: str, ranks: int) -> float:
@@ -163,8 +167,9 @@ def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
     """Who sends how much to whom, hosts in rank order. The shares add up to 1.
 
     Ring collectives, reduce-scatter and all-gather go round the ring; halving-doubling exchanges half of the buffer with the rank
-    at half the distance, a quarter with that at a quarter, and the same back. Raises ValueError on an unknown name or, there, on
-    ranks that are no power of two.
+    at half the distance, a quarter with that at a quarter, and the same back; hierarchical all-reduce goes round the ring of each half of
+    the ranks while slices that have been are exchanged between the halves. Raises ValueError on an unknown name, or on a number of ranks
+    that it does not take: no power of two, or an odd one.
     """
     n = len(hosts)
     if collective in ("ring-allreduce", "reduce-scatter", "all-gather", "send-recv"):
@@ -176,6 +181,12 @@ def collective_phases(collective: str, hosts: Sequence[int]) -> list[Phase]:
             raise ValueError(f"tree-allreduce needs a power of two of ranks, not {n}")
         distances = [n >> k for k in range(1, n.bit_length())]
         return [Phase(d / (n - 1), {(hosts[r], hosts[r ^ d]): 1.0 for r in range(n)}) for d in distances]
+    if collective == "hierarchical-allreduce":
+        if n < 2 or n % 2:
+            raise ValueError(f"hierarchical-allreduce needs an even number of ranks, not {n}")
+        m = n // 2
+        rings = dict.fromkeys([*ring_edges(hosts[:m]), *ring_edges(hosts[m:])], 2 * (m - 1) / (2 * m - 1)) if m > 1 else {}
+        return [Phase(1.0, rings | {(hosts[r], hosts[(r + m) % n]): 1 / (2 * m - 1) for r in range(n)})]
     raise ValueError(f"no collective {collective!r}: there are {', '.join(COLLECTIVES)}")
 
 

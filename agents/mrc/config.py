@@ -6,7 +6,7 @@ network multiplied by the fabric's dilation (docs/time.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from msgspec import Meta
@@ -19,6 +19,8 @@ BACKUP_SHARE: Final = 0.125
 Where each EV names a path of its own there is none: senders that each leave out another path of the few load the rest unevenly (16 hosts on
 8 uplinks a plane at full load: 97 % of the line without backups, 88 % with one) [measured]."""
 
+FAR_WINDOW: Final = 1.5
+"""BDPs over all planes that may be in flight to another site: NSCC's largest window."""
 EQUAL: Final = "equal"
 STRICT: Final = "strict"
 WEIGHTED: Final = "weighted"
@@ -31,7 +33,7 @@ rebalance away from a lossy NIC link); or each by the EVs that it has left [ours
 class Config:
     """Knobs of one endpoint; every default without a source is [ours]. KEYS says what each means."""
 
-    base_rtt: int  # ns, configured
+    base_rtt: int  # ns, configured; of the paths of a queue pair (:meth:`between_sites`)
     plane_bdp: int  # bytes
     port_rate: int  # bits/s
     mtu: int  # payload bytes
@@ -61,11 +63,20 @@ class Config:
     path_order: bool = True
     oblivious: bool = False
     reps: bool = False
+    # No knobs, so without a plain default: what options_of() finds has one.
+    longest_rtt: int = field(default_factory=int)  # ns, for timestamps; 0: as follows from the base RTT
+    site_rtt: int = field(default_factory=int)  # ns, of a queue pair between sites: base RTT within one
 
     @property
     def blind(self) -> bool:
         """Whether no EV is skipped, held or given up, whatever becomes of it."""
         return self.oblivious or self.reps
+
+    @property
+    def queue_rtt(self) -> int:
+        """The base RTT that the thresholds of queues belong to, ns. Queues, and so the times by which paths differ, are as large between
+        sites as within one."""
+        return self.site_rtt or self.base_rtt
 
     @property
     def rto(self) -> int:
@@ -80,9 +91,10 @@ class Config:
     def ts_shift(self) -> int:
         """Timestamps count units of 2^ts_shift ns so that 16 bits wrap no sooner than 4x the largest RTT.
 
-        Largest RTT: every one of a path's egress buffers full both ways, far above what the window allows.
+        Largest RTT: every one of a path's egress buffers full both ways, far above what the window allows. Both ends of every queue pair
+        count alike: with two sites all have the units that the longest paths need.
         """
-        longest = 64 * self.base_rtt
+        longest = self.longest_rtt or 64 * self.base_rtt
         return max(7, (4 * longest >> 16).bit_length())
 
     @classmethod
@@ -91,7 +103,24 @@ class Config:
         knobs = given(options, OPTIONS)
         if fabric.routing == ECMP:
             knobs = {"backup_share": BACKUP_SHARE, **knobs}
+        if fabric.sites > 1:
+            full = 2 * fabric.buffer_bytes * 8_000_000_000 // fabric.long_haul_rate
+            knobs = {**knobs, "longest_rtt": 63 * fabric.base_rtt_ns + fabric.haul_rtt_ns + full}
         return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.dilation, fabric.trimming, **knobs)
+
+    def between_sites(self, fabric: Fabric) -> Config:
+        """The configuration of a queue pair whose ends are in different sites [ours].
+
+        Windows and timers follow its own base RTT; the least patience with reordering stays that of a site, as the queues do. The
+        retransmission timer's exponent grows by as many powers of two as that RTT is longer, and ``mpr`` to what the largest window holds,
+        as far as its field allows.
+        """
+        rtt = fabric.haul_rtt_ns
+        bdp = fabric.nic_rate * rtt // 8_000_000_000
+        window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1
+        doublings = (rtt // self.base_rtt).bit_length()
+        mpr = max(self.mpr, min(-(-window // 128), 255) * 128)
+        return replace(self, base_rtt=rtt, site_rtt=self.base_rtt, plane_bdp=bdp, timeout=min(self.timeout + doublings, 31), mpr=mpr)
 
 
 KEYS: Final = {

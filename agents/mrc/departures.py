@@ -223,7 +223,7 @@ class Departures:
         offset = echo.offset if -32768 <= echo.offset <= 32767 else 0
         ext = wire.S_SACK.pack(
             wire.seth_word(echo.m, echo.probe), offset, echo.ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, cack & headers.PSN_MASK,
-            wire.CC_SACK << 4, self.config.mpr >> 7, base - cack, d.bitmap(base),
+            wire.CC_SACK << 4, d.config.mpr >> 7, base - cack, d.bitmap(base),
             echo.ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
         )  # fmt: skip
         word = cack & headers.PSN_MASK

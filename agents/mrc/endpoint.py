@@ -55,6 +55,7 @@ class Endpoint(Engine):
         self.fabric = fabric
         self.host = host
         self.config = Config.from_fabric(fabric, options)
+        self.far_config = self.config.between_sites(fabric) if fabric.sites > 1 else self.config
         self.congestion_class = congestion_class(self.config)
         self.rng = Random(seed << 16 | host)
         self.memory = Memory(self.rng)
@@ -68,7 +69,7 @@ class Endpoint(Engine):
         self.senders = self.order  # whose data may go: nobody's at rest
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
-        self.neighbours = Neighbours(self.config, fabric.planes, self.rng, self.log)
+        self.neighbours = Neighbours(fabric.planes, self.rng, self.log)
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
 
@@ -89,21 +90,22 @@ class Endpoint(Engine):
         psn = self.rng.getrandbits(24)
         values = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
-        paths = PathSet(self.config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
-        health = PlaneHealth(self.config, peer, paths, self.rng, self.log)
-        local = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer)
-        path_rtt = self.fabric.local_rtt_ns if local else self.fabric.base_rtt_ns
-        requester = Requester(self.config, qpn, peer, paths, self.congestion_class(self.config, path_rtt), self.log)
+        local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
+        config = self.far_config if far else self.config
+        paths = PathSet(config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
+        health = PlaneHealth(config, peer, paths, self.rng, self.log)
+        path_rtt = self.fabric.rtt_ns(self.host, peer)
+        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log)
         requester.rtt.path_rtt = path_rtt
-        requester.rtt.data_ns = self.fabric.data_ns(local) * requester.congestion.mtu // self.fabric.frame_bytes
-        responder = Responder(self.config, qpn, self.memory, self.rng, self.advice)
+        requester.rtt.data_ns = self.fabric.data_ns(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
+        responder = Responder(config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
         self.neighbours.add(qp, values)
-        return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": self.config.mpr}
+        return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
         """INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a :meth:`create_qp`."""

@@ -19,7 +19,6 @@ from random import Random
 from typing import Final, NamedTuple
 
 from agents.mrc import wire
-from agents.mrc.config import Config
 from agents.mrc.framing import Route
 from agents.mrc.queue_pair import RTS, QueuePair
 from agents.transport import NEVER, Event
@@ -51,8 +50,9 @@ class Operation(NamedTuple):
 class Neighbour:
     """One peer."""
 
-    def __init__(self, peer: int, route: Route, evs: list[int], planes: int) -> None:
+    def __init__(self, peer: int, base_rtt: int, route: Route, evs: list[int], planes: int) -> None:
         self.peer = peer
+        self.base_rtt = base_rtt  # of the paths to it, ns
         self.route = route
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
         self.ev_set = frozenset(evs)
@@ -76,8 +76,7 @@ class Neighbour:
 class Neighbours:
     """All peers of one endpoint. ``next_at``: when :meth:`timer` has something to do."""
 
-    def __init__(self, config: Config, planes: int, rng: Random, log: list[Event]) -> None:
-        self.config = config
+    def __init__(self, planes: int, rng: Random, log: list[Event]) -> None:
         self.planes = planes
         self.rng = rng
         self.log = log
@@ -97,7 +96,7 @@ class Neighbours:
         """A queue pair with a peer, which may be a new one; ``evs`` are all paths to it."""
         peer = self.peers.get(qp.peer)
         if peer is None:
-            peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.route, evs, self.planes)
+            peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes)
         peer.qps.append(qp)
         return peer
 
@@ -122,7 +121,7 @@ class Neighbours:
         peer.serial = peer.serial % SERIALS + 1
         peer.pending = True
         peer.tries = 0
-        peer.gap = self.config.base_rtt
+        peer.gap = peer.base_rtt
         peer.update_at = now
         self.next_at = min(self.next_at, now)
 
@@ -134,7 +133,7 @@ class Neighbours:
         self.updates_tx += 1
         peer.tries += 1
         if peer.tries > FAST_TRIES:
-            peer.gap = min(2 * peer.gap, 1024 * self.config.base_rtt)
+            peer.gap = min(2 * peer.gap, 1024 * peer.base_rtt)
         peer.update_at = now + peer.gap
 
     @staticmethod
@@ -159,23 +158,23 @@ class Neighbours:
         """Data came to a queue pair that is not ``watched``."""
         peer = self.peers[qp.peer]
         if peer.probe_at == NEVER:
-            peer.probe_at = now + int(self.config.base_rtt * self.rng.random())
+            peer.probe_at = now + int(peer.base_rtt * self.rng.random())
             self.next_at = min(self.next_at, peer.probe_at)
         qp.watched = True
 
     def _probe(self, now: int, peer: Neighbour) -> None:
-        limit = now - 2 * self.config.base_rtt
-        for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * self.config.base_rtt]:
+        limit = now - 2 * peer.base_rtt
+        for number in [k for k, (_, sent) in peer.probes.items() if sent < now - ANSWER_RTTS * peer.base_rtt]:
             ev, _ = peer.probes.pop(number)
             for qp in self._connected(peer):
                 qp.responder.reverse.refuted(ev)
         receives = any(qp.responder.inflow.newest_ns > limit for qp in self._connected(peer))
         if not receives:
-            peer.probe_at = NEVER if not peer.probes else now + self.config.base_rtt
+            peer.probe_at = NEVER if not peer.probes else now + peer.base_rtt
             for qp in peer.qps:
                 qp.watched = peer.probe_at != NEVER
             return
-        peer.probe_at = now + self.config.base_rtt
+        peer.probe_at = now + peer.base_rtt
         if any(qp.requester.last_ns > limit for qp in peer.qps):
             return  # its own data shows which EVs work
         planes = [p for p in range(self.planes) if self.port_up[p] and peer.mask >> p & 1]

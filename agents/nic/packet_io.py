@@ -35,6 +35,8 @@ SEND_BUFFER: Final = 64 << 20
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
 """Of a receive ring at most. The kernel clears all of it when it is made."""
+FAR_RINGS: Final = 4
+"""And so many times as large with two sites."""
 RING_S: Final = 4
 """What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read [ours]."""
 CARRIER: Final = 0
@@ -89,7 +91,9 @@ class PacketIO:
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         slot = (fabric.frame_bytes + 32 + 20 + 64 + 15) & ~15
         per_second = fabric.planes * fabric.nic_rate // 8 // fabric.frame_bytes
-        blocks = min(2 * RING_S * per_second * slot, RING_BYTES - BLOCK) // BLOCK + 1
+        held_s = RING_S + fabric.long_haul_delay_ns / 1e9  # a frame keeps its slot until it is due
+        most = RING_BYTES * (1 if fabric.sites == 1 else FAR_RINGS)
+        blocks = int(min(2 * held_s * per_second * slot, most - BLOCK)) // BLOCK + 1
         wanted = struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks)
         # Not s.setsockopt, which keeps Python's lock while the kernel waits for an RCU grace period: other hosts are opened meanwhile.
         if LIBC.setsockopt(s.fileno(), SOL_PACKET, PACKET_RX_RING, wanted, len(wanted)) != 0:

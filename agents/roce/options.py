@@ -101,11 +101,15 @@ OPTIONS: Final = options_of(Knobs, KEYS)
 
 
 class Options:
-    """The options of an endpoint on a fabric: ns, bytes, bits/s. Raises :class:`topologies.structs.Refused`."""
+    """The options of an endpoint on a fabric: ns, bytes, bits/s. Raises :class:`topologies.structs.Refused`.
 
-    def __init__(self, fabric: Fabric, options: dict[str, Any]) -> None:
+    ``far``: of its queue pairs with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own.
+    """
+
+    def __init__(self, fabric: Fabric, options: dict[str, Any], far: bool = False) -> None:
         knobs = Knobs(**given(options, OPTIONS))
-        rtt = fabric.base_rtt_ns
+        rtt = fabric.haul_rtt_ns if far else fabric.base_rtt_ns
+        path_bdp = fabric.nic_rate * rtt // 8_000_000_000
         self.algorithm: str = knobs.congestion
         self.selective: bool = knobs.recovery == "selective"
         self.reorder_ns: int = int(knobs.reorder_rtts * rtt)
@@ -113,11 +117,12 @@ class Options:
         bdp = knobs.window_bdp if knobs.window_bdp >= 0.0 else usual
         frame = fabric.mtu + MAX_HEADERS + ICRC_BYTES
         most = RING * frame
-        self.window: int = knobs.window if knobs.window > 0 else max(1, int(bdp * fabric.plane_bdp)) if bdp else most
-        usual_rto = int(DEPLOYED_RTO_NS * fabric.dilation) if fabric.pfc else int(max(4.0, fabric.buffer_bdp + 2.0) * rtt)
+        self.window: int = knobs.window if knobs.window > 0 else max(1, int(bdp * path_bdp)) if bdp else most
+        queues = fabric.buffer_bdp * (fabric.base_rtt_ns / rtt)  # in RTTs of these paths; buffers are as large as in one site
+        usual_rto = int(DEPLOYED_RTO_NS * fabric.dilation) if fabric.pfc else int(max(4.0, queues + 2.0) * rtt)
         self.rto_ns: int = knobs.rto_ns if knobs.rto_ns > 0 else usual_rto
         self.retry_count: int = knobs.retry_count
-        every = min(self.window, int(1.5 * fabric.plane_bdp), most) // frame // 3
+        every = min(self.window, int(1.5 * path_bdp), most) // frame // 3
         self.ack_every: int = knobs.ack_every if knobs.ack_every > 0 else max(1, every)
         self.rnr_ns: int = knobs.rnr_ns if knobs.rnr_ns >= 0 else rtt
         self.rate_limit: int = knobs.rate_limit

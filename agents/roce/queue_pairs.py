@@ -38,6 +38,7 @@ class QueuePairs(Transmitter):
         self._host: int = host
         self._address: bytes = inner_address(host)
         self._options: Options = Options(fabric, options)
+        self._far_options: Options = Options(fabric, options, True) if fabric.sites > 1 else self._options
         self._rng: random.Random = random.Random(f"roce/{seed}/{host}")
         self._flow_seed: int = ecmp.fabric_seed(fabric)
         self._memory: Memory = Memory(self._rng)
@@ -67,7 +68,8 @@ class QueuePairs(Transmitter):
             sport = self._rng.randrange(0xC000, 0x10000)
         self._sports.add(sport)
         psn = self._rng.getrandbits(24)
-        o, mtu = self._options, self._fabric.mtu
+        o = self._far_options if self._fabric.is_far(self._host, peer) else self._options
+        mtu = self._fabric.mtu
         common = self._counters, self._completions
         tx: Requester
         rx: Responder

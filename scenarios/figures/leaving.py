@@ -139,8 +139,7 @@ def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: int, verdict: Mappin
         return int(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return int(verdict["srtt_ns"])
-    fabric = logs.run.fabric
-    return fabric.local_rtt_ns if fabric.t0_of(pair[0]) == fabric.t0_of(pair[1]) else fabric.base_rtt_ns
+    return logs.run.fabric.rtt_ns(*pair)
 
 
 def packet_gap_ns(logs: Logs, pair: Pair, t: int) -> float | None:

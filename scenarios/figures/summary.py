@@ -100,6 +100,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "wrong": wrong,
         **steps,
         "base_rtt_ns": fabric.base_rtt_ns,
+        **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
         "dilation": fabric.dilation,
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),

@@ -11,6 +11,7 @@ from typing import Any
 from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from testbed.fluid.calibration import ROUNDS
+from testbed.fluid.cluster import TWO_SITES
 from testbed.fluid.faults import not_fluid
 from testbed.fluid.flows import PATTERNS
 from testbed.fluid.world import ELSEWHERE, FluidCluster
@@ -53,6 +54,8 @@ def _not_of(transport: Transport) -> str:
     """What of a transport has no meaning here."""
     if transport.fabric.routing != SOURCE:
         return f"routing = {transport.fabric.routing!r}: the fluid world's senders choose their paths"
+    if transport.fabric.sites > 1:
+        return f"fabric {transport.fabric.name!r} {TWO_SITES}"
     if transport.qps != 1:
         return f"qps = {transport.qps}: the fluid world has one queue pair per pair of neighbours"
     if transport.controller != "none" or transport.clustermapper:

@@ -61,13 +61,15 @@ def serves_again(world: World, outcome: str) -> bool:
 def drain_ns(fabric: Fabric, faults: Sequence[Injected]) -> int:
     """Return how long a packet and its answer may still take once nobody sends, in ns.
 
-    This is the delay both ways, plus a full queue on each of four links at the rate that faults leave, twice, since each class is sure
-    of half the rate only. The queues' part is at most :data:`QUEUES_NS`.
+    This is the delay both ways, plus a full queue on each of four links (between sites five) at the rate that faults leave, twice, since
+    each class is sure of half the rate only. The queues' part is at most :data:`QUEUES_NS`.
     """
     drains = [(1.0, 0), *(KINDS[fault.target.kind].drain(fault.target.keys) for fault in faults)]
     rate_share, pause = min(share for share, _ in drains), max(ns for _, ns in drains)
     queues = 4 * 2 * fabric.buffer_bytes * 8e9 / (min(fabric.nic_rate, fabric.fabric_rate) * rate_share)
-    return 2 * (fabric.delay_ns + pause) + min(int(queues), QUEUES_NS)
+    if fabric.sites > 1:
+        queues += 2 * fabric.buffer_bytes * 8e9 / (fabric.long_haul_rate * rate_share)
+    return 2 * (fabric.delay_ns + fabric.long_haul_delay_ns + pause) + min(int(queues), QUEUES_NS)
 
 
 @dataclass

@@ -49,7 +49,7 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
 def twin_of(fabric: Fabric) -> Fabric:
     """Return the same hosts and switches on a single plane with the same rate per host, and the base RTT of the fabric: links that take
     less time for a packet are so much longer, or transports on the two would be compared over different distances."""
-    rates = {"nic_rate": fabric.nic_rate * fabric.planes, "fabric_rate": fabric.fabric_rate * fabric.planes}
+    rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
     return twin.with_(delay_ns=fabric.delay_ns + (fabric.base_rtt_ns - twin.base_rtt_ns) // 2)
 
@@ -95,6 +95,7 @@ def figures(fabric: Fabric) -> dict[str, Any]:
         "nic_rate_bps": fabric.nic_rate,
         "base_rtt_ns": fabric.base_rtt_ns,
         "local_rtt_ns": fabric.local_rtt_ns,
+        **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
         "delay_ns": fabric.delay_ns,
         "plane_bdp_bytes": fabric.plane_bdp,
         "buffer_bytes": fabric.buffer_bytes,

@@ -267,6 +267,8 @@ class _Reader:
         static = kind == "mrc" and fabric.routing == SOURCE
         reconvergence_ns = None if static else usual if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
+        if mapper is not None and fabric.sites > 1:
+            raise Refused(f"{where}.clustermapper", "probes one site's links: leave it out on a fabric of two")
         return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
 
     def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:

@@ -121,6 +121,8 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
     for placement in work.placement:
         try:
             place_ranks(fabric, placement)
+            if fabric.sites > 1 and work.kind == "hierarchical-allreduce" and placement != "packed":
+                raise FabricError(f"{placement!r} mixes the sites, whose hosts are the halves of {work.kind}: use 'packed'")
         except FabricError as error:
             raise WorkloadError(f"workload.placement : {error}") from None
     try:

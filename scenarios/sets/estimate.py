@@ -31,6 +31,8 @@ SLOWER = {"mrc": 1.1, "roce": 2.5}
 """Time of a step over theory's, by kind: RoCE's flows collide [measured]."""
 HOPS = {"ring-allreduce": 1.0, "reduce-scatter": 0.5, "all-gather": 0.5}
 """One-way delays per rank that a step waits for, in base RTTs: a ring passes every rank twice."""
+CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}
+"""How often a slice goes from one site to the other: twice each time round the ring."""
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
 MOVED = 1.5
@@ -76,6 +78,7 @@ def run_seconds(spec: Spec) -> float:
         return min(limit, SLOWER.get(kind, 2.0) * passes * step_ns / 1e9) + COLLECTIVE_S
     ideal = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts)) / 1e9
     waits = (1 + HOPS.get(work.kind, 0.0) * len(hosts)) * fabric.base_rtt_ns / 1e9
+    waits += CROSSINGS.get(work.kind, 2) * (fabric.haul_rtt_ns - fabric.base_rtt_ns) / 2e9
     step = ideal * SLOWER.get(kind, 2.0) + waits
     loss = max((float(f.keys.get("probability", 0)) for f in spec.scenario.faults if f.kind == "loss"), default=0.0)
     step *= next((factors[kind] for bound, factors in UNDER_LOSS if loss > bound and kind in factors), 1.0)

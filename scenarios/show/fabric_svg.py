@@ -13,7 +13,7 @@ from html import escape
 from scenarios.show.plan import fabric_lines
 from scenarios.show.plots.style import PLANES
 from testbed.errors import UserError
-from topologies import Fabric
+from topologies import Fabric, Link
 from topologies.clos import t0_name, t1_name
 
 MOST_LINKS = 20_000
@@ -27,6 +27,8 @@ HEAD = 34.0
 """Of a card, for its title."""
 STREAM = 74.0
 """Between the cards and the racks."""
+HAUL_RISE = 22.0
+"""Of the arc of a long-haul cable above the T1s."""
 HOST_ROW = 8
 """Most hosts side by side in a rack."""
 _FONT = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
@@ -97,8 +99,8 @@ def _layout(fabric: Fabric) -> tuple[list[_Card], list[_Rack], float, float]:
     """(cards, racks, width, height)."""
     rows = 1 if fabric.planes <= 4 else 2
     per_row = -(-fabric.planes // rows)
-    pitch = 30.0 if fabric.t1_per_plane <= 8 else 17.0 if fabric.t1_per_plane <= 24 else 10.0
-    inside = max(pitch * fabric.t1_per_plane, 58.0 * fabric.t0_per_plane, 150.0)
+    pitch = 30.0 if fabric.t1_count <= 8 else 17.0 if fabric.t1_count <= 24 else 10.0
+    inside = max(pitch * fabric.t1_count, 58.0 * fabric.t0_per_plane, 150.0)
     card_width, card_height = inside + 2 * PAD, HEAD + 20 + RISE
     cards_width = per_row * card_width + (per_row - 1) * GAP
     rack_width, rack_height, columns, host = _rack_size(fabric, (max(cards_width, 640.0) + GAP) / fabric.t0_per_plane - GAP)
@@ -116,7 +118,7 @@ def _layout(fabric: Fabric) -> tuple[list[_Card], list[_Rack], float, float]:
         t1_y, t0_y = (
             (y + HEAD + 20, y + HEAD + 20 + RISE) if row == 0 else (y + card_height - HEAD - 20, y + card_height - HEAD - 20 - RISE)
         )
-        cards.append(_Card(plane, x, y, card_width, card_height, row == 1, _spread(x, card_width, fabric.t1_per_plane),
+        cards.append(_Card(plane, x, y, card_width, card_height, row == 1, _spread(x, card_width, fabric.t1_count),
                            _spread(x, card_width, fabric.t0_per_plane), t1_y, t0_y))  # fmt: skip
     left = (width - racks_width) / 2
     racks = [_Rack(left + i * (rack_width + GAP), rack_y, rack_width, rack_height, columns, host) for i in range(fabric.t0_per_plane)]
@@ -146,14 +148,17 @@ def _card(card: _Card, fabric: Fabric) -> Iterator[str]:
     yield _rect((card.x + 10, card.y + card.height - 5 if card.below else card.y, card.width - 20, 5), 2.5, colour)
     head = card.y + card.height - 16 if card.below else card.y + 25
     yield _text(card.x + PAD, head, f"plane {card.plane}", 13, INK, weight=600)
-    yield _text(card.x + card.width - PAD, head, f"{fabric.t1_per_plane} T1", 11, SOFT, anchor="end")
-    size = min(22.0, 0.72 * (card.width - 2 * PAD) / max(1, fabric.t1_per_plane))
+    yield _text(card.x + card.width - PAD, head, f"{fabric.t1_count} T1", 11, SOFT, anchor="end")
+    size = min(22.0, 0.72 * (card.width - 2 * PAD) / max(1, fabric.t1_count))
     near = -1 if card.below else 1  # towards the T0s
-    yield f'<g stroke="{colour}" stroke-width="{1.4 if fabric.t1_per_plane <= 8 else 0.9}" stroke-opacity="0.55">'
+    yield f'<g stroke="{colour}" stroke-width="{1.4 if fabric.t1_count <= 8 else 0.9}" stroke-opacity="0.55">'
     for i, x0 in enumerate(card.t0):
-        for j, x1 in enumerate(card.t1):
-            ends = f'x1="{x0:.1f}" y1="{card.t0_y - near * 11:.1f}" x2="{x1:.1f}" y2="{card.t1_y + near * size / 2:.1f}"'
+        for j in fabric.t1s_of_t0(i):
+            ends = f'x1="{x0:.1f}" y1="{card.t0_y - near * 11:.1f}" x2="{card.t1[j]:.1f}" y2="{card.t1_y + near * size / 2:.1f}"'
             yield f"<line {ends}><title>{t0_name(card.plane, i)}:{t1_name(card.plane, j)}</title></line>"
+    for link in fabric.links:
+        if link.kind == "haul" and link.plane == card.plane:
+            yield _long_haul(card, link, near * (size / 2 + HAUL_RISE))
     yield "</g>"
     for j, x in enumerate(card.t1):
         name = t1_name(card.plane, j)
@@ -164,6 +169,13 @@ def _card(card: _Card, fabric: Fabric) -> Iterator[str]:
         yield _rect((x - 23, card.t0_y - 11, 46, 22), 5, PAPER, colour, 1.6, t0_name(card.plane, i))
         yield _text(x, card.t0_y + 4, f"T0 {i}", 11, INK, anchor="middle")
     yield "</g>"
+
+
+def _long_haul(card: _Card, link: Link, rise: float) -> str:
+    """A cable between sites, as an arc on the side of the T1s that is away from the T0s."""
+    one, other = (card.t1[int(port.node.rsplit("-", 1)[1])] for port in (link.a, link.b))
+    curve = f"M{one:.1f} {card.t1_y:.1f}Q{(one + other) / 2:.1f} {card.t1_y - rise:.1f} {other:.1f} {card.t1_y:.1f}"
+    return f'<path d="{curve}" fill="none" stroke-dasharray="4 3"><title>{link.name}</title></path>'
 
 
 def _streams(card: _Card, racks: list[_Rack], fabric: Fabric) -> Iterator[str]:

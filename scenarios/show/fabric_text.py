@@ -27,7 +27,7 @@ def mermaid(fabric: Fabric) -> str:
     lines = ["flowchart TB", f"  %% {fabric_lines(fabric)[0]}"]
     for plane in range(fabric.planes):
         lines.append(f"  subgraph plane{plane} [plane {plane}]")
-        lines += [f'    {t1_name(plane, j)}["T1 {j}"]' for j in range(fabric.t1_per_plane)]
+        lines += [f'    {t1_name(plane, j)}["T1 {j}"]' for j in range(fabric.t1_count)]
         lines += [f'    {t0_name(plane, i)}["T0 {i}"]' for i in range(fabric.t0_per_plane)]
         lines.append("  end")
     lines += [f"  {host}(({host}))" for host in fabric.hosts]
@@ -40,7 +40,7 @@ def dot(fabric: Fabric) -> str:
     lines = [f'graph "{fabric.name}" {{', f'  label="{fabric_lines(fabric)[0]}"; ranksep=1.5; node [shape=box, fontname="Helvetica"];']
     for plane in range(fabric.planes):
         lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}"; color="gray80";')
-        for name, count in ((t1_name, fabric.t1_per_plane), (t0_name, fabric.t0_per_plane)):
+        for name, count in ((t1_name, fabric.t1_count), (t0_name, fabric.t0_per_plane)):
             nodes = "; ".join(f'"{name(plane, i)}"' for i in range(count))
             lines.append(f"    {{ rank=same; {nodes} }}" if nodes else "")
         lines.append("  }")

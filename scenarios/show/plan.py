@@ -31,11 +31,15 @@ def fabric_lines(fabric: Fabric) -> list[str]:
     rates = f"ports of {fabric.nic_rate * real / 1e9:g} Gb/s"
     if fabric.fabric_rate != fabric.nic_rate:
         rates += f", T0-T1 links of {fabric.fabric_rate * real / 1e9:g} Gb/s"
-    shape = f"{_count(fabric.planes, 'plane')} of {fabric.t0_per_plane} T0 and {fabric.t1_per_plane} T1"
+    if fabric.sites > 1:
+        rates += f", long-haul cables of {fabric.long_haul_rate * real / 1e9:g} Gb/s"
+    shape = f"{_count(fabric.planes, 'plane')} of {fabric.t0_per_plane} T0 and {fabric.t1_count} T1"
+    shape += " in two sites" if fabric.sites > 1 else ""
+    far = f" ({duration(fabric.haul_rtt_ns / real)} between sites)" if fabric.sites > 1 else ""
     paths = f", {fabric.paths_per_pair} paths between hosts under different T0s" if fabric.t0_per_plane > 1 else ""
     return [
         f"{fabric.name}: {shape}, {fabric.host_count} hosts, {len(fabric.links)} links, {rates}",
-        f"base RTT {duration(fabric.base_rtt_ns / real)}{paths}; dilation {real:,.0f}",
+        f"base RTT {duration(fabric.base_rtt_ns / real)}{far}{paths}; dilation {real:,.0f}",
     ]
 
 

@@ -44,7 +44,8 @@ from testbed.view.inline import NAME as REPLAY
 Run = dict[str, Any]
 WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
-    "all-to-all": "all-to-all", "send-recv": "send/recv", "incast": "incast", "permutation": "permutation", "flows": "flows",
+    "all-to-all": "all-to-all", "hierarchical-allreduce": "two-level", "send-recv": "send/recv",
+    "incast": "incast", "permutation": "permutation", "flows": "flows",
     "job": "training step",
 }  # fmt: skip
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")

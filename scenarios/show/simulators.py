@@ -19,7 +19,9 @@ Stage = list[tuple[int, int, int]]
 
 def topology(fabric: Fabric) -> str:
     """One plane as htsim's two-tier fat tree. Its links have a delay each; ours is the path's, so each gets a quarter. Raises
-    :class:`UserError` if it has one tier."""
+    :class:`UserError` if it has one tier, or two sites."""
+    if fabric.sites > 1:
+        raise UserError(f"fabric {fabric.name} has two sites: htsim's fat trees are one place")
     if not fabric.t1_per_plane:
         raise UserError(f"fabric {fabric.name} has no T1: htsim's topologies have two tiers or three")
     real, hosts = fabric.dilation, fabric.host_count
@@ -51,6 +53,11 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
     if collective == "tree-allreduce":
         distances = [n >> k for k in range(1, n.bit_length())]
         return [[(hosts[r], hosts[r ^ d], max(1, size * d // n)) for r in range(n)] for d in [*distances, *reversed(distances)]]
+    if collective == "hierarchical-allreduce":
+        m = n // 2
+        halves = [(hosts[r], hosts[r // m * m + (r + 1) % m], max(1, size // m)) for r in range(n) if m > 1]
+        twins = [(hosts[r], hosts[(r + m) % n], max(1, size // m)) for r in range(n)]
+        return [*[halves] * (m - 1), twins, *[halves] * (m - 1)]
     raise UserError(f"{collective}: no connection matrix is written of it")
 
 
@@ -90,7 +97,7 @@ def networks(summary: Mapping[str, Any], fabric: Fabric) -> Iterator[tuple[str, 
         states = [{"broken": False, "busbw_bps": summary["busbw_bps"]}] if summary.get("busbw_bps") else []
     if not states:
         raise UserError("a network for ASTRA-sim takes the bus bandwidth of a collective: give results of one")
-    latency = fill_ns(fabric, local=not fabric.t1_per_plane) / fabric.dilation
+    latency = (fill_ns(fabric, local=not fabric.t1_per_plane) + fabric.long_haul_delay_ns) / fabric.dilation
     for state in states:
         name = "broken" if state["broken"] else "whole"
         yield (

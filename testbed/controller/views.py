@@ -47,6 +47,8 @@ def paths_over(fabric: Fabric, link: Link) -> int:
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)
+    if link.kind == "haul":  # between each pair of hosts of different sites, over one T1
+        return 2 * (fabric.host_count // 2) ** 2
     return 2 * under * others  # to and from one T0's hosts, over one T1
 
 

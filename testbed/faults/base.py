@@ -67,6 +67,7 @@ class Kind:
     loses = False  # packets are lost by the key "probability"
     slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
     stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine
+    one_site = False  # plans for fabrics of two sites leave it out
     heals = True  # can be taken back; otherwise it is over at once, together with the process
 
     # --- as written ----------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def plan(fabric: Fabric, seed: int, seconds: float) -> list[Planned]:
     kinds: list[str] = []
     while (at := at + rng.expovariate(1 / MEAN_GAP_S)) < seconds:
         if not kinds:  # every kind has its turn
-            kinds = list(EVERY_KIND)
+            kinds = [name for name in EVERY_KIND if fabric.sites == 1 or not KINDS[name].one_site]
             rng.shuffle(kinds)
         fault = _draw(fabric, rng, kinds.pop(), at, seconds)
         overlapping = [other for other in faults if other.over > at - MOST_CUT_S]

@@ -21,6 +21,9 @@ Bools = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
+TWO_SITES = "has two sites, and rates without packets know one place"
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Counts, and ``links``: a fabric whose links have this cluster's rates, delay and packet size; only these are asked of it."""
@@ -33,6 +36,9 @@ class Cluster:
 
     @classmethod
     def of_fabric(cls, fabric: Fabric) -> Cluster:
+        """Raises :class:`UserError` for two sites."""
+        if fabric.sites > 1:
+            raise UserError(f"fabric {fabric.name!r} {TWO_SITES}: use --world simulated, or emulate it")
         return cls(fabric, fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)
 
     @classmethod

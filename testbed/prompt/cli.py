@@ -273,7 +273,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
         trimming = f"above {f.trim_bytes(False)} B, on the last hop {f.trim_bytes(True)} B" if f.trimming else "off"
         self.console.print(
-            f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_per_plane} T1, "
+            f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_count} T1, "
             f"{f.paths_per_pair} paths across\n"
             f"ports {f.real.nic_rate / 1e9:g} Gb/s, base RTT {terminal.duration(f.base_rtt_ns / f.dilation)}, "
             f"plane BDP {f.plane_bdp} B, buffer {f.buffer_bytes} B\n"

@@ -33,6 +33,8 @@ class MapperCommands:
             self._show()
         elif words[0] == "on":
             options = self._options(words[1:])
+            if self.cluster.fabric.sites > 1:
+                raise UserError("mapper on: it probes one site's links, and this fabric has two")
             for agent in self.cluster.agents:
                 agent.call("mapper_start", options=options, seed=0, report=False)
         elif words == ["off"]:

@@ -17,6 +17,7 @@ from librt.strings import BytesWriter, write_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64, mypyc_attr
 
+from agents.delay_line import FAR_HOPS
 from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
@@ -81,6 +82,7 @@ class Network(Windows):
         self.delayed = vec[i64]([0] * fabric.host_count)
         """By host: frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ns
+        self._haul: i64 = fabric.long_haul_delay_ns
         self._pfc_ns: i64 = fabric.pfc_ns
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
@@ -176,8 +178,13 @@ class Network(Windows):
         if far.host >= 0:
             frame.landed = True
             frame.port = far.number
+            order = ARRIVAL | within_kind(frame.order)
+            if self._haul and frame.hop_limit == FAR_HOPS:  # in one process only
+                self.delayed[far.host] += 1
+                self._edge.enter(frame, self.time + self._delay + self._haul, order)
+                return
             frame.at = self.time + self._delay
-            frame.order = ARRIVAL | within_kind(frame.order)
+            frame.order = order
             peers = self.peers
             queue = self._down if peers is None else peers.queue(peers.host_owner[far.host], self._down)
             queue.append(frame)

@@ -40,6 +40,8 @@ def why_not(fabric: Fabric) -> str:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
         return f"fabric {fabric.name!r} has PFC, whose pauses go from one process's switches to another's hosts"
+    if fabric.sites > 1:
+        return f"fabric {fabric.name!r} has two sites, and frames from the other one come out of order"
     return ""
 
 

@@ -76,7 +76,7 @@ class Run:
         return {
             "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
             "fabric": {
-                "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_per_plane,
+                "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_count,
                 "hosts": fabric.host_count, "hosts_per_t0": fabric.hosts_per_t0, "buffer": fabric.buffer_bytes,
                 "base_rtt_ns": round(fabric.base_rtt_ns / fabric.dilation),
             },

@@ -23,11 +23,15 @@ from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, collecti
 from tests.fabrics import near
 from topologies.clos import Fabric
 
-NAMES = ("all-gather", "all-to-all", "broadcast", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce")
+NAMES = (
+    "all-gather", "all-to-all", "broadcast", "hierarchical-allreduce", "reduce-scatter", "ring-allreduce", "send-recv", "tree-allreduce",
+)  # fmt: skip
 """Over any number of ranks; ping-pong is between two."""
 SMALL = near(Fabric("small", 2, 4, 2, 2, mtu=256))
 """8 hosts, short packets: many PSNs for little time on the wire."""
-SERVED = [("ping-pong", 2)] + [(name, n) for name in NAMES for n in (2, 3, 4, 8) if (name, n) != ("tree-allreduce", 3)]
+SERVED = [("ping-pong", 2)] + [
+    (name, n) for name in NAMES for n in (2, 3, 4, 8) if n % 2 == 0 or name not in ("tree-allreduce", "hierarchical-allreduce")
+]
 
 
 def inputs(name: str, n: int, size: int, dtype: str, seed: int, step: int) -> list[Array]:
@@ -58,6 +62,19 @@ def reference(name: str, given: list[Array], rank: int) -> Array:
             held = [held[r] + held[r ^ distance] for r in range(n)]
             distance //= 2
         return held[rank]
+    if name == "hierarchical-allreduce":
+        m = n // 2
+        cut = [np.split(array, m) for array in given]
+        sums = []
+        for c in range(m):
+            groups = []
+            for first in (0, m):
+                total = cut[first + c][c]
+                for k in range(1, m):
+                    total = cut[first + (c + k) % m][c] + total
+                groups.append(total)
+            sums.append(groups[0] + groups[1])
+        return np.concatenate(sums)
     chunks = []
     for c in range(n):
         first = c if name == "ring-allreduce" else c + 1  # whose part of the chunk starts on its way round

@@ -15,7 +15,7 @@ from typing import Any
 
 from agents.transport import NEVER, Engine
 from tests.agents.nic.egress import Egress, is_high
-from topologies.addressing import BLOCK, shift, switch_usid
+from topologies.addressing import BLOCK, host_of_inner, shift, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
@@ -93,7 +93,10 @@ class VirtualNetwork:
             return
         port = self.far[from_port]
         if port.node.startswith("h"):
-            self.at(self.now + self.fabric.delay_ns, lambda: self._deliver(int(port.node[1:]), port.plane, frame))
+            host = int(port.node[1:])
+            far = self.fabric.sites > 1 and self.fabric.is_far(host, host_of_inner(frame[62:78]))
+            late = self.fabric.delay_ns + (self.fabric.long_haul_delay_ns if far else 0)
+            self.at(self.now + late, lambda: self._deliver(host, port.plane, frame))
             return
         dst = frame[38:54]
         if dst[:4] != BLOCK or int.from_bytes(dst[4:6], "big") != self.usids[port.node]:

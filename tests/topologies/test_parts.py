@@ -26,8 +26,9 @@ def test_every_cable_has_one_machine_and_only_t1s_have_several(planes: int, t0s:
     assert max(len(part.t0s) for part in parts) - min(len(part.t0s) for part in parts) <= 1
 
 
-def test_one_machine_has_all() -> None:
-    fabric = load_fabric("demo")
+@pytest.mark.parametrize("name", ["demo", "two-sites"])
+def test_one_machine_has_all(name: str) -> None:
+    fabric = load_fabric(name)
     assert whole(fabric) == divide(fabric, 1)[0] and whole(fabric).links == fabric.links
 
 

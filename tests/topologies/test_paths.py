@@ -35,8 +35,14 @@ def test_evs_over_a_cable() -> None:
     assert evs_over(DEMO, 0, 3, "p1-t0-0:p1-t1-2") == ()
 
 
+two_sites = st.builds(
+    lambda p, a, b, h: Fabric("two", p, 2 * a, b, h, sites=2),
+    st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3),
+)  # fmt: skip
+
+
 @settings(deadline=None, max_examples=40)
-@given(shapes)
+@given(st.one_of(shapes, two_sites))
 def test_following_the_shift_through_the_tables_reaches_the_host_from_every_ev(fabric: Fabric) -> None:
     """What a switch does, and nothing else, carries every EV of every pair over exactly its path's nodes."""
     tables = static_tables(fabric)

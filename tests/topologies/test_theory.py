@@ -81,7 +81,7 @@ def test_step_time() -> None:
 
 
 def test_bus_factors_are_those_of_nccl_tests() -> None:
-    assert [bus_factor(c, 8) for c in COLLECTIVES] == [14 / 8, 14 / 8, 7 / 8, 7 / 8, 7 / 8, 1.0]
+    assert [bus_factor(c, 8) for c in COLLECTIVES] == [14 / 8, 14 / 8, 7 / 8, 7 / 8, 7 / 8, 1.0, 14 / 8]
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -113,6 +113,15 @@ def test_oversubscribed_tree_by_hand() -> None:
     assert bus_bandwidth(slow, "tree-allreduce", range(8)) == near(FULL / (2 * 4 / 7 + 3 / 7))
 
 
+def test_hierarchical_over_a_trunk_by_hand() -> None:
+    # A seventh of what a rank sends goes to its twin: four of them share a trunk of 1/16 of the line rate.
+    two = load_fabric("two-sites").with_(long_haul_rate=312_500)
+    line, trunk = two.host_rate * two.payload_share, 4 * two.long_haul_rate * two.payload_share
+    assert bus_bandwidth(two, "hierarchical-allreduce", range(8)) == near(7 * trunk / 4)
+    assert bus_bandwidth(two, "ring-allreduce", range(8)) == near(trunk), "one rank's whole rate crosses it"
+    assert bus_bandwidth(two.with_(long_haul_rate=0), "hierarchical-allreduce", range(8)) == near(line)
+
+
 def test_incast_shares_the_last_hop() -> None:
     assert traffic_bandwidth(DEMO, {(0, 4): 1.0, (1, 4): 1.0, (2, 4): 2.0}) == near(FULL / 4)
     assert traffic_bandwidth(DEMO, {(0, 4): 1.0}, [f"h4:p{p}-t0-1" for p in range(4)]) == 0.0
@@ -122,6 +131,8 @@ def test_incast_shares_the_last_hop() -> None:
 def test_collectives_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="power of two of ranks, not 6"):
         collective_phases("tree-allreduce", range(6))
+    with pytest.raises(ValueError, match="even number of ranks, not 5"):
+        collective_phases("hierarchical-allreduce", range(5))
     with pytest.raises(ValueError, match="no collective 'gossip': there are ring-allreduce"):
         collective_phases("gossip", range(4))
 

@@ -61,8 +61,8 @@ def on_the_clock(data: dict[str, Any]) -> Fabric:
                 real = kind.read(value)
             except ValueError as error:
                 raise FabricError(f"fabric {name!r}: {key} = {value!r} {error}") from None
-            if key == "delay":
-                data["delay_ns"] = round(real * dilation)
+            if kind is Delay:
+                data[f"{key}_ns"] = round(real * dilation)
                 continue
             data[key] = round(real / dilation)
             if real and not MIN_RATE <= data[key] <= MAX_RATE:
@@ -110,5 +110,7 @@ class Rate(int, metaclass=Written):
     read = staticmethod(parse_rate)
 
 
-WRITTEN: dict[str, type[Rate] | type[Delay]] = {"nic_rate": Rate, "fabric_rate": Rate, "delay": Delay}
+WRITTEN: dict[str, type[Rate] | type[Delay]] = {
+    "nic_rate": Rate, "fabric_rate": Rate, "delay": Delay, "long_haul_rate": Rate, "long_haul_delay": Delay,
+}  # fmt: skip
 """Keys of a fabric file whose values are those of the real network; :class:`Fabric` holds them as they are at its dilation."""

@@ -7,7 +7,8 @@ everything, or the end of a long burst of losses, which no bitmap reaches, would
 1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
 2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT + reo_wnd, with
    reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong. The largest of any plane: when an
-   incast begins all planes' queues grow at once, and one plane's samples come later than another's.
+   incast begins all planes' queues grow at once, and one plane's samples come later than another's. Between sites the lower bound is a
+   site's base RTT, since paths differ by their queues.
 3. *count*, only where nothing is trimmed: so many packets wait at the peer above its edge that the one at the edge must be lost (UET).
 4. the retransmission timer.
 
@@ -65,7 +66,7 @@ class LossDetection:
     def reorder_window(self) -> int:
         """How long a packet may be later than its plane's slowest, ns."""
         base = self.config.base_rtt
-        return min(max(self.rtt.spread(), base), 4 * base) + self.patience
+        return min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base) + self.patience
 
     def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, bitmap: int, waiting: int) -> None:
         """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.

@@ -32,8 +32,8 @@ def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
     totals = np.zeros((fabric.t0_per_plane, fabric.planes * fabric.t1_per_plane))
     for port, n in zip(rows["port"], rows["admitted_bytes"], strict=True):
         if match := _UPLINK.fullmatch(port):
-            plane, t0, uplink = map(int, match.groups())
-            totals[t0, plane * fabric.t1_per_plane + uplink] += float(n)
+            plane, t0, t1 = map(int, match.groups())
+            totals[t0, plane * fabric.t1_per_plane + t1 % fabric.t1_per_plane] += float(n)  # uplinks count within a site
     return totals if totals.sum() > 0 else None
 
 

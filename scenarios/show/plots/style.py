@@ -196,7 +196,8 @@ def wrap_titles(fig: Any) -> bool:
 def title(run: dict[str, Any]) -> str:
     """The name of a run's collective, as the first word of a title."""
     kind = str(run["workload"])
-    return {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "job": "Training"}.get(kind, kind.capitalize())
+    names = {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "hierarchical-allreduce": "Hierarchical all-reduce"}
+    return names.get(kind) or ("Training" if kind == "job" else kind.capitalize())
 
 
 def spell(group: str) -> str:

@@ -10,7 +10,7 @@ from testbed.faults.base import Broken, Drawn, Lossy
 from testbed.faults.keys import PROBABILITY, SEED, Key
 from testbed.faults.targets import Path, Target
 from topologies.addressing import TIER_T0, TIER_T1, host_usid, switch_usid, usid, usid_fields
-from topologies.clos import Fabric
+from topologies.clos import Fabric, FabricError
 from topologies.structs import text
 from topologies.theory import links_of_switch
 
@@ -21,6 +21,7 @@ class DestinationLoss(Lossy):
     name, on = "destination-loss", "switch"
     doc = "one switch loses what goes to one host, by default all of it"
     keys = (TO, PROBABILITY.optional(1.0), SEED)
+    one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         return Target(self.name, on, keys, paths=_towards(fabric, on, fabric.host_number(keys["to"])))
@@ -36,6 +37,11 @@ class DestinationLoss(Lossy):
 def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:
     """Every form in which a frame for a host may come in at a switch, probes that turn around at a T1 included."""
     links_of_switch(fabric, switch)  # raises if there is none
+    if fabric.sites > 1:
+        raise FabricError(
+            f"destination-loss on {switch!r}: fabric {fabric.name!r} has two sites, and a switch sees three uSIDs ahead, too few to know a "
+            "host of the other one: use loss, on a link"
+        )
     plane, tier, index = usid_fields(switch_usid(switch))
     last, down = usid(plane, TIER_T0, fabric.t0_of(host)), host_usid(fabric, plane, host)
     ports = [port for port in fabric.ports if port.node == switch]

@@ -26,6 +26,7 @@ class PathLoss(Lossy):
     doc = "loss on one path, by default of everything, by its outer address alone"
     keys = (PROBABILITY.optional(1.0), SEED)
     used = True
+    one_site = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         """Where the path enters the fabric: what follows the first switch's own uSID there is the path's alone."""
@@ -34,6 +35,11 @@ class PathLoss(Lossy):
         on = check_entry(fabric, on)
         src, dst, plane, uplink = map(int, re.findall(r"\d+", on))
         path = src, dst, ev(plane, uplink)
+        if fabric.is_far(src, dst):
+            raise FabricError(
+                f"path-loss on {on!r} leads to another site, and a switch sees three uSIDs ahead, too few to know the host: "
+                "use loss, on a link"
+            )
         first, second, third = (*sid_list(fabric, *path)[1:], 0, 0, 0)[:3]
         return Target(self.name, on, keys, paths=((path_links(fabric, *path)[0].b.number, (first, second, third)),))
 

@@ -55,7 +55,8 @@ class Planes {
   clos(nics, cables) {
     const own = [...cables, ...nics];
     const { fabric } = this.run.header;
-    const width = 280, top = 16, middle = 74, bottom = 126;
+    const hauls = cables.filter((link) => link.kind === "haul"); // between T1s: bars above them, one above the other
+    const width = 280, top = 16 + 4 * hauls.length, middle = 74, bottom = 126;
     const place = (count, number) => ((number + 0.5) / count) * width;
     const at = (node) => {
       if (node.startsWith("h")) return [place(fabric.hosts, Number(node.slice(1))), bottom];
@@ -63,7 +64,11 @@ class Planes {
       return tier === "t0" ? [place(fabric.t0, Number(number)), middle] : [place(fabric.t1, Number(number)), top];
     };
     const drawing = svg("svg", { viewBox: `0 0 ${width} 142`, class: "clos" });
-    for (const link of own) drawing.append(this.cable(link, at(link.a), at(link.b)));
+    for (const link of own) {
+      const bar = hauls.indexOf(link), ends = [at(link.a), at(link.b)];
+      if (bar >= 0) for (const end of ends) end[1] = top - 12 - 4 * bar;
+      drawing.append(this.cable(link, ...ends));
+    }
     for (const link of own) drawing.append(this.cables[link.number].cross); // above all cables
     const node = (x, y, name, wide, tall) => {
       drawing.append(
@@ -167,7 +172,7 @@ class Planes {
   tell(number, t) {
     const { run } = this;
     const link = run.header.links[number], sample = run.sampleAt(t);
-    const lines = [`${link.name}, ${link.kind === "nic" ? "NIC port and its cable" : "cable T0 to T1"}, plane ${link.plane}, ${link.gbps} Gb/s${run.deadAt(link.name, t) ? ": down" : ""}`];
+    const lines = [`${link.name}, ${link.kind === "nic" ? "NIC port and its cable" : link.kind === "haul" ? "long-haul cable" : "cable T0 to T1"}, plane ${link.plane}, ${link.gbps} Gb/s${run.deadAt(link.name, t) ? ": down" : ""}`];
     [[0, link.a, link.b], [1, link.b, link.a]].forEach(([end, from, to]) => {
       const row = sample ? sample.rows.get(2 * number + end) || [0, 0, 0, 0, 0, 0] : null;
       lines.push(row

@@ -124,6 +124,26 @@ def test_data_and_its_sack_make_the_base_rtt() -> None:
         assert line.transit(FULL, hops) + line.transit(SACK_BYTES, hops) == expected
 
 
+TWO = FABRIC.with_(t0_per_plane=2, sites=2, long_haul_rate=5_000_000, long_haul_delay_ns=1_000_000_000)
+FROM_FAR = 60
+
+
+def test_data_and_its_sack_make_the_base_rtt_between_sites() -> None:
+    line = DelayLine(TWO)
+    assert line.transit(FULL, FROM_FAR) + line.transit(SACK_BYTES, FROM_FAR) == TWO.haul_rtt_ns
+    assert line.transit(FULL, CROSSING) == DelayLine(FABRIC).transit(FULL, CROSSING) == DelayLine(FABRIC).transit(FULL, FROM_FAR)
+    assert line.before_cut(1000, dscp.TRIMMED_LASTHOP, FROM_FAR) == 1000 * (NIC // 2 + UPPER + 1600)
+
+
+def test_nobody_waits_behind_a_frame_from_the_other_site_and_those_keep_their_order() -> None:
+    kernel = Kernel(fabric=TWO)
+    far = [kernel.arrive(0, hops=FROM_FAR), kernel.arrive(1000, klass=dscp.CONTROL, length=154, hops=FROM_FAR)]
+    near = [kernel.arrive(2000), kernel.arrive(3000, hops=LOCAL)]
+    last = kernel.arrive(4000, hops=FROM_FAR, length=154)
+    kernel.look(5000)
+    assert run(kernel, 2 * 10**9).numbers() == [*near, far[1], far[0], last]
+
+
 @pytest.mark.parametrize("klass", [dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP])
 def test_small_high_frames_overtake_data_of_their_port_only_as_far_as_they_are_faster(klass: int) -> None:
     kernel = Kernel()

@@ -26,9 +26,8 @@ def test_a_slowed_fabric_keeps_its_shape_in_packets(name: str) -> None:
     assert slow.dilation == pytest.approx(2.5 * fabric.dilation)
     assert slow.base_rtt_ns == pytest.approx(2.5 * fabric.base_rtt_ns, rel=1e-6)
     assert abs(slow.plane_bdp - fabric.plane_bdp) <= 1 and abs(slow.buffer_bytes - fabric.buffer_bytes) <= 8
-    assert (
-        slow.with_(nic_rate=fabric.nic_rate, fabric_rate=fabric.fabric_rate, delay_ns=fabric.delay_ns, dilation=fabric.dilation) == fabric
-    )
+    scaled = ("nic_rate", "fabric_rate", "delay_ns", "long_haul_rate", "long_haul_delay_ns", "dilation")
+    assert slow.with_(**{key: getattr(fabric, key) for key in scaled}) == fabric
     assert fabric.slowed(1) is fabric
 
 

@@ -181,7 +181,10 @@ def test_paths_are_up_down_or_denied(service: Service) -> None:
     assert {row["state"] for row in service.ask("GET", "/paths/h7/h0") if row["plane"] == 0} == {"up"}, "one direction only"
 
 
-@pytest.mark.parametrize("fabric", [load_fabric("tiny"), FABRIC, load_fabric("tiny").with_(name="uneven", t1_per_plane=3, hosts_per_t0=3)])
+@pytest.mark.parametrize(
+    "fabric",
+    [load_fabric("tiny"), FABRIC, load_fabric("tiny").with_(name="uneven", t1_per_plane=3, hosts_per_t0=3), load_fabric("two-sites")],
+)
 def test_paths_over_a_link_are_as_counted_one_by_one(fabric: Fabric) -> None:
     counted = dict.fromkeys(fabric.links_by_name, 0)
     for src in range(fabric.host_count):

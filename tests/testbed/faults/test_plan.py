@@ -41,6 +41,11 @@ def test_all_kinds_that_heal_come_by(fabric: Fabric) -> None:
     assert {fault.kind for seed in range(3) for fault in plan(fabric, seed, 30)} == set(EVERY_KIND) == set(KINDS) - {"kill"}
 
 
+def test_a_plan_for_two_sites_leaves_out_what_needs_one() -> None:
+    fabric = load_fabric("two-sites")
+    assert {fault.kind for seed in range(3) for fault in plan(fabric, seed, 30)} == set(EVERY_KIND) - {"path-loss", "destination-loss"}
+
+
 def test_some_plans_cut_hosts_off_for_a_while(fabric: Fabric) -> None:
     paths = Paths(fabric)
     assert any(paths.longest_cut(plan(fabric, seed, 30)) > 0.1 for seed in range(10))
