@@ -55,7 +55,15 @@ class Shape:
                 for local in (False, True)
             )
             means.append(self.across * far + (1 - self.across) * near)
-        return float(means[0][0]), float(means[1][1])
+        return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
+
+    def uneven_ns(self, port_rate: float) -> float:
+        """Of a step that waits for each stage: a slice is there with the last packet of the port that carries most of them. A slice of fewer
+        packets than ports takes a packet's time, not a share of it."""
+        size = self.message_bytes / self.ranks / self.slices
+        ports = max(1, round(port_rate / self.fabric.nic_rate))
+        packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
+        return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
 
     def delays_ns(self, packets: float) -> float:
         """Of a step, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""

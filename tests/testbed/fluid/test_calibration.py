@@ -84,3 +84,13 @@ def test_the_stored_numbers_fit_their_runs() -> None:
 
     assert max(map(abs, off(stored()))) < 0.05
     assert sum(d * d for d in off(Calibration())) > 4 * sum(d * d for d in off(stored()))
+
+
+def test_a_slice_of_one_packet_takes_a_packets_time_on_each_link() -> None:
+    fabric = FABRIC.with_(planes=4)
+    shape = Shape(fabric, 8, 8 * fabric.mtu, 1, across=0.0)
+    one_way = fabric.delay_ns + fabric.data_ns(local=True)
+    whole, half = (shape.bounds_ns(fabric.nic_rate * ports, fabric.nic_rate * ports)[1] for ports in (4, 2))
+    assert whole == pytest.approx(shape.stages * one_way, rel=2e-3) and half == pytest.approx(whole, rel=2e-3)
+    even = Shape(fabric, 8, 4 * 8 * fabric.mtu, 1, across=0.0)
+    assert even.uneven_ns(4 * fabric.nic_rate) == 0 < even.uneven_ns(3 * fabric.nic_rate)
