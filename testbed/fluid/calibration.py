@@ -58,7 +58,7 @@ class Shape:
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """Of a step that waits for each stage: a slice is there with the last packet of the port that carries most of them. A slice of fewer
+        """Of a step that waits for each stage: a slice is there with the last packet of the port that carries most of them. One of fewer
         packets than ports takes a packet's time, not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
