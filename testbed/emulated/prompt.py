@@ -74,7 +74,7 @@ class Prompt(CLI):
         except ClusterDied:
             return True  # the caller asks the cluster again, and reports it
         except (UserError, FabricError, AgentError) as error:
-            self.console.print(str(error), style="red")
+            self.console.print(str(error), style="red", soft_wrap=True)  # one line on any terminal
         except SystemExit:
             if self.console.quiet:  # rich found the pipe closed: nobody reads the answers
                 return True
@@ -82,7 +82,7 @@ class Prompt(CLI):
         except Exception as error:
             if os.environ.get("MRCBED_DEBUG"):
                 traceback.print_exc()
-            self.console.print(internal(error), style="red")
+            self.console.print(internal(error), style="red", soft_wrap=True)
         return None
 
     def run_command(self, line: str) -> Any:
