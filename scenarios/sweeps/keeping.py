@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from scenarios.run.processes import die_with_parent, sigint_blocked
-from testbed.errors import UserError
+from testbed.errors import UserError, first_line
 from testbed.machine.slowness import patient
 
 STARTS = 3
 """A process that has ended so often before it worked, is given up [ours]."""
+KILLED = "is there memory for it?"
 END_S = 10.0
 
 Work = Callable[[Any, Callable[[], None]], None]
@@ -36,7 +37,7 @@ def keep(
     """
     context = get_context("spawn")
     running: dict[Connection, Any] = {}
-    failures = 0
+    failures, why = 0, KILLED
     try:
         while True:
             while len(running) < count:
@@ -51,16 +52,21 @@ def keep(
                     return
                 assert isinstance(connection, Connection)
                 try:
-                    connection.recv()
+                    problem = connection.recv()
                 except EOFError:
                     running.pop(connection).join()
                     connection.close()
                     failures = 0 if ended() else failures + 1
                     if failures == STARTS:
-                        raise UserError(f"no process for blocks starts, {STARTS} tries: is there memory for it?") from None
-                else:
-                    failures = 0
-                    ready()
+                        raise UserError(f"no process for blocks starts, {STARTS} tries: {why}") from None
+                    continue
+                if problem is not None:
+                    why = problem
+                    continue
+                failures, why = 0, KILLED
+                ready()
+    except OSError as error:
+        raise UserError(f"no process for blocks can be started: {error.strerror}") from None
     finally:
         for process in running.values():
             process.terminate()
@@ -72,7 +78,10 @@ def keep(
 
 def _at_work(work: Work, task: Any, connection: Connection, parent: int) -> None:
     die_with_parent(parent)
-    work(task, lambda: connection.send(None))
+    try:
+        work(task, lambda: connection.send(None))
+    except Exception as error:  # whoever keeps us tells it
+        connection.send(f"{type(error).__name__}: {first_line(error)}")
 
 
 @contextmanager

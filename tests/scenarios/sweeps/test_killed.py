@@ -34,13 +34,17 @@ def test_a_worker_is_killed_before_it_has_begun(tmp_path: Path) -> None:
 
 
 def never(task: object, ready: object) -> None:
+    if task is not None:
+        raise ValueError(task)
     os._exit(1)
 
 
-def test_workers_that_never_begin_are_one_line() -> None:
-    with kept(never, None, 2) as why_none:
+@pytest.mark.parametrize(("task", "why"), [(None, "is there memory for it?"), ("no way", "ValueError: no way")])
+def test_workers_that_never_begin_are_one_line(task: str | None, why: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with kept(never, task, 2) as why_none:
         wait_until(why_none)
-        assert why_none() == "no process for blocks starts, 3 tries: is there memory for it?"
+        assert why_none() == f"no process for blocks starts, 3 tries: {why}"
+    assert capfd.readouterr().err == ""
 
 
 def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
