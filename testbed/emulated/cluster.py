@@ -563,11 +563,11 @@ class Cluster(TakesFaults):
                 loader.end_delay(self.fabric, host)
 
     def _force_shutdown(self) -> None:
-        if self._stopping.wait(NOTICE_S):
+        if self._stopping.wait(patient(NOTICE_S)):
             return
         print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
-        if self._stopping.wait(FORCE_S - NOTICE_S):
+        if self._stopping.wait(patient(FORCE_S - NOTICE_S)):
             return
         os._exit(70)  # with this process the sandbox ends, and with it everything of ours
 
