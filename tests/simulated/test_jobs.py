@@ -99,6 +99,14 @@ def test_results_come_with_the_number_of_their_task() -> None:
     assert sorted(at_once(die, ["a", "b", "c", "d", "e"], 2)) == list(enumerate("abcde"))
 
 
+def stop(run: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to a command, and have it end as an interrupted one with all of its processes."""
+    (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)  # a terminal's Ctrl-C is for all of its processes
+    assert run.stderr is not None
+    said = run.stderr.read()  # to its end: no process has it open any more
+    assert run.wait(60) == 130 and "Traceback" not in said
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"
@@ -110,9 +118,7 @@ def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: P
             assert run.stderr is not None
             while "finished (" not in (line := run.stderr.readline()):
                 assert line, "it ended before its first run did"
-            (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)  # a terminal's Ctrl-C is for all of its processes
-            said = run.stderr.read()  # to its end: no process has it open any more
-            assert run.wait(60) == 130 and "Traceback" not in said
+            stop(run, number)
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)

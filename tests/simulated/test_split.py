@@ -23,7 +23,7 @@ from testbed.simulated.cluster import SimulatedCluster
 from testbed.world import Program
 from tests.scenarios.small import undrawn
 from tests.scenarios.sweeps.support import wait_until
-from tests.simulated.test_jobs import measured
+from tests.simulated.test_jobs import measured, stop
 from topologies import load_fabric
 
 HEAD = """
@@ -199,10 +199,7 @@ def test_a_stopped_run_keeps_its_logs_and_leaves_no_process(number: int, tmp_pat
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True) as run:
         try:
             wait_until(lambda: any(log.stat().st_size > 10_000 for log in out.glob("raw/*/h7.jsonl")))
-            (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)  # a terminal's Ctrl-C is for all of its processes
-            assert run.stderr is not None
-            said = run.stderr.read()  # to its end: no process has it open any more
-            assert run.wait(60) == 130 and "Traceback" not in said
+            stop(run, number)
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
