@@ -76,23 +76,34 @@ class Faults(Holders):
         if up:
             self._raise(link)
         else:
-            self._flush(link)
-            self._up[link.name] = False
+            self._lower(link)
+
+    def _lower(self, link: Link) -> None:
+        """Count what waited as lost once no end can send: the kernel empties a host's queue a moment after the carrier has gone, and not
+        at all if the carrier is back by then."""
+        self._wait_for(link, up=False)
+        self._flush(link)
+        self._up[link.name] = False
 
     def _raise(self, link: Link) -> None:
         """Open the gates once both ends can send: the kernel brings a queue back a moment after the carrier."""
-        until = time.monotonic() + patient(SETTLE_S)
-        for port in (link.a, link.b):
-            sock = self._socket(port)
-            while sock.get(PORT_BASE + port.number).operstate != OPER_UP:
-                if time.monotonic() > until:
-                    return  # its other end was taken down by hand: the monitor hears when that changes
-                time.sleep(0.0001)
-        for port in self._switch_ends(link):
-            self._socket(port).set_up(PORT_BASE + port.number, True)  # changes nothing, but waits for the kernel's work in progress
+        if not self._wait_for(link, up=True):
+            return  # its other end was taken down by hand: the monitor hears when that changes
         self._flush(link)
         self._gate(link, closed=False)
         self._up[link.name] = True
+
+    def _wait_for(self, link: Link, up: bool) -> bool:
+        """Until the kernel has followed a carrier at both ends of a cable, queues included; False if it does not within SETTLE_S."""
+        until = time.monotonic() + patient(SETTLE_S)
+        for port in (link.a, link.b):
+            sock = self._socket(port)
+            while (sock.get(PORT_BASE + port.number).operstate == OPER_UP) != up:
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.0001)
+            sock.wait(PORT_BASE + port.number)
+        return True
 
     def _gate(self, link: Link, closed: bool) -> None:
         for port in (link.a, link.b):
@@ -120,13 +131,12 @@ class Faults(Holders):
         """Adopt a cable's state in the kernel, if we did not cause it."""
         try:
             carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
+            if carries == self._up[link.name]:
+                return
+            if carries:
+                self._raise(link)
+            else:
+                self._gate(link, closed=True)
+                self._lower(link)
         except OSError:
             return  # the interface is disappearing, and with it the fabric
-        if carries == self._up[link.name]:
-            return
-        if carries:
-            self._raise(link)
-            return
-        self._gate(link, closed=True)
-        self._flush(link)
-        self._up[link.name] = False

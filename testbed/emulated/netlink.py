@@ -119,6 +119,10 @@ class LinkSocket:
         body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
+    def wait(self, ifindex: int) -> None:
+        """Until the kernel has done what it has begun with interfaces: a change of nothing takes their lock."""
+        self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))
+
     def get(self, ifindex: int) -> LinkState:
         return self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))[0]
 
