@@ -36,7 +36,7 @@ from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
 from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.port_watch import PortWatch
-from testbed.emulated.programs import EmulatedPrograms
+from testbed.emulated.programs import GRACE_S, KILL_S, EmulatedPrograms
 from testbed.emulated.rates import Rates
 from testbed.emulated.trunk import Trunk
 from testbed.errors import ClusterDied, UserError
@@ -60,7 +60,9 @@ AGENTS_S = 20.0
 FLUSH_S = 0.4
 KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
-"""After a death: when the main thread is interrupted if it has not begun to tear down, and when all is ended without it."""
+"""After a death: when the main thread is interrupted if it has not noticed, and when all is ended without it."""
+LAST_WORDS_S = GRACE_S + KILL_S + 1.0
+"""How long the main thread may take from there to the tear-down if it has noticed: users' programs end by themselves first."""
 DRAIN_S = 0.05
 """The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +119,7 @@ class Cluster(TakesFaults):
         self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
+        self._noticed = threading.Event()
         self._stopping = threading.Event()
         self._wake, self._waker = -1, -1
         self._watcher: threading.Thread | None = None
@@ -518,6 +521,7 @@ class Cluster(TakesFaults):
                 for name, process in self._watched.values():
                     self._note(name, process)
         if self._died:
+            self._noticed.set()
             raise ClusterDied(f"{self._died}: run again, and look into the kernel's log if nobody killed it")
 
     def _guard(self, name: str, process: Any) -> None:
@@ -563,7 +567,7 @@ class Cluster(TakesFaults):
                 loader.end_delay(self.fabric, host)
 
     def _force_shutdown(self) -> None:
-        if self._stopping.wait(patient(NOTICE_S)):
+        if self._stopping.wait(patient(NOTICE_S)) or (self._noticed.is_set() and self._stopping.wait(patient(LAST_WORDS_S))):
             return
         print(f"mrcbed: {self._died}: ending the run", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
