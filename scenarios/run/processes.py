@@ -6,7 +6,6 @@ middle of their tasks. So a task must leave only files that a second try replace
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +16,10 @@ from multiprocessing import active_children, get_context, resource_tracker
 from typing import TypeVar
 
 from testbed.errors import ClusterDied
+from testbed.machine.parent import die_with_parent
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_PR_SET_PDEATHSIG = 1
 
 
 def cores() -> int:
@@ -84,10 +83,3 @@ def sigint_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
-
-
-def die_with_parent(parent: int) -> None:
-    """Make this process end with its parent. Each process calls it first."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)

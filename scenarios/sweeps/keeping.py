@@ -13,8 +13,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from scenarios.run.processes import die_with_parent, sigint_blocked
+from scenarios.run.processes import sigint_blocked
 from testbed.errors import UserError, first_line
+from testbed.machine.parent import die_with_parent
 from testbed.machine.slowness import patient
 
 STARTS = 3
@@ -41,10 +42,13 @@ def keep(
     try:
         while True:
             while len(running) < count:
-                here, there = context.Pipe(duplex=False)
-                process = context.Process(target=_at_work, args=(work, task, there, os.getpid()), daemon=True)
-                with sigint_blocked():
-                    process.start()
+                try:
+                    here, there = context.Pipe(duplex=False)
+                    process = context.Process(target=_at_work, args=(work, task, there, os.getpid()), daemon=True)
+                    with sigint_blocked():
+                        process.start()
+                except OSError as error:
+                    raise UserError(f"no process for blocks can be started: {error.strerror}") from None
                 there.close()
                 running[here] = process
             for connection in wait([*running, *([stop] if stop else [])]):
@@ -53,7 +57,7 @@ def keep(
                 assert isinstance(connection, Connection)
                 try:
                     problem = connection.recv()
-                except EOFError:
+                except (EOFError, ConnectionResetError):
                     running.pop(connection).join()
                     connection.close()
                     failures = 0 if ended() else failures + 1
@@ -65,8 +69,6 @@ def keep(
                     continue
                 failures, why = 0, KILLED
                 ready()
-    except OSError as error:
-        raise UserError(f"no process for blocks can be started: {error.strerror}") from None
     finally:
         for process in running.values():
             process.terminate()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -17,19 +16,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.machine.parent import die_with_parent
+
 if TYPE_CHECKING:
     from testbed.controller.config import Config
     from testbed.controller.confine import Doors
     from testbed.controller.southbound.base import Southbound
 
-PR_SET_PDEATHSIG = 1
-
 
 def main() -> int:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before we asked for the signal
-        return 1
+    die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(-10)  # a link event takes a millisecond of work and must not wait behind agents that load every core

@@ -7,7 +7,6 @@ the network that a fault made, a question for counts. Used by testbed.simulated.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from agents.process.control import AgentError
 from testbed.errors import ClusterDied, UserError
+from testbed.machine.parent import die_with_parent
 from testbed.simulated.exchange import HEAD, Aborted, PeerGone, Peers, Steering, Wire
 from testbed.simulated.frame import OUTER
 from testbed.simulated.hosts import SimulatedHost, Steered
@@ -29,7 +29,6 @@ from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
 
-_PR_SET_PDEATHSIG = 1
 END_S = 10.0
 """How long the others get to end [ours]."""
 
@@ -333,9 +332,7 @@ def _serve(
 ) -> None:  # fmt: skip
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that steers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with_parent(parent)
     _close_others(wires, own)
     for other in unused:
         other.close()
