@@ -132,6 +132,24 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
                 yield from _paths(child)
 
 
+def _is_time(node: ast.expr) -> bool:
+    """Whether the value is a time in ns, by the names of the figures."""
+    match node:
+        case ast.Attribute() | ast.Subscript():
+            return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return _is_time(left) and _is_time(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _is_time(left) != _is_time(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _is_time(left) and not _is_time(right)
+        case ast.UnaryOp(operand=operand):
+            return _is_time(operand)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return name != "len" and all(map(_is_time, args))
+    return False
+
+
 def _obstacle(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping[str, str]) -> str:
     """Return why a check does not apply, "" if it does. Raises :class:`CheckError` if another figure that it names is missing."""
     obstacle = ""
@@ -148,7 +166,8 @@ def _obstacle(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping
 def evaluate(
     text: str, figures: Mapping[str, Any], name: str | None = None, unmeasured: Mapping[str, str] = MappingProxyType({}), exempt: str = ""
 ) -> dict[str, Any]:
-    """Return one entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}. A missing figure fails the check.
+    """Return one entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}, and "unit" of a check on a time: "ns". A missing
+    figure fails the check.
 
     ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
     does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
@@ -156,13 +175,14 @@ def evaluate(
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"
+    entry = {"name": name or text, "expected": expected} | ({"unit": "ns"} if _is_time(tree.left) else {})
     try:
         if obstacle := _obstacle(tree, figures, unmeasured) or exempt:
-            return {"name": name or text, "expected": expected, "seen": f"not applicable: {obstacle}", "ok": None}
+            return entry | {"seen": f"not applicable: {obstacle}", "ok": None}
         seen, bound = _value(tree.left, figures), _value(right, figures)
         if not isinstance(right, ast.Constant):
-            expected += f" ({_formatted(bound)})"
+            entry["expected"] += f" ({_formatted(bound)})"
         ok = seen is not None and bound is not None and bool(_COMPARE[type(op)](seen, bound))
     except (CheckError, ZeroDivisionError, TypeError, ValueError) as error:
-        return {"name": name or text, "expected": expected, "seen": f"nothing: {error}", "ok": False}
-    return {"name": name or text, "expected": expected, "seen": seen, "ok": ok}
+        return entry | {"seen": f"nothing: {error}", "ok": False}
+    return entry | {"seen": seen, "ok": ok}

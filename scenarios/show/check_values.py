@@ -7,8 +7,8 @@ from typing import Any
 
 from testbed.terminal import duration
 
-_TIME = re.compile(r"^([<>=!]+ (?:[\d.]+ \* )?[\w.]+_ns) \(([\d.e+]+)\)$")
-"""A bound that is a time: a figure in ns, perhaps with a factor, and its value in brackets, which scenarios.schema.checks adds."""
+_BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
+"""What is expected, up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
 
 
 def format_value(value: Any) -> str:
@@ -21,7 +21,7 @@ def format_value(value: Any) -> str:
 def bound_and_seen(check: dict[str, Any]) -> tuple[str, str]:
     """(expected, seen) of an entry of ``checks``, as text; times with their unit."""
     expected, seen = str(check["expected"]), check["seen"]
-    bound = _TIME.match(expected)
-    if bound is None or not isinstance(seen, (int, float)):
+    bound = _BOUND.match(expected)
+    if check.get("unit") != "ns" or bound is None or not isinstance(seen, (int, float)):
         return expected, format_value(seen)
-    return f"{bound[1]} ({duration(float(bound[2]))})", duration(seen)
+    return f"{bound[1]}{duration(float(bound[2]))}{bound[3]}", duration(seen)

@@ -12,8 +12,8 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, figure, save
 
 HOPS = (
-    ("host to T0", r"h\d+-p\d+"), ("T0 to T1", r"p\d+-t0-\d+-u\d+"), ("T1 to T0", r"p\d+-t1-\d+-d\d+"),
-    ("T0 to host", r"p\d+-t0-\d+-d\d+"),
+    ("host to T0", r"h\d+-p\d+"), ("T0 to T1", r"p\d+-t0-\d+-u\d+"), ("T1 to T1", r"p\d+-t1-\d+-s\d+"),
+    ("T1 to T0", r"p\d+-t1-\d+-d\d+"), ("T0 to host", r"p\d+-t0-\d+-d\d+"),
 )  # fmt: skip
 """(hop, pattern of the names of the ports that send over it)."""
 FLOOR = 0.1

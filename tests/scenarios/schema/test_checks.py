@@ -36,8 +36,25 @@ FIGURES: dict[str, Any] = {
 )
 def test_evaluate(check: str, ok: bool) -> None:
     result = evaluate(check, FIGURES)
-    assert set(result) == {"name", "expected", "seen", "ok"}
+    assert set(result) - {"unit"} == {"name", "expected", "seen", "ok"}
     assert result["ok"] is ok
+
+
+@pytest.mark.parametrize(
+    ("figure", "time"),
+    [
+        ("mrc.step_time_ns.max", True),
+        ("mrc.step_time_ns.max - mrc.typical_step_ns", True),
+        ("max(mrc.a_ns, 2 * mrc.killed[0].b_ns)", True),
+        ("mrc.a_ns / 3", True),
+        ("mrc.a_ns / mrc.b_ns", False),
+        ("mrc.wrong + mrc.a_ns", False),
+        ("len(mrc.all_ns)", False),
+        ("mrc.busbw_bps", False),
+    ],
+)
+def test_what_is_a_time_has_its_unit(figure: str, time: bool) -> None:
+    assert evaluate(f"{figure} <= 2_000_000", {}).get("unit") == ("ns" if time else None)
 
 
 UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU is measured here"}
@@ -62,7 +79,7 @@ UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU 
 def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(check: str, ok: bool | None) -> None:
     figures = {"mrc": {**FIGURES["mrc"], "cpu_percent": None, "fidelity": {"verdict": "valid"}}}
     found = evaluate(check, figures, unmeasured=UNMEASURED)
-    assert found["ok"] is ok and set(found) == {"name", "expected", "seen", "ok"}
+    assert found["ok"] is ok and set(found) - {"unit"} == {"name", "expected", "seen", "ok"}
     assert (found["seen"] == "not applicable: no CPU is measured here") is (ok is None)
     assert evaluate(check, figures)["ok"] is bool(ok)  # in a world that has them
 

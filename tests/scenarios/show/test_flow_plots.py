@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.ev_shares import grid
+from scenarios.show.plots.queue_hops import HOPS
 from scenarios.show.report import show
 from testbed import terminal
 from tests.scenarios import plays
 from tests.scenarios.synthetic import Play, make
+from topologies import load_fabric
 
 
 def drawn(directory: Path) -> set[str]:
@@ -76,3 +80,9 @@ def test_grid_counts_in_fair_shares() -> None:
     assert grid(packets, [1, 2], 0, 10, 3).tolist() == [[1.5, 1.0, 0.0], [0.5, 1.0, 2.0]]
     assert grid(packets, [1, 2], 0, 20, 1).tolist() == [[16 / 14], [12 / 14]]
     assert np.isnan(grid(packets, [1, 2], -10, 10, 1)).all()
+
+
+@pytest.mark.parametrize("fabric", ["demo", "two-sites"])
+def test_the_figure_of_queues_has_a_place_for_every_port(fabric: str) -> None:
+    for port in load_fabric(fabric).ports:
+        assert sum(re.fullmatch(form, port.name) is not None for _, form in HOPS) == 1, port.name

@@ -53,12 +53,15 @@ def test_checks_of_one_run_and_over_the_seeds_stay_as_they_are() -> None:
 
 
 def test_a_bound_that_is_a_time_is_read_as_one() -> None:
-    found = [check(f"a [packed, seed {n}]", n * 10**9, True, "<= 1.5 * mrc.degraded_step_ns (2.4e+09)") for n in (2, 1)]
+    time = {"unit": "ns"}
+    found = [check(f"a [packed, seed {n}]", n * 10**9, True, "<= 1.5 * mrc.degraded_step_ns (2.4e+09)") | time for n in (2, 1)]
+    found.append(check("number", 2143717.456, True, ">= 2000000") | time)
     found.append(check("ratio", 1.5, True, "<= mrc.degraded_step_ns / mrc.ideal_step_ns (2)"))
-    found.append(check("gone", None, False, "<= mrc.x_ns (2e+09)"))
+    found.append(check("gone", None, False, "<= mrc.x_ns (2e+09)") | time)
     assert [line.plain for line in check_lines(found)] == [
         "FAILED gone: expected <= mrc.x_ns (2e+09), seen None",
         "ok 2/2 a: expected <= 1.5 * mrc.degraded_step_ns (2.40 s), seen 1.00 s to 2.00 s",
+        "ok     number: expected >= 2.00 ms, seen 2.14 ms",
         "ok     ratio: expected <= mrc.degraded_step_ns / mrc.ideal_step_ns (2), seen 1.5",
     ]
 
