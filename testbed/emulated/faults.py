@@ -2,8 +2,8 @@
 
 One :class:`Faults` per FabricNet; testbed/faults/holders.py knows which holder keeps what down. A fault acts on the switch's end of a
 cable, never on a host's: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed in both directions,
-interface down, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed again, gate opened; so
-the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
+interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at both ends, flushed
+again, gate opened; so the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a node.
 """
 
 from __future__ import annotations
