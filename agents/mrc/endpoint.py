@@ -82,7 +82,7 @@ class Endpoint(Engine):
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
         """A QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes.
 
-        ``evs``: how many of each plane's EVs it may use, the first ones; 0 for all.
+        ``evs``: how many of each plane's EVs it may use, the first ones, which come before backups; 0 for all.
         """
         if peer == self.host or not 0 <= peer < self.fabric.host_count:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
@@ -92,7 +92,7 @@ class Endpoint(Engine):
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
         config = self.far_config if far else self.config
-        paths = PathSet(config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn)
+        paths = PathSet(config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn, in_order=evs > 0)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
         path_rtt = self.fabric.rtt_ns(self.host, peer)
         requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log)

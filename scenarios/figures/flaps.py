@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from scenarios.figures.flows import all_on
@@ -73,13 +72,26 @@ def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
-def flap_growth(table: Sequence[Mapping[str, Any]]) -> float | None:
-    """The least ratio of the median ``out_ns`` of one ``number`` to that of the ``number`` before; None with fewer than two.
+def flap_growth(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """How much longer EVs stay out each time, from the rows of :func:`given_up`; None if none came back twice.
 
+    Each EV is compared with itself: the time out of use, over that of its time before. The median over EVs is taken per ``number``, the least
+    of these is returned. Medians of all EVs would compare different ones, since those that are soon back are given up more often.
     A ``number`` at which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
     """
-    medians = [row["out_ns"] for row in table if row["out_ns"] is not None and 2 * row["back"] >= row["n"]]
-    return min((b / a for a, b in pairwise(medians)), default=None)
+    lasted = {_ev_of(row): row["back_ns"] - row["out_ns"] for row in rows if row["back_ns"] is not None}
+    medians = []
+    for number in sorted({row["number"] for row in rows}):
+        group = [_ev_of(row) for row in rows if row["number"] == number]
+        ratios = [lasted[ev] / lasted[before] for ev in group if ev in lasted and (before := (*ev[:-1], number - 1)) in lasted]
+        if ratios and 2 * sum(ev in lasted for ev in group) >= len(group):
+            medians.append(statistics.median(ratios))
+    return min(medians, default=None)
+
+
+def _ev_of(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Whose EV, and for which time it was given up."""
+    return row["host"], row["peer"], row["ev"], row["qpn"], row["number"]
 
 
 # --- one lossy path ------------------------------------------------------------------------------------------------
@@ -131,8 +143,8 @@ def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
 
 def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """The keys that these figures add to summary.json."""
-    table = flaps(flap_rows(run.fabric, given_up(path_lines(run, "ev")), outages))
-    summary: dict[str, Any] = {"flaps": table, "flap_growth": flap_growth(table)}
+    rows = flap_rows(run.fabric, given_up(path_lines(run, "ev")), outages)
+    summary: dict[str, Any] = {"flaps": flaps(rows), "flap_growth": flap_growth(rows)}
     if run.named_flows and all_on(run):
         summary["lossy_paths"] = lossy_paths(run, outages, pairs)
     return summary

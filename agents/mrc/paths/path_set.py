@@ -19,9 +19,14 @@ from agents.transport import NEVER, Event, known_ns
 
 
 class PathSet:
-    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``."""
+    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``. ``in_order``: the first of
+    each plane are in use to begin with, and the others are backups; else they are drawn.
+    """
 
-    def __init__(self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event], qpn: int = 0) -> None:
+    def __init__(
+        self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event], qpn: int = 0,
+        in_order: bool = False,
+    ) -> None:  # fmt: skip
         self.config = config
         self.peer = peer
         self.qpn = qpn  # for the log
@@ -54,10 +59,13 @@ class PathSet:
         first = int(rng.random() * self.planes) if self.few else 0
         for p in range(self.planes):
             lap = [path for path in self.all if path.plane == p]
+            lowest = lap[0].index
             rng.shuffle(lap)
             count = min(per_plane, len(lap) - int(len(lap) * config.backup_share))
             if self.few and (p - first) % self.planes >= config.active_evs:
                 count = 0
+            if in_order:
+                lap.sort(key=lambda path: path.index >= lowest + count)
             self.active[p], self.backup[p] = lap[:count], lap[count:]
             for path in self.active[p]:
                 path.in_use = True

@@ -24,7 +24,6 @@ class Part:
     full: tuple[str, ...] = ()  # values of --set
     quick: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3)
-    quick_seeds: tuple[int, ...] = (1,)
     transports: tuple[str, ...] = ()  # those of the scenario to run; (): all
     fabric: str | None = None
     home: str = ""  # the figure whose directory holds the runs, if another figure shares them
@@ -42,7 +41,7 @@ class Part:
             fabric=self.fabric,
             transports=self.transports,
             overrides=self.overrides(quick),
-            seeds=seeds or (self.quick_seeds if quick else self.seeds),
+            seeds=seeds or ((1,) if quick else self.seeds),
         )
 
     def overrides(self, quick: bool) -> tuple[str, ...]:

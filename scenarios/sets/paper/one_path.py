@@ -215,8 +215,8 @@ FIGURES = (
         "Load balancing between EVs",
         balance,
         plots.ev_shares,
-        (Part("main", "ev-swap", seeds=(2, 8, 10), quick_seeds=(2,), world=SIMULATED), Part("marks", "ev-balance", quick=_QUICK_BALANCE)),
-        "As in the paper one EV is in use and one stands by: those seeds are run in which the first flow begins on the second one's EV "
-        "(simulated). On demo the free flow has four EVs a plane and no backup.",
+        (Part("main", "ev-swap", world=SIMULATED), Part("marks", "ev-balance", quick=_QUICK_BALANCE)),
+        "As in the paper one EV is in use and one stands by; the first flow begins on the EV of the second one (simulated). On demo the free "
+        "flow has four EVs a plane and no backup.",
     ),
 )

@@ -361,16 +361,26 @@ def test_how_long_a_path_stays_out(tmp_path: Path) -> None:
     assert [(row["number"], row["n"], row["back"]) for row in made["flaps"]] == [(1, 2, 2), (2, 2, 2), (3, 2, 1)]
     assert [row["out_ns"] for row in made["flaps"]] == [near(1.2 * S), near(2.2 * S), near(2.5 * S)]
     assert made["flaps"][0]["after_mending_ns"] == near(0.8 * S)
-    assert made["flap_growth"] == near(2.5 / 2.2)
+    assert made["flap_growth"] == near(2.5 / 2)
     assert len(made["failovers"]) == 1 and len(made["failovers"][0]["outages_ns"]) == 3
 
 
-def test_growth_is_of_those_that_mostly_came_back() -> None:
-    rows = [
-        {"number": i, "n": n, "back": b, "out_ns": o, "after_mending_ns": None}
-        for i, (n, b, o) in enumerate([(4, 4, 10), (4, 3, 20), (4, 1, 5)])
+def outs(ev: int, *lasted: float | None) -> list[dict[str, Any]]:
+    """Rows of one EV that was given up every 100 s, and out so long; None: it did not return."""
+    times = [100 * number * S for number in range(len(lasted))]
+    fields = {"host": 0, "peer": 1, "ev": ev, "qpn": 0}
+    return [
+        {**fields, "number": number, "out_ns": t, "back_ns": None if last is None else t + int(last * S)}
+        for number, (t, last) in enumerate(zip(times, lasted, strict=True), 1)
     ]
-    assert flap_growth(rows) == 2.0 and flap_growth(rows[:1]) is None and flap_growth([]) is None
+
+
+def test_growth_is_of_each_ev_against_itself_and_of_times_at_which_most_came_back() -> None:
+    slow, quick = outs(0, 10, 20, 80), outs(1, 1, 3, 6, 9)
+    assert flap_growth(slow + quick) == near(1.5)  # medians of all EVs: 5.5, 11.5, 43, 9
+    assert flap_growth(slow + outs(1, 1, 3, 4)) == near(2.5)  # the third time: 4 and 1.33
+    assert flap_growth(outs(0, 4, 8, 9) + outs(1, 4, 8, None) + outs(2, 4, 8, None)) == 2.0  # one of three came back from the third
+    assert flap_growth(outs(0, 4)) is None and flap_growth([]) is None
     assert flaps([]) == [] and given_up([{"t": 1, "host": 0, "peer": 1, "ev": 0, "to": "GOOD"}]) == []
 
 

@@ -22,9 +22,10 @@ from topologies.paths import path_evs
 MS = 1_000_000
 
 
-def paths(fabric: Fabric = DEMO, seed: int = 1, **options: Any) -> PathSet:
+def paths(fabric: Fabric = DEMO, seed: int = 1, in_order: bool = False, **options: Any) -> PathSet:
     evs = list(path_evs(fabric, 0, fabric.host_count - 1))
-    return PathSet(Config.from_fabric(fabric, options), 7, evs, [ev_fields(e)[0] for e in evs], Random(seed), [])
+    config = Config.from_fabric(fabric, options)
+    return PathSet(config, 7, evs, [ev_fields(e)[0] for e in evs], Random(seed), [], in_order=in_order)
 
 
 def prove(p: PathSet, i: int, now: int, times: int) -> None:
@@ -416,3 +417,13 @@ def test_where_switches_hash_evs_an_eighth_of_them_stand_by() -> None:
     assert [(len(hashed.active[plane]), len(hashed.backup[plane])) for plane in range(4)] == [(28, 4)] * 4
     assert [len(paths().backup[plane]) for plane in range(4)] == [0] * 4
     assert [len(paths(WIDE, backup_share=0.25).backup[plane]) for plane in range(8)] == [4] * 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_flow_that_is_bound_to_evs_begins_with_the_first_of_each_plane(seed: int) -> None:
+    p = paths(WIDE, seed, in_order=True, backup_share=0.75)
+    for plane in range(8):
+        assert sorted(ev_fields(path.ev)[1] for path in p.active[plane]) == [0, 1, 2, 3]
+        assert sorted(ev_fields(path.ev)[1] for path in p.backup[plane]) == list(range(4, 16))
+    drawn = paths(WIDE, seed, backup_share=0.75)
+    assert any(sorted(ev_fields(path.ev)[1] for path in drawn.active[plane]) != [0, 1, 2, 3] for plane in range(8))
