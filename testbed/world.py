@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agents.clock import Clock
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
@@ -225,8 +228,8 @@ class World(Protocol):
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
 
-    def loads(self) -> list[tuple[int, ...]]:
-        """Per port, by number: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+    def loads(self) -> NDArray[np.int64]:
+        """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
 
     def quiesce(self, timeout: float) -> bool:
         """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; returns whether that happened."""

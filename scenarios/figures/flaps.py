@@ -75,8 +75,8 @@ def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def flap_growth(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """How much longer EVs stay out each time, from the rows of :func:`given_up`; None if none came back twice.
 
-    Each EV is compared with itself: the time out of use, over that of its time before. The median over EVs is taken per ``number``, the least
-    of these is returned. Medians of all EVs would compare different ones, since those that are soon back are given up more often.
+    Each EV is compared with itself: how long it was out of use, over how long the time before. Returns the least of the medians over EVs by
+    ``number``. Medians of all EVs would compare different ones, since those that are soon back are given up more often.
     A ``number`` at which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
     """
     lasted = {_ev_of(row): row["back_ns"] - row["out_ns"] for row in rows if row["back_ns"] is not None}

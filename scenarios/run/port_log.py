@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from testbed.world import World
 
 EVERY_NS = 100_000_000
@@ -28,7 +31,7 @@ class PortLog:
         self.interval_ns = max(EVERY_NS, EVERY_NS * len(fabric.ports) // PORTS, fabric.base_rtt_ns // PER_RTT)
         self.due_ns = 0
         self._file = open(file, "w", encoding="utf-8", buffering=1)
-        self._last: tuple[int, list[tuple[int, ...]]] | None = None
+        self._last: tuple[int, NDArray[np.int64]] | None = None
 
     def close(self) -> None:
         self._file.close()
@@ -44,10 +47,9 @@ class PortLog:
         loads = self.world.loads()
         if self._last is not None and now > self._last[0]:
             before, earlier = self._last
-            rows = [
-                [number, left - was[0], max(0, waiting), *(a - b for a, b in zip(counts, was[2:], strict=True))]
-                for number, ((left, waiting, *counts), was) in enumerate(zip(loads, earlier, strict=True))
-                if waiting > 0 or (left, *counts) != (was[0], *was[2:])
-            ]
+            changes = loads - earlier
+            changes[:, 1] = np.maximum(0, loads[:, 1])
+            busy = np.flatnonzero(changes.any(axis=1))
+            rows = np.column_stack((busy, changes[busy])).tolist()
             self._file.write(json.dumps({"t": now, "kind": "ports", "ns": now - before, "rows": rows}, separators=(",", ":")) + "\n")
         self._last = (now, loads)

@@ -23,6 +23,7 @@ from topologies.parts import Part, whole
 
 _S = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 _STATS = len(layout.STATS_WORDS)
+_ARRIVED = [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]
 _FLUSHED = len(layout.FLUSHED_WORDS)
 _BACKGROUND = len(layout.BACKGROUND_WORDS)
 _P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
@@ -34,6 +35,7 @@ Accounts = dict[str, tuple[int, int]]
 
 
 Bytes = NDArray[np.float64]
+Loads = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Counters:
         self.fabric = fabric
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
-        self._far = {e.number: o.number for li in fabric.links for e, o in ((li.a, li.b), (li.b, li.a))}
+        self._far = far_ends(fabric).tolist()
         self._stats = live_words(PINS / "port_stats")
         self._flushed = live_words(PINS / "port_flushed")
         self._background = live_words(PINS / "port_background")
@@ -126,17 +128,16 @@ class Counters:
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
-        far = [self._far[number] for number in range(count)]
-        arrived = stats[:, [_S["arrived_bytes_data"], _S["arrived_bytes_high"]]].astype(np.float64)[far]
+        arrived = stats[:, _ARRIVED].astype(np.float64)[self._far]
         admitted = stats[:, _S["admitted_bytes_data"]].astype(np.float64)
         data_flushed = flushed[:, layout.FLUSHED_WORDS.index("bytes_data")].astype(np.int64).astype(np.float64)
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
-    def loads(self) -> list[tuple[int, ...]]:
-        """Of every port, as :func:`port_load`. Arrivals are not read first: what waits may be too small by a frame or two."""
+    def loads(self) -> Loads:
+        """Of every port, as :func:`port_loads`. Arrivals are not read first: what waits may be too small by a frame or two."""
         count = len(self.fabric.ports)
-        stats = [self._stats[at : at + _STATS].tolist() for at in range(0, count * _STATS, _STATS)]
-        return [port_load(stats[number], stats[self._far[number]], self.data_backlog(number)) for number in range(count)]
+        stats = np.frombuffer(self._stats, dtype=np.int64)[: count * _STATS].reshape(count, _STATS)
+        return port_loads(stats, self._far, [self.data_backlog(number) for number in range(count)])
 
     def _paused_ns(self, count: int) -> Bytes:
         pauses = np.frombuffer(self._pause, dtype=np.uint64)[: count * _PAUSE].reshape(count, _PAUSE).astype(np.float64)
@@ -189,11 +190,19 @@ class Counters:
         return rows
 
 
-def port_load(own: Sequence[int], far: Sequence[int], waiting: int) -> tuple[int, ...]:
-    """(bytes that left, bytes waiting, packets marked, trimmed, dropped) of one end of a cable. ``own`` and ``far``: both ends' words, as
-    layout.STATS_WORDS."""
-    left = far[_S["arrived_bytes_data"]] + far[_S["arrived_bytes_high"]]
-    return left, waiting, own[_S["marked"]], own[_S["trimmed"]], sum(own[word] for word in _DROPS)
+def far_ends(fabric: Fabric) -> NDArray[np.intp]:
+    """By a port's number, that of the port at the other end of its cable."""
+    far = np.empty(len(fabric.ports), dtype=np.intp)
+    for link in fabric.links:
+        far[link.a.number], far[link.b.number] = link.b.number, link.a.number
+    return far
+
+
+def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
+    """A row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: a row per port as layout.STATS_WORDS,
+    ``far``: :func:`far_ends`."""
+    left = stats[:, _ARRIVED].sum(axis=1)[far]
+    return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 
 
 def port_row(

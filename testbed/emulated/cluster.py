@@ -29,6 +29,7 @@ from agents.process.control import AgentClient, AgentError
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
+from testbed.dataplane.counters import Loads
 from testbed.emulated import bringup, netlink
 from testbed.emulated.background import Iperf
 from testbed.emulated.capture import Capture
@@ -477,8 +478,8 @@ class Cluster(TakesFaults):
         """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
-    def loads(self) -> list[tuple[int, ...]]:
-        """Per port, by number: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+    def loads(self) -> Loads:
+        """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
         return self.net.counters.loads()
 
     def quiesce(self, timeout: float) -> bool:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agents.collectives.registry import FLOWS
 from testbed.errors import UserError
 from testbed.faults.injections import TakesFaults
@@ -122,13 +125,14 @@ class FluidCluster(TakesFaults):
         """Empty: no port counts packets."""
         return []
 
-    def loads(self) -> list[tuple[int, ...]]:
+    def loads(self) -> NDArray[np.int64]:
         """Bytes that have left each port, as on the wire; nothing waits anywhere."""
+        loads = np.zeros((len(self.fabric.ports), 5), dtype=np.int64)
         if self._job is None:
-            return [(0, 0, 0, 0, 0)] * len(self.fabric.ports)
+            return loads
         self._job.settle()
         tally, wire = self._job.tally, 1 / self.fabric.payload_share
-        left: list[tuple[int, ...]] = []
+        left: list[int] = []
         for link in self.fabric.links:
             if link.kind == "nic":
                 at: tuple[int, ...] = (link.plane, self.fabric.host_number(link.a.node))
@@ -136,8 +140,9 @@ class FluidCluster(TakesFaults):
             else:
                 at = (link.plane, int(link.a.node.rpartition("-")[2]), int(link.b.node.rpartition("-")[2]))
                 ways = (tally.up[at], tally.down[at])
-            left += [(round(float(way) * wire), 0, 0, 0, 0) for way in ways]
-        return left
+            left += [round(float(way) * wire) for way in ways]
+        loads[:, 0] = left
+        return loads
 
     def processes(self) -> dict[str, int]:
         """Empty: there are no processes."""

@@ -82,8 +82,8 @@ class Orders:
         self._trunk = self._trunk or TrunkCounters()
         return {"carried": self._trunk.carried(port.number for port in self.cluster.fabric.ports), "strays": self._trunk.strays}
 
-    def op_loads(self) -> dict[int, tuple[int, ...]]:
-        loads = self.cluster.loads()
+    def op_loads(self) -> dict[int, list[int]]:
+        loads = self.cluster.loads().tolist()
         return {port.number: loads[port.number] for port in self.cluster.part.ports}
 
     def op_quiesce(self, seconds: float) -> bool:

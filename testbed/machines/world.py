@@ -14,11 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from agents.clock import REAL, Clock
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout
+from testbed.dataplane.counters import Loads
 from testbed.dataplane.trunk import lost
 from testbed.emulated.trace import Hop, first_hop, frame_of
 from testbed.errors import ClusterDied, UserError
@@ -73,7 +76,7 @@ class Machines(TakesFaults):
         self._machine_of_host = {host: part.machine for part in self.parts for host in part.hosts}
         self._faults: MachineFaults | None = None
         self._stopped = False
-        self._loads: tuple[int, list[tuple[int, ...]]] = (0, [])
+        self._loads: tuple[int, Loads | None] = (0, None)
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._lock = threading.Lock()
 
@@ -250,18 +253,18 @@ class Machines(TakesFaults):
         missing = self.lost_on_trunk()
         return [{**rows[port.name], "drop_trunk": missing.get(port.number, 0)} for port in self.fabric.ports]
 
-    def loads(self) -> list[tuple[int, ...]]:
-        rows = {int(port): tuple(row) for answer in ask_all(self.channels, "loads") for port, row in answer.items()}
-        loads = [rows[port.number] for port in self.fabric.ports]
+    def loads(self) -> Loads:
+        rows = {int(port): row for answer in ask_all(self.channels, "loads") for port, row in answer.items()}
+        loads = np.array([rows[port.number] for port in self.fabric.ports], dtype=np.int64)
         self._loads = (self.clock.now(), loads)
         return loads
 
     def backlog(self, port: str) -> int:
         number = self._port_numbers[port]
         at, loads = self._loads
-        if not loads or self.clock.now() - at > LOADS_NS:
+        if loads is None or self.clock.now() - at > LOADS_NS:
             loads = self.loads()
-        return loads[number][1]
+        return int(loads[number, 1])
 
     def quiesce(self, timeout: float) -> bool:
         """Wait until no port has anything queued, and nothing is on the trunk."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
+from testbed.dataplane.counters import Loads, far_ends
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.simulated import SIMULATED
@@ -42,6 +43,7 @@ class SimulatedCluster(TakesFaults):
         self.fabric = fabric
         self.split = min(split, fabric.host_count)
         self.network = Network(fabric)
+        self._far = far_ends(fabric)
         self.clock = VirtualClock(self.network)
         self.control = SimulatedController(fabric, self.network)
         self.agents: list[SimulatedAgent] = []
@@ -194,9 +196,9 @@ class SimulatedCluster(TakesFaults):
         """How many links frames have taken, all together."""
         return int(sum(self._everywhere("hops"), self.network.hops))
 
-    def loads(self) -> list[tuple[int, ...]]:
+    def loads(self) -> Loads:
         """As testbed.emulated.cluster.Cluster.loads."""
-        return loads(self.fabric, self._table())
+        return loads(self._table(), self._far)
 
     def quiesce(self, timeout: float) -> bool:
         """Let time pass until no port has anything queued or on its way, at most ``timeout`` seconds."""

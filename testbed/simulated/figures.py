@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from testbed.dataplane import layout
-from testbed.dataplane.counters import Row, port_load, port_row
+from testbed.dataplane.counters import Loads, Row, port_loads, port_row
 from testbed.simulated.port import ARRIVED_BYTES
 from topologies.clos import Fabric
 
@@ -20,17 +21,18 @@ _PAUSE = ("pauses", "paused_ns", "longest_pause_ns")
 WIDTH = _WAITING + 1 + len(_PAUSE)
 """Numbers of a port: as layout.STATS_WORDS, as layout.FLUSHED_WORDS, bytes of data that wait, and the pauses (testbed.simulated.port)."""
 
-Table = list[list[int]]
+Table = NDArray[np.int64]
 
 
 def added(blocks: Iterable[bytes]) -> Table:
     """The numbers of all ports, of all processes together. ``blocks``: as :meth:`testbed.simulated.network.Network.figures` gives them."""
-    return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks).tolist()  # type: ignore[union-attr]
+    return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks)  # type: ignore[return-value]
 
 
-def rows(fabric: Fabric, table: Table, lossless: bool) -> list[Row]:
+def rows(fabric: Fabric, figures: Table, lossless: bool) -> list[Row]:
     """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
     out: list[Row] = []
+    table = figures.tolist()
     for link in fabric.links:
         for near, peer in ((link.a, link.b), (link.b, link.a)):
             own, far = table[near.number], table[peer.number]
@@ -41,11 +43,6 @@ def rows(fabric: Fabric, table: Table, lossless: bool) -> list[Row]:
     return out
 
 
-def loads(fabric: Fabric, table: Table) -> list[tuple[int, ...]]:
-    """As :meth:`testbed.world.World.loads`."""
-    out: list[tuple[int, ...]] = []
-    for link in fabric.links:
-        for near, peer in ((link.a, link.b), (link.b, link.a)):
-            own = table[near.number]
-            out.append(port_load(own, table[peer.number], own[_WAITING]))
-    return out
+def loads(table: Table, far: NDArray[np.intp]) -> Loads:
+    """As :meth:`testbed.world.World.loads`. ``far``: :func:`testbed.dataplane.counters.far_ends`."""
+    return port_loads(table[:, :_STATS], far, table[:, _WAITING])

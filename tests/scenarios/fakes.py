@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agents.clock import Heard, RealClock
 from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.targets import FaultEvent, Injected
@@ -376,8 +379,8 @@ class FakeCluster:
     def backlog(self, port: str) -> int:
         return 100 * [p.name for p in self.fabric.ports].index(port)
 
-    def loads(self) -> list[tuple[int, ...]]:
-        return [(0, 0, 0, 0, 0) for _ in self.fabric.ports]
+    def loads(self) -> NDArray[np.int64]:
+        return np.zeros((len(self.fabric.ports), 5), dtype=np.int64)
 
     def quiesce(self, timeout: float) -> bool:
         return True

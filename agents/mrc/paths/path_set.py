@@ -19,8 +19,9 @@ from agents.transport import NEVER, Event, known_ns
 
 
 class PathSet:
-    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``. ``in_order``: the first of
-    each plane are in use to begin with, and the others are backups; else they are drawn.
+    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``.
+
+    ``in_order``: the first of each plane are in use to begin with, and the others are backups; else they are drawn.
     """
 
     def __init__(

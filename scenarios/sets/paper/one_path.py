@@ -216,7 +216,7 @@ FIGURES = (
         balance,
         plots.ev_shares,
         (Part("main", "ev-swap", world=SIMULATED), Part("marks", "ev-balance", quick=_QUICK_BALANCE)),
-        "As in the paper one EV is in use and one stands by; the first flow begins on the EV of the second one (simulated). On demo the free "
-        "flow has four EVs a plane and no backup.",
+        "As in the paper one EV is in use and one stands by; the first flow begins on the EV of the second one (simulated). On demo the "
+        "free flow has four EVs a plane and no backup.",
     ),
 )

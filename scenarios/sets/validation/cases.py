@@ -43,7 +43,7 @@ class Case:
     @property
     def parts(self) -> tuple[Part, ...]:
         """One per world, by its name: the same scenario with the same seeds; and the slower one."""
-        form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, SEEDS[:1], (self.transport,))
+        form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, (self.transport,))
         slower = (Slower(SLOWER, *form, world=EMULATED),) if self.slower and EMULATED in self.worlds else ()
         return (*(Part(world, *form, world=world) for world in self.worlds), *slower)
 

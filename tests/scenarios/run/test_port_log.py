@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from scenarios.run.one_run import MS, OneRun, Spec
 from scenarios.run.port_log import EVERY_NS, PORTS, PortLog
@@ -23,8 +25,8 @@ class World:
         self.fabric = fabric
         self.ports = [(0, 0, 0, 0, 0)] * len(fabric.ports)
 
-    def loads(self) -> list[tuple[int, ...]]:
-        return list(self.ports)
+    def loads(self) -> NDArray[np.int64]:
+        return np.array(self.ports)
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
