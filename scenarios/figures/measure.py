@@ -184,15 +184,18 @@ class Run:
         return pd.DataFrame(own).reset_index(drop=True)
 
     @cached_property
-    def step_times(self) -> pd.Series[Any]:
-        """The time of the slowest rank, ns, for each measured step that all ranks finished; of several jobs, the first one's."""
+    def rank_steps(self) -> pd.DataFrame:
+        """``step`` and its time ``ns`` for each rank, of measured steps that all ranks finished; of several jobs, the first one's."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
-        if frame.empty:
-            return pd.Series(dtype="int64")
-        ranks = self.jobs[0]["ranks"] if self.jobs else self.record["ranks"]
-        frame = frame[frame["rank"].isin(range(len(self.record["ranks"])) if not self.jobs else ranks)]
-        durations = (frame["end_ns"] - frame["start_ns"]).groupby(frame["step"]).agg(["max", "count"])
-        return durations.loc[durations["count"] == len(ranks), "max"].astype("int64")
+        ranks = self.jobs[0]["ranks"] if self.jobs else list(range(len(self.record["ranks"])))
+        frame = frame[frame["rank"].isin(ranks)]
+        durations = pd.DataFrame({"step": frame["step"], "ns": frame["end_ns"] - frame["start_ns"]}).astype("int64")
+        return durations[durations.groupby("step")["ns"].transform("count") == len(ranks)]
+
+    @cached_property
+    def step_times(self) -> pd.Series[Any]:
+        """The time of the slowest rank, ns, for each step of :attr:`rank_steps`."""
+        return self.rank_steps.groupby("step")["ns"].max()
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
