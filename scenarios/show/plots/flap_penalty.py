@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, s
 MOST = 10
 """Largest n in the upper panel, which shows the n-th time that a path is given up."""
 SPREAD = 0.34
-"""Width over which the dots of one n lie side by side, of the distance between two n."""
+"""Width over which the paths of one n lie side by side, of the distance between two n."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -52,18 +51,16 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     paths = sorted({_path(row) for row in rows})
     with figure(2, 3.9, gridspec_kw={"height_ratios": [1.25, 1]}) as (fig, axes):
         top, bottom = axes
-        medians = []
-        for number in numbers:
-            group = sorted((r for r in rows if r["number"] == number), key=lambda r: r["out_ns"])
-            back = [(r["back_ns"] - r["out_ns"]) / 1e3 for r in group if r["back_ns"] is not None]
-            still_out = [(end - r["out_ns"]) / 1e3 for r in group if r["back_ns"] is None]
-            for values, style in ((back, {"color": colour}), (still_out, {"markerfacecolor": "white", "markeredgecolor": colour})):
-                step = SPREAD / max(1, len(values) - 1)
-                at = [number - SPREAD / 2 + i * step if len(values) > 1 else number for i in range(len(values))]
-                top.plot(at, values, linestyle="none", marker=marker if values is back else "^", markersize=2.8, alpha=0.8, **style)
-            if back:
-                medians.append((number, statistics.median(back)))
-        top.plot([n for n, _ in medians], [m for _, m in medians], color="black", linewidth=0.9, marker="_", markersize=11)
+        # Each path in a line of its own: those that are given up most often are those that were soon back, so one through the medians would
+        # turn down at the end.
+        for k, path in enumerate(paths):
+            own = [row for row in rows if _path(row) == path and row["number"] in numbers]
+            shift = SPREAD * (k / max(1, len(paths) - 1) - 0.5)
+            back = [(r["number"] + shift, (r["back_ns"] - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is not None]
+            still_out = [(r["number"] + shift, (end - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is None]
+            top.plot(*zip(*back, strict=True) if back else ((), ()), color=colour, linewidth=0.4, marker=marker, markersize=2.8, alpha=0.8)
+            for x, y in still_out:
+                top.plot(x, y, marker="^", markersize=2.8, alpha=0.8, markerfacecolor="white", markeredgecolor=colour)
         top.set_xticks(numbers, [f"{n}.\n{sum(r['number'] == n for r in rows)}" for n in numbers])
         top.set_xlim(0.5, numbers[-1] + 0.5)
         top.set_ylim(bottom=0)
@@ -85,8 +82,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         from matplotlib.patches import Patch
 
         handles: list[Any] = [
-            Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=3.5, label="one path"),
-            Line2D([], [], color="black", linewidth=0.9, marker="_", markersize=9, label="median"),
+            Line2D([], [], color=colour, marker=marker, linewidth=0.4, markersize=3.5, label="one path"),
         ]
         if any(row["back_ns"] is None for row in rows):
             handles.append(
