@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.schema.scenario import ScenarioError, named_scenarios
-from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, UNFINISHED, VERDICT, Seeds, chosen, conclude
+from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, SLOW, UNFINISHED, VERDICT, Seeds, chosen, conclude
 from testbed.cli.bench import seeds
 
 
@@ -27,6 +27,7 @@ def verdict(directory: Path, name: str) -> dict[str, Any]:
 
 def test_every_shipped_scenario_runs_over_its_seeds_or_says_why_not() -> None:
     items = chosen(())
+    assert [item.name for item in items[-len(SLOW) :]] == [*reversed(SLOW)]
     assert sorted(item.name for item in items) == list(named_scenarios())
     for item in items:
         scenario = item.load()
