@@ -79,19 +79,20 @@ def flap_growth(rows: Sequence[Mapping[str, Any]]) -> float | None:
     ``number``. Medians of all EVs would compare different ones, since those that are soon back are given up more often.
     A ``number`` at which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
     """
-    lasted = {_ev_of(row): row["back_ns"] - row["out_ns"] for row in rows if row["back_ns"] is not None}
+    lasted = {(path_of(row), row["number"]): row["back_ns"] - row["out_ns"] for row in rows if row["back_ns"] is not None}
     medians = []
     for number in sorted({row["number"] for row in rows}):
-        group = [_ev_of(row) for row in rows if row["number"] == number]
-        ratios = [lasted[ev] / lasted[before] for ev in group if ev in lasted and (before := (*ev[:-1], number - 1)) in lasted]
-        if ratios and 2 * sum(ev in lasted for ev in group) >= len(group):
+        group = [path_of(row) for row in rows if row["number"] == number]
+        back = [path for path in group if (path, number) in lasted]
+        ratios = [lasted[path, number] / lasted[path, number - 1] for path in back if (path, number - 1) in lasted]
+        if ratios and 2 * len(back) >= len(group):
             medians.append(statistics.median(ratios))
     return min(medians, default=None)
 
 
-def _ev_of(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """Whose EV, and for which time it was given up."""
-    return row["host"], row["peer"], row["ev"], row["qpn"], row["number"]
+def path_of(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Which path of which queue pair a row of :func:`given_up` is about."""
+    return row["host"], row["peer"], row["ev"], row["qpn"]
 
 
 # --- one lossy path ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.flaps import flap_rows, given_up
+from scenarios.figures.flaps import flap_rows, given_up, path_of
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, save
 
@@ -36,10 +36,6 @@ def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
     return flap_rows(stored.fabric(run), given_up(lines), stored.outages(run))
 
 
-def _path(row: dict[str, Any]) -> tuple[int, ...]:
-    return row["host"], row["peer"], row["ev"], row["qpn"]
-
-
 def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     from matplotlib.lines import Line2D
 
@@ -48,13 +44,13 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     all_numbers = sorted({row["number"] for row in rows})
     numbers = all_numbers[:MOST]
     end = begin + int(run["measured_ns"])
-    paths = sorted({_path(row) for row in rows})
+    paths = sorted({path_of(row) for row in rows})
     with figure(2, 3.9, gridspec_kw={"height_ratios": [1.25, 1]}) as (fig, axes):
         top, bottom = axes
         # Each path in a line of its own: those that are given up most often are those that were soon back, so one through the medians would
         # turn down at the end.
         for k, path in enumerate(paths):
-            own = [row for row in rows if _path(row) == path and row["number"] in numbers]
+            own = [row for row in rows if path_of(row) == path and row["number"] in numbers]
             shift = SPREAD * (k / max(1, len(paths) - 1) - 0.5)
             back = [(r["number"] + shift, (r["back_ns"] - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is not None]
             still_out = [(r["number"] + shift, (end - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is None]
@@ -69,7 +65,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
         top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use", pad=5)
         for k, path in enumerate(paths):
-            for row in (r for r in rows if _path(r) == path):
+            for row in (r for r in rows if path_of(r) == path):
                 until = end if row["back_ns"] is None else row["back_ns"]
                 left = (row["out_ns"] - begin) / 1e3
                 bottom.barh(k, (until - row["out_ns"]) / 1e3, left=left, height=0.7, color=colour, linewidth=0, zorder=2)
