@@ -21,7 +21,7 @@ LOOKS = {
     SLOWER: ("#CC79A7", "^"),
 }
 """Colours of Okabe and Ito; the markers differ as well."""
-ROW, EDGES = 0.17, 0.9
+ROW, EDGES = 0.17, 1.1
 """Height of a row, and of the margins, in inches."""
 
 
@@ -69,5 +69,5 @@ def draw(conclusions: Sequence[Mapping[str, Any]], directory: Path) -> list[Path
         fig.supxlabel(f"relative to the simulated figure; shaded: within the bound\n{fidelity_line(conclusions)}", fontsize="small")
         names = {SLOWER: f"{SLOWER_BY} x slower"}
         marks = [ax.plot([], [], marker, color=colour, label=names.get(name, name))[0] for name, (colour, marker) in LOOKS.items()]
-        fig.legend(handles=marks, loc="outside upper center", ncols=5, columnspacing=1.2)
+        fig.legend(handles=marks, loc="outside upper center", ncols=3, columnspacing=1.2)
         return style.save(fig, directory, NAME)
