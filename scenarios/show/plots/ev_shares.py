@@ -38,6 +38,10 @@ def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, b
     return np.divide(counts * len(evs), total, out=np.full_like(counts, np.nan), where=total > 0)
 
 
+def _evs(n: int, which: str = "") -> str:
+    return f"{n} {which}EV{'s' if n != 1 else ''}"
+
+
 def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     separation = run["separations"][0]
     packets = stored.rows("evs", run)
@@ -46,7 +50,8 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     width = bin_ns * max(1, round(SMOOTH_RTTS * rtt / bin_ns))
     names = [separation["flow"], separation["from"]]
     start = run["flows"][names[1]]["start_ns"]
-    origin = begin + start - -(-start // width) * width  # a column begins with the second flow
+    second = (begin + start) // bin_ns * bin_ns  # begin of the bin in which the second flow begins: a column begins with it
+    origin = second - -(-start // width) * width
     bins = int((packets["t_ns"].max() + bin_ns - origin) // width)
     x = ((np.arange(bins) + 0.5) * width + origin - begin) / 1e3
     ends = [(int(run["flows"][n]["src"][1:]), int(run["flows"][n]["dst"][1:])) for n in names]
@@ -57,21 +62,23 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     others = [i for i in range(len(evs[0])) if i not in shared]
     with figure(3, 4.7, sharex=True, gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]}) as (fig, axes):
         top = axes[0]
-        top.plot(x, shares[0][shared].mean(axis=0), color=FLOWS[0], label=f"on {names[1]}'s {len(shared)} EVs")
-        top.plot(x, shares[0][others].mean(axis=0), color=FLOWS[0], linestyle="--", label=f"on the {len(others)} others")
+        kept, elsewhere = (shares[0][rows].mean(axis=0) for rows in (shared, others))
+        top.plot(x, kept, color=FLOWS[0], label=f"on {names[1]}'s {_evs(len(shared))}")
+        top.plot(x, elsewhere, color=FLOWS[0], linestyle="--", label=f"on {_evs(len(others), 'other ')}")
         top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
         margin_note(top, f"{SEPARATED:g}", SEPARATED, size=6)
-        top.set_ylim(0, 1.35)
-        top.set_yticks([0, 0.5, 1])
+        highest = 1.1 * max(1.2, float(np.nanmax([kept, elsewhere])))
+        top.set_ylim(0, highest)
+        top.set_yticks([0, 0.5, 1] if highest < 2 else range(int(highest) + 1))
         top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
         statement = f"does not leave {names[1]}'s EVs"
         if separation["separated_rtts"] is not None:
             statement = f"leaves {names[1]}'s EVs within {separation['separated_rtts']:.0f} base RTTs"
         top.set_title(f"{names[0]} {statement}", pad=11)
         top.annotate(
-            f"{names[1]} begins", (start / 1e3, 1.35), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
+            f"{names[1]} begins", (start / 1e3, highest), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
         )
-        top.legend(loc="lower left", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
+        top.legend(loc="best", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
         for ax, name, share, flow_evs, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
             picture = ax.imshow(
                 np.ma.masked_invalid(share), aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=0, vmax=MOST,
@@ -85,7 +92,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
             else:
                 ax.set_yticks([0, len(flow_evs) - 1], [f"plane {planes[0]}", f"plane {planes[-1]}"], fontsize=6)
             ax.tick_params(axis="y", length=0)
-            ax.set_title(f"{name}: h{a} → h{b}, {len(flow_evs)} EVs" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""), pad=3)
+            ax.set_title(f"{name}: h{a} → h{b}, {_evs(len(flow_evs))}" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""), pad=3)
         for row in shared:
             axes[1].annotate("◂", (1.0, row), xycoords=("axes fraction", "data"), fontsize=5, va="center", annotation_clip=False)
         for ax in axes:
