@@ -64,3 +64,15 @@ def test_a_legend_stays_above_the_line_and_a_long_title_inside(tmp_path: Path) -
         assert box.y0 >= STRIP * fig.dpi and ax.get_tightbbox().y0 > box.y1, "the line below the legend, the axes above it"
         head = ax.get_title(loc="left")
         assert head.count("\n") and " ".join(head.split()) == title and ax._left_title.get_window_extent().x1 <= fig.bbox.x1
+
+
+@pytest.mark.parametrize("letters", range(12, 20))
+def test_whatever_its_length_a_title_ends_inside_the_picture(tmp_path: Path, letters: int) -> None:
+    """In the file letters are wider than in the layout: a title that just fitted there was cut."""
+    from matplotlib import image
+
+    with figure(1, 1.5) as (fig, ax):
+        ax.set_title("job-thin-plane, simulated: " + "interleaved ranks, "[:letters] + "seed 1", fontsize=7.5)
+        ax.set_ylabel("goodput\n[% of ideal]")
+        picture = image.imread(save(fig, tmp_path, "f", [run("a")])[0])
+    assert (picture[: picture.shape[0] // 5, -3:, :3] > 0.95).all()
