@@ -116,7 +116,7 @@ def test_a_cable_that_is_pulled_is_named_and_cleared_when_it_is_back(watch: Watc
     cluster = watch.cluster
 
     def written(state: str) -> bool:
-        """Whether an agent has written down that it found this by itself: later than all of them together, if at all before it is over."""
+        """Whether an agent has found this by itself, and written it down. Alone it takes longer than all of them together."""
         own = [line for line in logged(watch.logs, "mapper") if line["link"] == cable and {"sent", "lost", "since"} <= set(line)]
         return any(line["state"] == state for line in own)
 
