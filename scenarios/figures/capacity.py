@@ -72,17 +72,15 @@ def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[
 
 def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[float]:
     """Per step that all ranks finished: its time, divided by the theoretical time at the least capacity during the step."""
-    frame = run.steps[~run.steps["warmup"].astype(bool)]
     kind, ranks, size = run.record["workload"], len(run.record["ranks"]), int(run.record["message_bytes"])
     times = changes(outages)
     ratios = []
-    for step, step_ns in run.step_times.items():
-        rows = frame[frame["step"] == step]
+    for _, rows in run.whole_steps.groupby("step"):
         begin, end = int(rows["start_ns"].min()), int(rows["end_ns"].max())
         if any(o.entry.slows and o.begin < end and begin < o.end for o in outages):
             continue
         least = min(bandwidth_left(dead_at(outages, t)) for t in [begin, *(t for t in times if begin < t < end)])
-        ratios.append(float(step_ns) / collective_step_ns(kind, ranks, size, least))
+        ratios.append(float((rows["end_ns"] - rows["start_ns"]).max()) / collective_step_ns(kind, ranks, size, least))
     return ratios
 
 

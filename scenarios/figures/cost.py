@@ -80,23 +80,14 @@ def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[
 
 
 def periods(run: Run) -> tuple[list[int], list[int]]:
-    """(end of each measured step, time from the end of the step before), ns, of the steps up to the first that some rank did not finish.
+    """(end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not finish.
 
     A step ends when its last rank ends it. These times add up to the elapsed time. The step times themselves need not: ranks may be a step
     apart, and one stall then lengthens two steps.
     """
-    frame = run.steps[~run.steps["warmup"].astype(bool)]
-    if frame.empty:
-        return [], []
-    by_step = frame.groupby("step")["end_ns"].agg(["max", "count"])
-    whole = by_step["count"] == len(run.record["ranks"])
-    done: list[int] = []
-    for number, (step, ok) in enumerate(whole.items()):
-        if not ok or step != number:
-            break
-        done.append(int(by_step["max"].iloc[number]))
-    begin = int(frame["start_ns"].min())
-    return done, [b - a for a, b in zip([begin, *done], done, strict=False)]
+    ends = run.whole_steps.groupby("step")["end_ns"].max()
+    done = [int(end) for number, (step, end) in enumerate(ends.items()) if step == number]
+    return done, [b - a for a, b in zip([int(run.whole_steps["start_ns"].min()), *done], done, strict=False)] if done else []
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:

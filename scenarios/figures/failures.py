@@ -116,16 +116,15 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
 
 def cost_ns(run: Run, at: int) -> int | None:
     """Time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
-    frame = run.steps[~run.steps["warmup"].astype(bool)]
     times = run.step_times
     if times.empty:
         return None
-    ends, starts = frame.groupby("step")["end_ns"].max(), frame.groupby("step")["start_ns"].min()
-    before, after = times[ends.reindex(times.index) < at], times[ends.reindex(times.index) >= at]
+    spans = run.whole_steps.groupby("step").agg(start=("start_ns", "min"), end=("end_ns", "max"))
+    before, after = times[spans["end"] < at], times[spans["end"] >= at]
     if after.empty:
         return None
     begins = [f["t"] for f in run.of("fault")]
-    undisturbed = before if len(before) else times[starts.reindex(times.index) > max(begins, default=0)]
+    undisturbed = before if len(before) else times[spans["start"] > max(begins, default=0)]
     return int(after.max() - (undisturbed.median() if len(undisturbed) else times.min()))
 
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from scenarios.figures.measure import Run
-from scenarios.figures.stats import spread
+from scenarios.figures.stats import beside, slowest, spread, whole_steps
 
 
 def figures(run: Run) -> dict[str, Any]:
@@ -21,16 +19,13 @@ def figures(run: Run) -> dict[str, Any]:
     if passes.empty:
         return {}
     last = len(run.jobs) if passes["phase"].max() else 0
-    together = passes[(passes["phase"] == last) & (passes["number"] >= warm)]
-    ends = [together[together["rank"].isin(job["ranks"])]["end_ns"].max() for job in run.jobs]
-    together = together[together["end_ns"] <= min(ends)] if len(together) else together
+    together = passes[(passes["phase"] == last) & (passes["step"] >= warm)]
     result: dict[str, Any] = {}
-    for number, job in enumerate(run.jobs):
-        rows = _whole(together, job["ranks"])
-        times = _times(rows)
+    for number, (job, rows) in enumerate(zip(run.jobs, beside(together, [job["ranks"] for job in run.jobs]), strict=True)):
+        times = slowest(rows)
         spent = int((rows["end_ns"] - rows["start_ns"]).sum())
         lost = spent - len(rows) * int(job["compute_ns"])
-        alone = _times(_whole(passes[(passes["phase"] == number) & (passes["number"] > 0)], job["ranks"])) if last else times[:0]
+        alone = slowest(whole_steps(passes[(passes["phase"] == number) & (passes["step"] > 0)], job["ranks"])) if last else times[:0]
         typical = int(times.median()) if len(times) else None
         typical_alone = int(alone.median()) if len(alone) else None
         result[job["name"]] = {
@@ -47,15 +42,3 @@ def figures(run: Run) -> dict[str, Any]:
             "slowdown": typical / typical_alone if typical and typical_alone else None,
         }
     return result
-
-
-def _whole(passes: pd.DataFrame, ranks: list[int]) -> pd.DataFrame:
-    """Rows of the steps that all of these ranks have finished."""
-    own = passes[passes["rank"].isin(ranks)]
-    counts = own.groupby("number")["rank"].count()
-    return own[own["number"].isin(counts.index[counts == len(ranks)])]
-
-
-def _times(rows: pd.DataFrame) -> pd.Series[Any]:
-    """Of the slowest rank, ns, by step."""
-    return (rows["end_ns"] - rows["start_ns"]).groupby(rows["number"]).max().astype("int64")

@@ -20,6 +20,7 @@ import pandas as pd
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.figures.background_books import of_host, take_out_background
 from scenarios.figures.network_time import earlier_dilation
+from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
@@ -162,7 +163,7 @@ class Run:
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """Of a run of jobs, one row per rank and step: phase, number in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
+        """Of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
         rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
         scale = 1e9 * self.fabric.dilation
         rows = []
@@ -171,31 +172,28 @@ class Run:
                 phase, number, begin, end, late, wrong = line["note"]["step"]
                 times = (round(begin * scale), round(end * scale), round(late * scale))
                 rows.append((int(phase), int(number), rank_of[line["host"]], *times, int(wrong)))
-        return pd.DataFrame(rows, columns=["phase", "number", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
+        return pd.DataFrame(rows, columns=["phase", "step", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
 
     def _job_steps(self, warm: int) -> pd.DataFrame:
         """The last phase's, in which all jobs run."""
         last = self.passes[self.passes["phase"] == self.passes["phase"].max()].sort_values(["end_ns", "rank"])
         own = {
             "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
-            "seed": self.record["seed"], "rank": last["rank"], "step": last["number"] - warm, "warmup": last["number"] < warm,
+            "seed": self.record["seed"], "rank": last["rank"], "step": last["step"] - warm, "warmup": last["step"] < warm,
             "start_ns": last["start_ns"], "end_ns": last["end_ns"], "ok": last["wrong"] == 0,
         }  # fmt: skip
         return pd.DataFrame(own).reset_index(drop=True)
 
     @cached_property
-    def rank_steps(self) -> pd.DataFrame:
-        """``step`` and its time ``ns`` for each rank, of measured steps that all ranks finished; of several jobs, the first one's."""
-        frame = self.steps[~self.steps["warmup"].astype(bool)]
-        ranks = self.jobs[0]["ranks"] if self.jobs else list(range(len(self.record["ranks"])))
-        frame = frame[frame["rank"].isin(ranks)]
-        durations = pd.DataFrame({"step": frame["step"], "ns": frame["end_ns"] - frame["start_ns"]}).astype("int64")
-        return durations[durations.groupby("step")["ns"].transform("count") == len(ranks)]
+    def whole_steps(self) -> pd.DataFrame:
+        """The rows of :attr:`steps` of measured steps that all ranks finished; of several jobs, the first one's."""
+        ranks = self.jobs[0]["ranks"] if self.jobs else range(len(self.record["ranks"]))
+        return whole_steps(self.steps[~self.steps["warmup"].astype(bool)], ranks)
 
     @cached_property
     def step_times(self) -> pd.Series[Any]:
-        """The time of the slowest rank, ns, for each step of :attr:`rank_steps`."""
-        return self.rank_steps.groupby("step")["ns"].max()
+        """The time of the slowest rank, ns, for each step of :attr:`whole_steps`."""
+        return slowest(self.whole_steps).astype("int64")
 
     @cached_property
     def transfers(self) -> pd.DataFrame:

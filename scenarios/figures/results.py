@@ -47,9 +47,13 @@ class Results:
 
     @cached_property
     def step_times(self) -> pd.DataFrame:
-        """A row per step that all ranks finished: ``time_ns`` is the time of its slowest rank."""
-        frames = [self._stored.step_times(run).rename("time_ns").reset_index().assign(run=run["run"]) for run in self._runs]
-        return self._named(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", "step", "time_ns"]))
+        """A row per step that all ranks finished: ``time_ns`` is the time of its slowest rank. Of several jobs, a row per ``job`` (else
+        that is empty) and step that it made beside the others."""
+        frames = [
+            times.rename("time_ns").reset_index().assign(job=job, run=run["run"])
+            for run in self._runs for job, times in self._stored.step_times(run).items()
+        ]  # fmt: skip
+        return self._named(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", "job", "step", "time_ns"]))
 
     @cached_property
     def transfers(self) -> pd.DataFrame:

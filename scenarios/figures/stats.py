@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -27,6 +27,24 @@ def spread(times: pd.Series[Any]) -> dict[str, int | None]:
     """n, percentiles and maximum of durations, ns."""
     percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
     return {"n": len(times), **percentiles, "max": int(times.max()) if len(times) else None}
+
+
+def whole_steps(steps: pd.DataFrame, ranks: Collection[int]) -> pd.DataFrame:
+    """The rows of ``ranks`` in the steps that all of them finished; ``steps`` has a row per ``step`` and ``rank``."""
+    own = steps[steps["rank"].isin(ranks)]
+    return own[own.groupby("step")["rank"].transform("count") == len(ranks)]
+
+
+def slowest(steps: pd.DataFrame) -> pd.Series[Any]:
+    """The time of the slowest rank by ``step``, in the unit of ``start_ns`` and ``end_ns``."""
+    return (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).max()
+
+
+def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.DataFrame]:
+    """Of each job, given as its ranks, the rows of :func:`whole_steps` that ended before the first job was through: the steps that it
+    made beside all others. Of a single job these are all."""
+    last = pd.Series([steps.loc[steps["rank"].isin(ranks), "end_ns"].max() for ranks in jobs]).min()
+    return [whole_steps(steps[steps["end_ns"] <= last], ranks) for ranks in jobs]
 
 
 def jain(rates: Sequence[float]) -> float | None:

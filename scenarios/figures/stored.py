@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from scenarios.figures.network_time import FORMAT, earlier_dilation, told, told_comparison, told_rows
 from scenarios.figures.outages import ENDLESS, Outage
+from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
 from testbed.errors import UserError, first_line, refusal
 from topologies import Fabric
@@ -264,17 +265,19 @@ class Stored:
         steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
         return float(steps["start_ns"].min()) if len(steps) else None
 
-    def step_times(self, run: dict[str, Any]) -> pd.Series[Any]:
-        """Time of the slowest rank, ns, per step that all ranks finished."""
-        steps = self.steps[self.steps["run"] == run["run"]]
-        durations = (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).agg(["max", "count"])
-        times: pd.Series[Any] = durations.loc[durations["count"] == run["ranks"], "max"]
-        return times
+    def step_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
+        """Times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that it made
+        beside the others."""
+        ranks, begin = {}, 0
+        for job, figures in run.get("jobs", {"": run}).items():
+            ranks[job] = range(begin, begin := begin + figures["ranks"])
+        found = beside(self.steps[self.steps["run"] == run["run"]], list(ranks.values()))
+        return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 
-    def transfer_times(self, run: dict[str, Any]) -> pd.Series[Any]:
-        """Time of each transfer, ns; none in results of versions that did not write them."""
+    def transfer_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
+        """Time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
         transfers = self.rows("transfers", run)
-        return transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype="int64")
+        return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype="int64")}
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""

@@ -48,7 +48,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
     ideal = bus_bandwidth(fabric, kind, hosts)
     degraded = bus_bandwidth(fabric, kind, hosts, record["fault_links"]) if record["fault_links"] else ideal
     # Of all ranks, as nccl-tests has it: ranks pass from step to step one by one, and a stall holds some in one step, some in the next.
-    algbw = size * 8 / (run.rank_steps["ns"].mean() / 1e9) if len(times) else None
+    algbw = size * 8 / ((run.whole_steps["end_ns"] - run.whole_steps["start_ns"]).mean() / 1e9) if len(times) else None
     return figures | {
         "algbw_bps": algbw,
         "busbw_bps": None if algbw is None else algbw * bus_factor(kind, len(hosts)),

@@ -310,6 +310,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
             medians_table.table_of(_title(summary, collective_runs), collective_runs) if medians else runs_table(summary, collective_runs)
         )
         step_name = WORDS.get(collective_runs[0]["workload"], collective_runs[0]["workload"])
+        if len(names := list(collective_runs[0].get("jobs", {}))) > 1:
+            step_name += f" of job {names[0]}"
         console.print(
             f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {scale_note}",
             style="dim",

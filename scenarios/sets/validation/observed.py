@@ -91,7 +91,7 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
     first = int(stored.manifest["scenario"].get("workload", {}).get("outstanding", 0))
     for run in runs:
         if run["steps"]:
-            series.append(stored.step_times(dict(run)))
+            series.extend(stored.step_times(dict(run)).values())
         else:
             rows = stored.rows("messages", dict(run))
             rows = rows[rows["number"] >= first]

@@ -18,12 +18,16 @@ from scenarios.show.plots.style import colour_and_marker, figure, save, title
 from testbed.terminal import duration
 
 Run = dict[str, Any]
+Curve = tuple[str, str]
+"""Transport and job."""
 FEWEST_FOR_TAIL = 20
 """Values that some transport must have for a tail: fewer show no more than the upper panel [ours]."""
 LONGEST_LABEL = 48
 """Characters of a line of the legend: what is longer is broken."""
 MARKERS = 5
 """Markers along a curve, so that it can be told without its colour."""
+DASHES = ("-", "--", ":", "-.")
+"""Lines of a transport's jobs, in their order."""
 POINTS = 500
 """Points of a curve that lie evenly in its upper panel, and as many that lie evenly in the tail: with fewer values every one is drawn."""
 
@@ -38,14 +42,15 @@ class Times:
     """In the title and in the axes' labels."""
     axis: Callable[[Run], str]
     """Label of the axis, without its unit."""
-    of: Callable[[Stored, Run], pd.Series[Any]]
+    of: Callable[[Stored, Run], dict[str, pd.Series[Any]]]
+    """By job; "" without jobs."""
     ideal_of: Callable[[Run], float | None]
 
 
 STEPS = Times(
     "step-times",
     "steps",
-    lambda run: f"time of one {title(run).lower()}, slowest rank",
+    lambda run: f"time of one {'training step' if run['workload'] == 'job' else title(run).lower()}, slowest rank",
     Stored.step_times,
     lambda run: run["ideal_step_ns"],
 )
@@ -58,11 +63,11 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     for placement, _ in stored.groups():
         runs = stored.ordered(placement) if len(stored.steps) else []
         for times in (STEPS, TRANSFERS):
-            by_transport: dict[str, list[pd.Series[Any]]] = {}
+            series: dict[Curve, list[pd.Series[Any]]] = {}
             for run in runs:
-                by_transport.setdefault(run["transport"], []).append(times.of(stored, run))
-            pooled = {transport: pd.concat(series).sort_values().to_numpy() for transport, series in by_transport.items()}
-            pooled = {transport: ordered for transport, ordered in pooled.items() if len(ordered)}
+                for job, values in times.of(stored, run).items():
+                    series.setdefault((run["transport"], job), []).append(values)
+            pooled = {curve: pd.concat(each).sort_values().to_numpy() for curve, each in series.items() if any(map(len, each))}
             if pooled:
                 files += _figure(stored, directory, times, runs, pooled, placement)
     return files
@@ -74,18 +79,18 @@ def curve(n: int) -> Any:
     return np.unique(np.concatenate([[0], body, tail]).astype(int))
 
 
-def _label(transport: str, ordered: Any) -> str:
-    """A transport's line of the legend, or two."""
+def _label(name: str, ordered: Any) -> str:
+    """A curve's line of the legend, or two."""
     stats = spread(pd.Series(ordered))
     text = ", ".join(f"{q.replace('999', '99.9')} {duration(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
-    head = f"{transport}, n = {len(ordered):,}:"
+    head = f"{name}, n = {len(ordered):,}:"
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 
 
 def _figure(
-    stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[str, Any], placement: str
+    stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any], placement: str
 ) -> list[Path]:  # fmt: skip
-    """``pooled``: ordered times by transport, ns."""
+    """``pooled``: ordered times of each curve, ns."""
     from matplotlib.lines import Line2D
 
     ideal = next((ideal for ideal in map(times.ideal_of, runs) if ideal is not None), None)
@@ -96,7 +101,11 @@ def _figure(
     low, top_of_axis = (low, top) if ideal is None else (min(low, ideal), max(top, ideal))
     log = top > 10 * low
     unit, name = (1e6, "ms") if top >= 2e7 else (1e3, "µs")
-    labels = {transport: _label(transport, ordered) for transport, ordered in pooled.items()}
+    jobs = list(dict.fromkeys(job for _, job in pooled))
+    labels = {
+        (transport, job): _label(f"{transport}, job {job}" if len(jobs) > 1 else transport, ordered)
+        for (transport, job), ordered in pooled.items()
+    }
     height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels.values())
     with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):
         ax = axes[0, 0]
@@ -106,18 +115,19 @@ def _figure(
                 panel.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
             at = (ideal / unit, 1.0)
             ax.annotate("ideal", at, xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
-        for k, (transport, ordered) in enumerate(pooled.items()):
+        for k, ((transport, job), ordered) in enumerate(pooled.items()):
             colour, marker = colour_and_marker(transport)
             n = len(ordered)
             ranks = curve(n)
             x = ordered[np.maximum(ranks - 1, 0)] / unit
             marked = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
-            style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
+            line: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": DASHES[jobs.index(job) % len(DASHES)]}
+            style = line | {"markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
             style["markevery"] = np.searchsorted(ranks, marked).tolist()
             ax.plot(x, ranks / n, **style)
             if tail:  # n - i values are longer than the i-th shortest of n; the curve ends at the longest
                 axes[1, 0].plot(x, np.maximum(n - ranks, 1) / n, **style)
-            handles.append(Line2D([], [], color=colour, marker=marker, markersize=4.5, label=labels[transport]))
+            handles.append(Line2D([], [], markersize=4.5, label=labels[transport, job], **line))
         if log:
             ax.set_xscale("log")
             plain_log(ax, low / unit, top / unit)
@@ -139,7 +149,7 @@ def _figure(
         seeds = len({r["seed"] for r in runs})
         pools = f"\n{seeds} seeds pooled" if seeds > 1 else ""
         ax.set_title(f"{title(runs[0])} {times.many.removesuffix('s')} times, {placement} ranks{pools}{stored.settings_words}", pad=11)
-        fig.legend(handles=handles, loc="outside lower left", handlelength=2.0)
+        fig.legend(handles=handles, loc="outside lower left", handlelength=2.0 if len(jobs) == 1 else 3.0)
         return save(fig, directory, f"{times.name}-{placement}{stored.tag}", runs)
 
 

@@ -34,7 +34,7 @@ def test_results_of_before_format_3_are_read_in_network_time(tmp_path: Path) -> 
         summary = simulate(load_scenario("smoke", overrides=["workload.steps=6", "fault=[]", "expect=[]"]), tmp_path)
     now = Stored(tmp_path)
     (run,) = now.runs
-    steps, comparison, fabric = now.step_times(run), now.table("comparison"), now.fabric(run)
+    steps, comparison, fabric = now.step_times(run)[""], now.table("comparison"), now.fabric(run)
     assert run["dilation"] == now.dilation == 10_000 and fabric.nic_rate == 10**11 and now.manifest["fabrics"]["tiny"]["nic_rate"] == 10**7
     assert steps.max() == pytest.approx(run["step_time_ns"]["max"])
     bandwidth = comparison.set_index("figure").loc["busbw_bps", "median"]
@@ -54,5 +54,5 @@ def test_results_of_before_format_3_are_read_in_network_time(tmp_path: Path) -> 
     then = Stored(tmp_path)
     (same,) = then.runs
     assert same["step_time_ns"] == pytest.approx(run["step_time_ns"], abs=0.01) and same["dilation"] == then.dilation == 10_000
-    assert list(then.step_times(same)) == list(steps) and then.fabric(same) == fabric
+    assert list(then.step_times(same)[""]) == list(steps) and then.fabric(same) == fabric
     assert then.table("comparison").set_index("figure").loc["busbw_bps", "median"] == pytest.approx(bandwidth)

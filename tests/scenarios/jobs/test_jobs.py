@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from scenarios.figures import results
+from scenarios.figures.cost import periods
 from scenarios.figures.measure import Run
 from scenarios.jobs.describe import Job, nodes_of, plan_of, schedule
 from scenarios.jobs.plan import PlanError, rehearse
@@ -98,6 +100,23 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "GPU time lost: a " in page and "a, 4 ranks, mrc" in page
     assert json.loads((tmp_path / "summary.json").read_text())["verdict"] == "ok"
+
+
+def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> None:
+    changes = ("workload.steps=4", "workload.alone_steps=0", "workload.job.0.compute=20us", "workload.job.0.gradient=256KiB")
+    (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
+    a, b = run["jobs"]["a"], run["jobs"]["b"]
+    assert a["steps"] == 4 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]
+    assert run["step_time_ns"] == a["step_time_ns"]
+    stored = results.load(tmp_path)
+    assert {job: (len(times), pytest.approx(times.max(), abs=1)) for job, times in stored.step_times.groupby("job")["time_ns"]} == {
+        name: (job["steps"], job["step_time_ns"]["max"]) for name, job in run["jobs"].items()
+    }  # fmt: skip
+    whole = Run(next((tmp_path / "raw").iterdir()))
+    ends, _ = periods(whole)
+    assert ends[-1] == whole.steps.loc[whole.steps["rank"] < 4, "end_ns"].max() < whole.steps["end_ns"].max()
+    legend = (tmp_path / "plots" / "step-times-interleaved.svg").read_text()
+    assert "mrc, job a, n = 4" in legend and f"mrc, job b, n = {b['steps']}" in legend
 
 
 def test_a_job_whose_time_is_over_says_so(tmp_path: Path) -> None:
