@@ -57,7 +57,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
             ax.tick_params(length=0, pad=1.5)
             for side in ax.spines.values():
                 side.set_visible(False)
-            spread = f"{heat.min():.2f} to {heat.max():.1f} × mean"
+            spread = f"{heat.min():.2f} to {heat.max():.2f} × mean"
             ax.set_title(
                 f"{run['transport']} on {run['fabric']}: {spread}", color=colour_and_marker(run["transport"])[0], pad=2.5, fontsize=7
             )
