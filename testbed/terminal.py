@@ -6,15 +6,20 @@ A file name, a typed word or an error message may hold brackets or colons, which
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import IO
 
 from rich import box
-from rich.console import Console
-from rich.table import Table
+from rich import table as rich_table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 Cell = str | Text
+TEXT = 20
+"""Columns that wrapped text gets at least, if it has as many."""
 
 
 def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
@@ -34,20 +39,63 @@ def table(
     The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold text, which is wrapped. All others
     hold numbers: flush right, never broken.
     """
-    result = Table(
-        title=title or None, title_justify="left", caption=caption or None, caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
-        padding=(0, 1, 0, 0), show_header=any(map(str.strip, heads)),
-    )  # fmt: skip
-    for number, head in enumerate(heads):
-        text = head in words
-        left = text or number == 0 or head in names
-        result.add_column(head, justify="left" if left else "right", no_wrap=not text, overflow="fold" if text else "ellipsis")
-    for row in rows:
-        if row is None:
-            result.add_section()
-        else:
-            result.add_row(*row)
-    return result
+    return Table(heads, list(rows), title, caption, words, names)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What :func:`table` returns. On a console that is too narrow for all columns the rest of them follows below, so that no number is cut
+    off; each part repeats the first columns that tell the rows apart."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell] | None]
+    title: str
+    caption: str
+    words: Collection[str]
+    names: Collection[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | rich_table.Table]:
+        if self.title:
+            yield Text(self.title, "table.title")
+        yield from map(self._part, self._parts(options.max_width))
+        if self.caption:
+            yield Text(self.caption, "table.caption")
+
+    def _parts(self, width: int) -> list[list[int]]:
+        """Which columns stand beside each other on a console of this width."""
+        cells = [row for row in self.rows if row is not None]
+        widths = [max(_width(head), *(_width(row[number]) for row in cells), 0) for number, head in enumerate(self.heads)]
+        widths = [min(least, TEXT) if head in self.words else least for head, least in zip(self.heads, widths, strict=True)]
+        ends = list(accumulate(least + 2 for least in widths))  # one blank before and behind each column
+        apart = len(set(map(tuple, ([str(cell) for cell in row] for row in cells))))
+        keys = next(n for n in range(1, len(widths) + 1) if len({tuple(map(str, row[:n])) for row in cells}) == apart)
+        keys = max([1, *(n for n in range(1, keys + 1) if 2 * ends[n - 1] < width)])
+        parts, used = [list(range(keys))], ends[keys - 1]
+        for number in range(keys, len(widths)):
+            if used + widths[number] + 2 > width and len(parts[-1]) > keys:
+                parts.append(list(range(keys)))
+                used = ends[keys - 1]
+            parts[-1].append(number)
+            used += widths[number] + 2
+        return parts
+
+    def _part(self, columns: Sequence[int]) -> rich_table.Table:
+        shown = any(map(str.strip, self.heads))
+        result = rich_table.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=shown)
+        for number in columns:
+            head, text = self.heads[number], self.heads[number] in self.words
+            left = text or number == 0 or head in self.names
+            result.add_column(head, justify="left" if left else "right", no_wrap=not text, overflow="fold" if text else "ellipsis")
+        for row in self.rows:
+            if row is None:
+                result.add_section()
+            else:
+                result.add_row(*(row[number] for number in columns))
+        return result
+
+
+def _width(cell: Cell) -> int:
+    return max(map(cell_len, str(cell).split("\n")))
 
 
 # --- numbers; a dash is what is not known --------------------------------------------------------------------------

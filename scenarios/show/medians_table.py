@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from scenarios.figures.comparison import NOT_COMPARED, compare
 from scenarios.figures.rows import row, table
 from scenarios.figures.stats import interval_note
 from scenarios.schema.sweep import short_keys
 from scenarios.show.tables import table as terminal_table
 from scenarios.show.tables import world_words
+from testbed.terminal import Table
 
 Line = dict[str, Any]
 Column = tuple[str, Callable[[Line], str]]
@@ -87,32 +86,35 @@ def labels(runs: Sequence[Line]) -> Column:
         short = short_keys(list(line["settings"]))
         settings = [f"{short[key]} = {value}" for key, value in line["settings"].items()]
         placement = [*world(line["runs"][0]), *([line["placement"]] if several else [])]
-        return "\n".join([f"{line['transport']} on {line['fabric']}", *placement, *settings])
+        return "\n".join([line["transport"], f"on {line['fabric']}", *placement, *settings])
 
     return "transport", label
 
 
 def columns(runs: Sequence[Line]) -> list[Column]:
     """(head, function: line -> cell)."""
-    first: list[Column] = [labels(runs), ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))]
+    n: Column = ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))
     if "groups" in runs[0]:
         rest: list[Column] = [
             ("flows", lambda line: str(line["group"])),
+            n,
             ("Gb/s", figure("goodput_bps", ",.1f", 1e9)),
             ("of line", figure("of_line", ".1%")),
             ("least", figure("min_share", ".1%")),
             ("Jain", figure("jain", ".3f")),
-            ("kept vs\nalone", figure("kept", ".1%")),
         ]
+        if any(group.get("kept") is not None for run in runs for group in run["groups"].values()):
+            rest.append(("kept vs\nalone", figure("kept", ".1%")))
     else:
         rest = [
+            n,
             ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
             ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
             ("bus GB/s", figure("busbw_bps", ",.1f", 8e9)),
             ("of\nideal", of_ideal),
         ]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
-    return [*first, *rest, lost, ("retrans-\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+    return [labels(runs), *rest, lost, ("retrans-\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
@@ -121,7 +123,8 @@ def table_of(title: str, runs: Sequence[Line]) -> Table:
     intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     brackets = f", in brackets the {intervals}" if intervals else ""
     caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
-    return terminal_table(f"{title}, {len({r['seed'] for r in runs})} seeds", columns(runs), rows, caption)
+    seeds = len({r["seed"] for r in runs})
+    return terminal_table(f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", columns(runs), rows, caption)
 
 
 def transfers_table(runs: Sequence[Line]) -> Table:

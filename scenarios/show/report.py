@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from agents.kernel import NOTE as KERNEL_NOTE
@@ -22,7 +21,6 @@ from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
 from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
-from scenarios.figures.stats import FEWEST, interval_name
 from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
 from scenarios.show import medians_table
@@ -38,7 +36,7 @@ from scenarios.show.jobs_table import NOTE as JOBS_NOTE
 from scenarios.show.jobs_table import jobs_rows
 from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
-from testbed.terminal import duration, kb, number, percent, us
+from testbed.terminal import Table, duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
 
 Run = dict[str, Any]
@@ -52,9 +50,6 @@ _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
 HEAD = 9
 """Characters above which the heads of the table of costs are broken into lines."""
-WIDE = 100
-"""Columns that a terminal needs for the intervals of costs."""
-INTERVALS = ("range", interval_name(FEWEST))
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
@@ -63,15 +58,15 @@ _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: 
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Base RTT, BDP and all thresholds, one row per fabric."""
+    """Base RTT, BDP and all thresholds, one row per fabric. Heads of three lines, to fit 80 characters."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
-        ("base RTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
-        ("one-way\ndelay µs", lambda f: f"{f[1]['delay_ns'] / 1e3:.2f}"),
+        ("base\nRTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
+        ("one-way\ndelay\nµs", lambda f: f"{f[1]['delay_ns'] / 1e3:.2f}"),
         ("plane\nBDP kB", lambda f: _kb(f[1]["plane_bdp_bytes"])),
-        ("ECN from–to\nkB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(map(_kb, f[1]["ecn_bytes"]))),
-        ("last-hop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
-        ("trimming above\n(last hop) kB", _trimming),
+        ("ECN\nfrom–to\nkB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(map(_kb, f[1]["ecn_bytes"]))),
+        ("last-\nhop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
+        ("trimming\nabove (last\nhop) kB", _trimming),
         ("buffer\nkB", lambda f: _kb(f[1]["buffer_bytes"])),
     ]
     if any(f.get("pfc_bytes") for f in summary["fabrics"].values()):
@@ -280,9 +275,7 @@ def _costs(console: Console, runs: Sequence[Run]) -> None:
     for labels, rows in cost_groups(runs):
         world = world_words(rows)
         heads: list[Column] = [("transport", partial(_transport, world))]
-        for head, cell in cost_columns(rows)[1:]:
-            if head not in INTERVALS or console.width >= WIDE:
-                heads.append(("\n".join(textwrap.wrap(head, HEAD)), cell))
+        heads += [("\n".join(textwrap.wrap(head, HEAD)), cell) for head, cell in cost_columns(rows)[1:]]
         console.print(_table(", ".join(["What the failure cost", *labels]), heads, rows))
         costs.append(rows)
     for line in footnotes([row for rows in costs for row in rows]) if costs else ():

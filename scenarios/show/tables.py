@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from testbed import terminal
-from testbed.terminal import duration
+from testbed.terminal import Table, duration
 
 Column = tuple[str, Callable[[Any], terminal.Cell]]
 """(head, function: row -> cell)."""

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
@@ -101,7 +100,7 @@ class FaultCommands:
         return [name for part in re.split(", | or ", sort) for name in names.get(part, [])]
 
     @staticmethod
-    def _catalogue() -> Table:
+    def _catalogue() -> terminal.Table:
         rows = [
             [name, kind.on, " ".join(f"{key.name}=" if key.required else f"[{key.name}=]" for key in kind.keys), kind.doc]
             for name, kind in KINDS.items()

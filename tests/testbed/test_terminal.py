@@ -6,7 +6,7 @@ import io
 import re
 from pathlib import Path
 
-from rich.table import Table
+import pytest
 
 from testbed import terminal
 from testbed.cli.run import ProgressBar
@@ -18,11 +18,32 @@ HOSTILE = "[red] [/nosuch] \\[x] [link=y] :bomb: [bold]"
 def test_a_console_shows_brackets_and_colons_as_they_are() -> None:
     out = io.StringIO()
     console = terminal.console(100, file=out)
-    table = Table(HOSTILE, title=HOSTILE)
-    table.add_row(HOSTILE)
     console.print(HOSTILE, style="red")
-    console.print(table)
+    console.print(terminal.table([HOSTILE], [[HOSTILE]], title=HOSTILE))
     assert out.getvalue().count(HOSTILE) == 4 and console.width == 100
+
+
+@pytest.mark.parametrize(("width", "parts"), [(27, 3), (28, 2), (41, 2), (42, 1)])
+def test_a_table_that_is_too_wide_goes_on_below(width: int, parts: int) -> None:
+    """A line is as wide as its cells and two blanks each: 7 + 6 tell rows apart, then 5, 9, 6 and 9 follow."""
+    heads = ["name", "seed", "n", "bits/s", "CPU", "verdict"]
+    rows = [["alpha", "1001", "100", "1234.56", "12 %", "failed"], None, ["alpha", "1002", "200", "6543.21", "21 %", "ok"]]
+    out = io.StringIO()
+    terminal.console(width, file=out).print(terminal.table(heads, rows, title="Title", caption="Caption", words=["verdict"]))
+    text = out.getvalue()
+    lines = text.splitlines()
+    assert lines[0] == "Title" and lines[-1] == "Caption" and all(len(line) <= width for line in lines) and "…" not in text
+    assert all(text.count(cell) == 1 for cell in ("1234.56", "6543.21", "failed", "12 %", "bits/s", "verdict"))
+    for seed in ("1001", "1002"):
+        assert len([line for line in lines if line.split()[:2] == ["alpha", seed]]) == parts
+
+
+def test_keys_do_not_fill_a_narrow_console() -> None:
+    """The first two columns tell the rows apart, but leave less than half of 30 characters: only the first is repeated."""
+    out = io.StringIO()
+    rows = [["alpha", "interleaved ranks", "1234.5678"], ["alpha", "packed ranks", "8765.4321"]]
+    terminal.console(30, file=out).print(terminal.table(["name", "placement", "bits/s"], rows))
+    assert out.getvalue().count("alpha") == 4 and out.getvalue().count("packed") == 1 and "8765.4321" in out.getvalue()
 
 
 def test_progress_shows_them_too() -> None:

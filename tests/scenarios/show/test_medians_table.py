@@ -36,7 +36,7 @@ def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> N
     runs = [entry("mrc", 1, 8e9 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
     assert medians_table.applies_to(runs)
     shown = cells(runs)
-    assert [c["transport"].splitlines()[1] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
+    assert [c["transport"].splitlines()[2] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
     assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus GB/s"] for c in shown] == ["–", "1.0", "2.0"]
 
 
@@ -50,6 +50,9 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         show(terminal.console(140, file=out), summary, where)
         text = out.getvalue()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
+        narrow = io.StringIO()
+        show(terminal.console(80, file=narrow), summary, where)
+        assert "…" not in narrow.getvalue() and "retrans-" in narrow.getvalue(), "nothing is cut off"
     assert "7 seeds" not in text and text.count("[20.0, 20.0]") == 1, "the victim's; the incast's is the sum"
     assert "in brackets the range" in text and "interval" not in text, "three seeds carry no interval"
 
