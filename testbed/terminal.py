@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import IO
 
 from rich import box
@@ -63,20 +62,18 @@ class Table:
 
     def _parts(self, width: int) -> list[list[int]]:
         """Which columns stand beside each other on a console of this width."""
-        cells = [row for row in self.rows if row is not None]
-        widths = [max(_width(head), *(_width(row[number]) for row in cells), 0) for number, head in enumerate(self.heads)]
-        widths = [min(least, TEXT) if head in self.words else least for head, least in zip(self.heads, widths, strict=True)]
-        ends = list(accumulate(least + 2 for least in widths))  # one blank before and behind each column
-        apart = len(set(map(tuple, ([str(cell) for cell in row] for row in cells))))
-        keys = next(n for n in range(1, len(widths) + 1) if len({tuple(map(str, row[:n])) for row in cells}) == apart)
-        keys = max([1, *(n for n in range(1, keys + 1) if 2 * ends[n - 1] < width)])
-        parts, used = [list(range(keys))], ends[keys - 1]
+        cells = [list(map(str, row)) for row in self.rows if row is not None]
+        columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)]
+        widths = [max(map(_width, column)) for column in columns]
+        widths = [2 + (min(least, TEXT) if head in self.words else least) for head, least in zip(self.heads, widths, strict=True)]
+        keys, rows = 1, len(set(map(tuple, cells)))
+        while len({tuple(row[:keys]) for row in cells}) < rows and 2 * sum(widths[: keys + 1]) < width:
+            keys += 1
+        parts = [list(range(keys))]
         for number in range(keys, len(widths)):
-            if used + widths[number] + 2 > width and len(parts[-1]) > keys:
+            if sum(widths[k] for k in parts[-1]) + widths[number] > width and len(parts[-1]) > keys:
                 parts.append(list(range(keys)))
-                used = ends[keys - 1]
             parts[-1].append(number)
-            used += widths[number] + 2
         return parts
 
     def _part(self, columns: Sequence[int]) -> rich_table.Table:
@@ -94,8 +91,17 @@ class Table:
         return result
 
 
-def _width(cell: Cell) -> int:
-    return max(map(cell_len, str(cell).split("\n")))
+def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_table.Table:
+    """Texts under each other, each beside its head; what is wrapped stays beside it. Empty texts are left out."""
+    grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
+    for head, text in zip(heads, texts, strict=True):
+        if text:
+            grid.add_row(Text(head, style), text)
+    return grid
+
+
+def _width(cell: str) -> int:
+    return max(map(cell_len, cell.split("\n")))
 
 
 # --- numbers; a dash is what is not known --------------------------------------------------------------------------

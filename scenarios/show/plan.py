@@ -56,9 +56,7 @@ def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
         "runs": [f"{runs}: {_factors(scenario)}"],
         "checks": [expect.name for expect in scenario.expects],
     }  # fmt: skip
-    for head, words in lines.items():
-        for i, line in enumerate(words):
-            out.print(f"{head if i == 0 else '':10}{line}")
+    out.print(terminal.fields(list(lines), ["\n".join(words) for words in lines.values()]))
     heads = ["transport", "kind", "fabric", "QPs", "with"]
     out.print(terminal.table(heads, map(_transport, scenario.transports), names=("kind", "fabric"), words=("with",)))
     if scenario.faults:

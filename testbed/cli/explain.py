@@ -59,7 +59,5 @@ def _show(key: Any, out: Any) -> None:
         "means": key.meaning, "must be": key.must, "unit": key.unit, "default": key.default or "none: the key is required",
         "write": example_in_file(key), "or": example_of_set(key),
     }  # fmt: skip
-    for head, text in lines.items():
-        for i, line in enumerate(text.splitlines()):
-            out.print(Text(f"  {head if i == 0 else '':9}", style="cyan") + Text(line))
+    out.print(terminal.fields([f"  {head}" for head in lines], list(lines.values()), style="cyan"))
     out.print()

@@ -46,6 +46,17 @@ def test_keys_do_not_fill_a_narrow_console() -> None:
     assert out.getvalue().count("alpha") == 4 and out.getvalue().count("packed") == 1 and "8765.4321" in out.getvalue()
 
 
+def test_fields_wrap_beside_their_heads() -> None:
+    out = io.StringIO()
+    terminal.console(20, file=out).print(terminal.fields(["means", "unit", "write"], ["a word and another one", "", "[a]\nb = 1"]))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == [
+        "means  a word and",
+        "       another one",
+        "write  [a]",
+        "       b = 1",
+    ]
+
+
 def test_progress_shows_them_too() -> None:
     progress = ProgressBar()
     progress.live = True
