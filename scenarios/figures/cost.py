@@ -39,9 +39,7 @@ def figures(run: Run) -> dict[str, Any] | None:
     outages = [o for o in outages_of(run) if o.begin < run.window[1] and o.entry.heals]
     if not outages:
         return None
-    if run.named_flows:
-        return flow_cost(run, outages)
-    return step_cost(run, outages) if run.record["workload"] in COLLECTIVES else None
+    return flow_cost(run, outages) if run.named_flows else step_cost(run, outages)
 
 
 def duration_at_pace(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
@@ -82,17 +80,19 @@ def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[
 def periods(run: Run) -> tuple[list[int], list[int]]:
     """(end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not finish.
 
-    A step ends when its last rank ends it. These times add up to the elapsed time. The step times themselves need not: ranks may be a step
-    apart, and one stall then lengthens two steps.
+    A step ends when its last rank ends it; before the first, the last step to warm up ended (without one, the first rank's begin counts).
+    These times add up to the elapsed time. The step times themselves need not: ranks may be a step apart, and one stall then lengthens two
+    steps.
     """
     ends = run.whole_steps.groupby("step")["end_ns"].max()
     done = [int(end) for number, (step, end) in enumerate(ends.items()) if step == number]
-    return done, [b - a for a, b in zip([int(run.whole_steps["start_ns"].min()), *done], done, strict=False)] if done else []
+    begin = run.warm_ns if run.warm_ns is not None else run.whole_steps["start_ns"].min()
+    return done, [b - a for a, b in zip([int(begin), *done], done, strict=False)] if done else []
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
-    """The cost for a collective. The healthy step is the median of the steps that ended before the first outage; if there are none, of the
-    steps that began after the last outage.
+    """The cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first outage; if
+    there are none, of the steps that began after the last outage.
 
     ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps; None with fewer than
     :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why).
@@ -100,7 +100,8 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
     ``noise_share``: that deviation over the median. A failure makes no step quicker: a step quicker than all healthy ones shows that the
     pace was not settled. So no gain is ever larger than the noise.
     ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken,
-    over the payload that healthy steps receive in the same time.
+    over the payload that healthy steps receive in the same time; None of several jobs, which take turns. ``ideal_extra_ns`` of collectives
+    alone: a job computes, too.
     """
     done, durations = periods(run)
     first, last = min(o.begin for o in outages), max(o.end for o in outages)
@@ -121,7 +122,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
         "ideal_extra_ns": None,
         "unknown": _unknown(finished, len(done) - first_hit, len(healthy_times)),
     }  # fmt: skip
-    if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY:
+    if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY and len(run.jobs) <= 1:
         ends = [end for end, duration in zip(done, durations, strict=True) if (end < first if before else end - duration >= last)]
         span = (done[0] - durations[0], ends[-1]) if before else (ends[0] - healthy_times[0], ends[-1])
         cost["goodput_kept"] = goodput_kept(run.goodput, span, broken_spans(outages, run.window[1]))
@@ -140,7 +141,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
             "extra_rtts": extra / run.fabric.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
         }
-    if not any(o.entry.slows for o in outages):
+    if run.record["workload"] in COLLECTIVES and not any(o.entry.slows for o in outages):
         theory = theory_of(run)
         ideal = duration_at_pace(hit_steps * healthy, begin, changes(outages), lambda t: theory(dead_at(outages, t)) / theory(frozenset()))
         cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
@@ -255,8 +256,9 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
     ``extra_ns`` (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``:
-    its interval (scenarios.figures.stats). ``kind``: "steps" or "flows". ``runs``: number of all runs. ``unfinished``: runs that did not
-    finish, whose cost has no number. ``doubtful``: runs that are not trustworthy. ``trusted``: whether none of these is in the numbers.
+    its interval (scenarios.figures.stats). ``kind``: "steps" or "flows". ``job``: of several, the one whose cost it is. ``runs``: number
+    of all runs. ``unfinished``: runs that did not finish, whose cost has no number. ``doubtful``: runs that are not trustworthy.
+    ``trusted``: whether none of these is in the numbers.
     ``unknown``: why there is no ``extra_ns``; None if there is one.
     """
     rows: list[dict[str, Any]] = []
@@ -269,6 +271,7 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         run_costs = [e["failure_cost"] for e in counted]
         row: dict[str, Any] = {"transport": transport, **{key: group[0][key] for key in ("fabric", "world") if key in group[0]}}
         row["kind"] = "flows" if "flows" in run_costs[0] else "steps"
+        row["job"] = next(iter(group[0]["jobs"])) if len(group[0].get("jobs", {})) > 1 else None
         for key in _NUMBERS:
             values = [cost[key] for cost in run_costs if cost.get(key) is not None]
             row[key] = statistics.median(values) if values else None

@@ -20,15 +20,21 @@ NOTES = {
         "Slowest step: the longest step since the failure began, in healthy steps. Healthy step: the transport's own median step before "
         "the failure (in brackets, of how many). Goodput kept: payload received while something was broken, as a share of the healthy "
         "goodput. Extra time: the time from the failure to the end, less what as many healthy steps take. ±: noise, how far the healthy "
-        "steps are off their median, times the steps since the failure. Theory: the extra time expected if throughput fell in proportion "
-        "to capacity; less is possible, since part of a step is waiting, which takes no capacity."
+        "steps are off their median, times the steps since the failure."
     ),
     "flows": (
         "Of the flows over broken paths. Goodput kept: payload received while something was broken, as a share of the goodput before. "
         "Extra time: the payload that they did not deliver since the failure, as time at their goodput before. ±: noise, how far their "
         "goodput before the failure was off its mean, times the time since. Recovered after: when the slowest of them had 90 % of what "
-        "theory leaves it, over 20 base RTTs. Theory: the extra time expected if throughput fell in proportion to capacity."
+        "theory leaves it, over 20 base RTTs."
     ),
+}
+THEORY = {
+    "steps": (
+        "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
+        "which takes no capacity."
+    ),
+    "flows": "Theory: the extra time expected if throughput fell in proportion to capacity.",
 }
 
 
@@ -100,6 +106,10 @@ def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list
     return groups
 
 
+def _has_theory(rows: Sequence[Row]) -> bool:
+    return any(r["ideal_extra_ns"] is not None for r in rows)
+
+
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """(head, function: row -> cell), most important first; columns without a value in any row are left out."""
     world = world_words(rows)
@@ -114,12 +124,13 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     if several := [r["n"] for r in rows if r["n"] > 1]:
         heads.append((interval_name(min(several)), _interval))
     in_rtts = ("in base RTTs", _unless_noise(rtts))
+    theory = [("theory", lambda r: duration(r["ideal_extra_ns"]))] if _has_theory(rows) else []
     if flows:
         return heads + [
             in_rtts,
             ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
             ("recovered after", lambda r: duration(r["back_ns"])),
-            ("theory", lambda r: duration(r["ideal_extra_ns"])),
+            *theory,
             ("healthy Gb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e9)),
             (
                 "not delivered",
@@ -130,14 +141,19 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
         in_rtts,
         ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-        ("theory", lambda r: duration(r["ideal_extra_ns"])),
+        *theory,
         ("healthy step", _healthy),
     ]
 
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
     """The notes that explain the table."""
-    notes = [NOTES[kind] for kind in dict.fromkeys(r["kind"] for r in rows)]
+    notes = [
+        NOTES[kind] + (f" {THEORY[kind]}" if _has_theory([r for r in rows if r["kind"] == kind]) else "")
+        for kind in dict.fromkeys(r["kind"] for r in rows)
+    ]
+    if job := next((r["job"] for r in rows if r["job"]), None):
+        notes.append(f"Of several jobs, the first: {job}.")
     if intervals := interval_note([r["n"] for r in rows]):
         notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
     if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):

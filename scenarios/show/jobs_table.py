@@ -1,42 +1,36 @@
-"""The table of jobs: one line per job and run. Used by the terminal and report.html; reads summaries only."""
+"""The table of jobs: a line per transport and job, medians over the seeds. Used by the terminal and report.html; reads summaries only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Row = dict[str, Any]
+from scenarios.show.medians_table import Column, Line, figure, labels, lines
+
 NOTE = (
     "GPU time lost: the ranks' time in measured steps that was not computing. Estimate: each call at theory's rate, as if it had the "
     "fabric for itself. Slowdown: the typical step beside other jobs, over that of the job alone."
 )
 
 
-def _us(key: str) -> Callable[[Row], str]:
-    return lambda row: "–" if row[key] is None else f"{row[key] / 1e3:,.1f}"
+def _told(key: str) -> Callable[[Line], str]:
+    """What is the same in all runs of a line, a time in µs."""
+    return lambda line: f"{next(run['jobs'][line['group']] for run in line['runs'] if run['jobs'])[key] / 1e3:,.1f}"
 
 
-def _slowest(row: Row) -> str:
-    slowest = row["step_time_ns"]["max"]
-    return "–" if slowest is None else f"{slowest / 1e3:,.1f}"
-
-
-COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
-    ("job", lambda job: f"{job['name']}, {job['ranks']} ranks, {job['transport']}"),
-    ("steps", lambda job: str(job["steps"])),
-    ("median\nµs", _us("typical_step_ns")),
-    ("slowest\nµs", _slowest),
-    ("computing\nµs", _us("compute_ns")),
-    ("estimate\nµs", _us("estimate_ns")),
-    ("GPU time\nlost", lambda job: "–" if job["gpu_lost_share"] is None else f"{job['gpu_lost_share']:.0%}"),
-    ("alone\nµs", _us("alone_step_ns")),
-    ("slow-\ndown", lambda job: "–" if job["slowdown"] is None else f"{job['slowdown']:.3f}"),
-]
-
-
-def jobs_rows(runs: Sequence[Row]) -> list[Row]:
-    """All jobs of all runs, in their order, with the transport and seed of the run."""
-    return [
-        {"transport": run["transport"], "seed": run["seed"], "name": name, **job}
-        for run in runs for name, job in run.get("jobs", {}).items()
-    ]  # fmt: skip
+def rows_and_columns(runs: Sequence[dict[str, Any]]) -> tuple[list[Line], list[Column]]:
+    """Both empty if no run has jobs."""
+    runs = [run for run in runs if run.get("jobs")]
+    columns: list[Column] = [
+        labels(runs),
+        ("job", lambda line: str(line["group"])),
+        ("n", lambda line: str(line["figures"]["typical_step_ns"]["n"] if "typical_step_ns" in line["figures"] else 0)),
+        ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
+        ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
+        ("com-\nputing\nµs", _told("compute_ns")),
+        ("esti-\nmate\nµs", _told("estimate_ns")),
+        ("GPU\ntime lost", figure("gpu_lost_share", ".0%")),
+    ]
+    if any(job["slowdown"] is not None for run in runs for job in run["jobs"].values()):
+        columns += [("alone\nµs", figure("alone_step_ns", ",.1f", 1e3)), ("slow-\ndown", figure("slowdown", ".3f"))]
+    return (lines(runs, "jobs"), columns) if runs else ([], [])

@@ -22,8 +22,9 @@ def applies_to(runs: Sequence[Line]) -> bool:
     return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
 
 
-def lines(runs: Sequence[Line]) -> list[Line]:
-    """One line per transport, fabric, placement and setting, for flows also per group, in the order of the runs.
+def lines(runs: Sequence[Line], part: str = "groups") -> list[Line]:
+    """One line per transport, fabric, placement and setting, and per group of flows (or per job, with ``part`` "jobs"), in the order of
+    the runs.
 
     ``runs``: the line's entries; ``figures``: name -> row of the comparison. The names of a group's figures omit the group.
     """
@@ -38,9 +39,9 @@ def lines(runs: Sequence[Line]) -> list[Line]:
     result = []
     for key, members in groups:
         figures = compared(members)
-        common = {name: value for name, value in figures.items() if not name.startswith("groups.")}
-        for group in members[0].get("groups", {"": None}):
-            head = f"groups.{group}."
+        common = {name: value for name, value in figures.items() if not name.startswith(f"{part}.")}
+        for group in next((run[part] for run in members if run.get(part)), {"": None}):
+            head = f"{part}.{group}."
             own = {name.removeprefix(head): value for name, value in figures.items() if name.startswith(head)}
             result.append({**key, "group": group, "runs": members, "figures": {**common, **own}})
     return result
@@ -110,9 +111,9 @@ def columns(runs: Sequence[Line]) -> list[Column]:
             n,
             ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
             ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
-            ("bus GB/s", figure("busbw_bps", ",.1f", 8e9)),
-            ("of\nideal", of_ideal),
         ]
+        if any(run["busbw_bps"] is not None for run in runs):
+            rest += [("bus GB/s", figure("busbw_bps", ",.1f", 8e9)), ("of\nideal", of_ideal)]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
     return [labels(runs), *rest, lost, ("retrans-\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
 

@@ -23,7 +23,7 @@ from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
 from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
-from scenarios.show import medians_table
+from scenarios.show import jobs_table, medians_table
 from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
 from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
 from scenarios.show.background_table import background_rows
@@ -31,9 +31,6 @@ from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
-from scenarios.show.jobs_table import COLUMNS as JOB_COLUMNS
-from scenarios.show.jobs_table import NOTE as JOBS_NOTE
-from scenarios.show.jobs_table import jobs_rows
 from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import Table, duration, kb, number, percent, us
@@ -123,7 +120,9 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     columns.append(("median\nµs", lambda r: us(r["typical_step_ns"])))
     if any(r["step_time_ns"]["p99"] is not None for r in runs):
         columns.append(("p99\nµs", lambda r: us(r["step_time_ns"]["p99"])))
-    columns += [("slowest\nµs", lambda r: us(r["step_time_ns"]["max"])), ("bus GB/s\n(of ideal)", _bandwidth)]
+    columns.append(("slowest\nµs", lambda r: us(r["step_time_ns"]["max"])))
+    if any(r["busbw_bps"] is not None for r in runs):
+        columns.append(("bus GB/s\n(of ideal)", _bandwidth))
     wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
     return _table(_title(summary, runs), columns + _health(wrong), runs)
 
@@ -334,9 +333,9 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     _baseline_notes(console, runs, summary["fabrics"])
     if any(run["failovers"] for run in runs):
         console.print(faults_table(runs))
-    if jobs := jobs_rows(runs):
-        console.print(_table("Jobs", JOB_COLUMNS, jobs))
-        console.print(JOBS_NOTE, style="dim")
+    jobs, heads = jobs_table.rows_and_columns(runs)
+    if jobs:
+        console.print(_table("Jobs", heads, jobs, jobs_table.NOTE))
     if background := background_rows(runs):
         console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
         console.print(BACKGROUND_NOTE, style="dim")

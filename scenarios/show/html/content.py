@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,11 +103,13 @@ def plain_headline(stored: Stored) -> str:
         if values := busbw_shares or line_shares:
             least, most = f"{min(values):.0%}", f"{max(values):.0%}"
             phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
-    lost = [
-        (r["transport"], name, job) for r in stored.runs for name, job in r.get("jobs", {}).items() if job["gpu_lost_share"] is not None
-    ]
+    lost: dict[tuple[str, str], list[float]] = {}
+    for r in stored.runs:
+        for name, job in r.get("jobs", {}).items():
+            if job["gpu_lost_share"] is not None:
+                lost.setdefault((name, r["transport"]), []).append(job["gpu_lost_share"])
     if lost:
-        parts = [f"{name} {job['gpu_lost_share']:.0%} under {transport}" for transport, name, job in lost]
+        parts = [f"{name} {statistics.median(shares):.0%} under {transport}" for (name, transport), shares in lost.items()]
         return f"GPU time lost: {', '.join(parts)}."
     if not phrases:
         return "No run got far enough to measure its goodput."
@@ -255,12 +258,11 @@ def background(stored: Stored) -> dict[str, Any] | None:
 
 def jobs(stored: Stored) -> dict[str, Any] | None:
     """The jobs of the runs; None without any."""
-    rows = jobs_table.jobs_rows(stored.runs)
+    rows, columns = jobs_table.rows_and_columns(stored.runs)
     if not rows:
         return None
-    cells = [[str(row["seed"]), *(cell(row) for _, cell in jobs_table.COLUMNS)] for row in rows]
-    heads = ["seed", *(head.replace("-\n", "").replace("\n", " ") for head, _ in jobs_table.COLUMNS)]
-    return {"table": table(heads, cells, range(2)), "note": jobs_table.NOTE}
+    heads = [head.replace("-\n", "").replace("\n", " ") for head, _ in columns]
+    return {"table": table(heads, [[cell(row) for _, cell in columns] for row in rows], range(2)), "note": jobs_table.NOTE}
 
 
 def faults(stored: Stored) -> Table | None:

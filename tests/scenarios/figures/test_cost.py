@@ -11,7 +11,7 @@ import pytest
 from scenarios.figures import cost
 from scenarios.schema.workloads import Flow
 from scenarios.show.cost_table import columns, cost_groups, footnotes, headline
-from tests.scenarios.broken import MS, RTT, S, at, fault, steps, write
+from tests.scenarios.broken import MS, RTT, TINY, S, at, fault, steps, write
 
 CUT = "p0-t0-0:p0-t1-0"
 HALF = "h1:p0-t0-0"
@@ -108,6 +108,36 @@ def test_a_stall_that_two_steps_share_counts_once(tmp_path: Path) -> None:
     run = write(tmp_path, journal, [*ahead, *behind], end=8.1)
     seen = cost.figures(run)
     assert seen is not None and seen["extra_ns"] == near(8.1 * S - 5.1 * S - 2 * seen["healthy_step_ns"])
+
+
+def test_the_first_step_begins_when_all_ranks_are_warm(tmp_path: Path) -> None:
+    """Rank 0 is half a step ahead from the first: the measured steps take 1 s each, however early it began them."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 6.6), ("heal", 6.7))
+    ahead = steps([(k, k + 1) for k in range(8)], 1)
+    behind = [line for line in steps([(k + 0.5, k + 1.5) for k in range(8)]) if line["rank"]]
+    seen = cost.figures(write(tmp_path, journal, [*ahead, *behind], end=8.5, warmup_steps=1, steps=7))
+    assert seen is not None and (seen["healthy_steps"], seen["healthy_step_ns"]) == (5, S)
+    assert (seen["extra_ns"], seen["noise_ns"], seen["slowdown"]) == (0, 0, 1)
+
+
+def test_of_several_jobs_the_first_has_a_cost(tmp_path: Path) -> None:
+    """Steps of 1 s, but 1.5 s in the outage, beside steps of 2 s. Theory knows nothing of what they compute."""
+    journal = fault("f", "port", "h1-p0", [HALF], ("begin", 5.2), ("heal", 5.3))
+    spans = {0: chain(1, 1, 1, 1, 1, 1.5, 1), 2: chain(2, 2, 2, 2)}
+    lines = [
+        {"t": at(b), "kind": "told", "host": host, "note": {"step": [0, k, at(a) / S / TINY.dilation, at(b) / S / TINY.dilation, 0, 0]}}
+        for first, each in spans.items() for host in (first, first + 1) for k, (a, b) in enumerate(each)
+    ]  # fmt: skip
+    jobs = [{"name": name, "ranks": ranks, "compute_ns": 0, "estimate_ns": 0} for name, ranks in (("quick", [0, 1]), ("slow", [2, 3]))]
+    run = write(tmp_path, journal, [*lines, *payload([(0, 8, 1000)])], end=8.0, workload="job", jobs=jobs, steps=7)
+    seen = cost.figures(run)
+    assert seen is not None and (seen["healthy_steps"], seen["healthy_step_ns"], seen["steps"]) == (5, S, 7)
+    assert seen["extra_ns"] == near(0.5 * S) and seen["slowdown"] == near(1.5) and seen["noise_ns"] == 0
+    assert (seen["ideal_extra_ns"], seen["goodput_kept"]) == (None, None)
+    (row,) = cost.costs([said("mrc", 0.5 * S) | {"failure_cost": seen, "jobs": {"quick": {}, "slow": {}}}])
+    heads = [head for head, _ in columns([row])]
+    assert "theory" not in heads and not any("Theory" in note for note in footnotes([row]))
+    assert "Of several jobs, the first: quick." in footnotes([row])
 
 
 def test_unknown_is_none(tmp_path: Path) -> None:
