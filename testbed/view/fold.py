@@ -268,7 +268,8 @@ class Fold:
         step = line.get("note", {}).get("step") if isinstance(line.get("note"), dict) else None
         if isinstance(step, list) and len(step) >= 4 and line["host"] in self.run.ranks:
             begin, end = (value * 1e9 * self.run.fabric.dilation for value in step[2:4])
-            yield self._of_step(self.run.ranks.index(line["host"]), int(step[1]), begin, end, not any(step[5:]))
+            frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), begin, end, not any(step[5:]))
+            yield frame | {"phase": int(step[0])}
 
     # --- events ----------------------------------------------------------------------------------------------
 

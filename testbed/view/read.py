@@ -63,6 +63,7 @@ def read_run(directory: Path, key: str) -> Run:
         figures = _figures(directory, key)
         about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
         about["outcome"] = record.get("outcome")
+        about |= {"jobs": [{name: job[name] for name in ("name", "ranks")} for job in record["jobs"]]} if "jobs" in record else {}
         about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
         about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
         cost = figures.get("failure_cost") or {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from testbed.view.fold import OUT, Frame
@@ -84,6 +84,7 @@ class Host:
 @dataclass
 class RunState:
     fabric: Fabric
+    first_job: Collection[int] = ()  # of several jobs, the ranks of the first, whose steps count
     clock: int = 0  # of the latest frame
     outcome: str = ""
     reason: str = ""
@@ -92,7 +93,8 @@ class RunState:
     paths: dict[tuple[int, int, int], str] = field(default_factory=dict)  # those out of use
     changes: deque[Frame] = field(default_factory=lambda: deque(maxlen=CHANGES))  # of paths, the latest
     faults: dict[str, Fault] = field(default_factory=dict)
-    step_ends: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # step -> ranks that ended it, first begin, last end
+    phase: int = 0  # of jobs: each alone first, then all together
+    step_ends: dict[int, tuple[int, int]] = field(default_factory=dict)  # step -> ranks that ended it, time of the slowest
     failed_steps: int = 0
     messages: int = 0
     lost_pairs: int = 0  # queue pairs in ERROR
@@ -113,11 +115,13 @@ class RunState:
         self.outcome, self.reason = frame["outcome"], frame["reason"]
 
     def _step(self, frame: Frame) -> None:
-        step = frame["step"]
-        if step < 0:
+        step, phase = frame["step"], frame.get("phase", 0)
+        if phase > self.phase:
+            self.phase, self.step_ends = phase, {}
+        if step < 0 or (self.first_job and frame["rank"] not in self.first_job):
             return
-        count, first, last = self.step_ends.get(step, (0, frame["start"], frame["t"]))
-        self.step_ends[step] = (count + 1, min(first, frame["start"]), max(last, frame["t"]))
+        count, slowest = self.step_ends.get(step, (0, 0))
+        self.step_ends[step] = (count + 1, max(slowest, frame["t"] - frame["start"]))
         self.failed_steps += not frame["ok"]
         while len(self.step_ends) > STEPS:
             del self.step_ends[min(self.step_ends)]
@@ -166,9 +170,9 @@ class RunState:
     # --- figures -----------------------------------------------------------------------------------------------
 
     def step_times(self) -> list[tuple[int, int]]:
-        """(step, ns from the first rank's begin to the last one's end) of the steps that all ranks have finished, in order."""
-        ranks = max((count for count, _, _ in self.step_ends.values()), default=0)
-        return [(step, last - first) for step, (count, first, last) in sorted(self.step_ends.items()) if count == ranks]
+        """(step, ns on the slowest rank) of the steps that all ranks have finished, in order; of several jobs, the first one's."""
+        ranks = max((count for count, _ in self.step_ends.values()), default=0)
+        return [(step, slowest) for step, (count, slowest) in sorted(self.step_ends.items()) if count == ranks]
 
     def rate_now(self, plane: int) -> float:
         """Payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are the present's."""

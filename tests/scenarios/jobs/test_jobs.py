@@ -14,6 +14,7 @@ from scenarios.jobs.describe import Job, nodes_of, plan_of, schedule
 from scenarios.jobs.plan import PlanError, rehearse
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import ScenarioError, load_scenario
+from scenarios.show.live.source import Results
 
 JOB = Job("a", 8, 120_000, 1 << 20, layers=4)
 
@@ -103,7 +104,7 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
 
 
 def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> None:
-    changes = ("workload.steps=4", "workload.alone_steps=0", "workload.job.0.compute=20us", "workload.job.0.gradient=256KiB")
+    changes = ("workload.steps=4", "workload.alone_steps=3", "workload.job.0.compute=20us", "workload.job.0.gradient=256KiB")
     (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
     a, b = run["jobs"]["a"], run["jobs"]["b"]
     assert a["steps"] == 4 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]
@@ -112,6 +113,8 @@ def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> N
     assert {job: (len(times), pytest.approx(times.max(), abs=1)) for job, times in stored.step_times.groupby("job")["time_ns"]} == {
         name: (job["steps"], job["step_time_ns"]["max"]) for name, job in run["jobs"].items()
     }  # fmt: skip
+    top = Results(tmp_path).look()
+    assert top is not None and max(ns for _, ns in top[0].step_times()) == pytest.approx(a["step_time_ns"]["max"], abs=2)
     whole = Run(next((tmp_path / "raw").iterdir()))
     ends, _ = periods(whole)
     assert ends[-1] == whole.steps.loc[whole.steps["rank"] < 4, "end_ns"].max() < whole.steps["end_ns"].max()
