@@ -80,7 +80,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
     exact = [r for r in stored.runs if r["run"] == rest]
     if exact:
         return exact
-    placement = next((p for p, _ in stored.groups() if re.match(rf"(busbw-|goodput-)?{re.escape(p)}(-|$)", rest)), None)
+    placement = next((p for p, _ in stored.groups() if re.match(rf"((busbw|goodput|steps-.+)-)?{re.escape(p)}(-|$)", rest)), None)
     if placement is None:
         return list(stored.runs)
     after = rest[rest.index(placement) + len(placement) :]
@@ -94,11 +94,11 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
 
 
 def figures(stored: Stored) -> list[Figure]:
-    """All figures of a results directory. Raises :class:`ResultsError` if runs are done but there is no figure, or if one is damaged."""
+    """All figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
-    if not paths and any(r["outcome"] == "done" for r in stored.runs):
-        raise ResultsError(f"{plots} holds no figures: mrcbed plot {stored.directory} draws them")
+    if not plots.is_dir() and any(r["outcome"] == "done" for r in stored.runs):
+        raise ResultsError(f"{plots} is missing: mrcbed plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
     prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
     prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))

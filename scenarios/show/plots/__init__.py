@@ -43,6 +43,7 @@ def draw_all(directory: Path) -> list[Path]:
         failure_cost, step_times, goodput, flow_goodput, flow_bars, host_goodput, plane_loads, plane_shares, path_heat, path_states,
         ev_activity, ev_shares, flap_penalty, queue_hops, queue_depth, losses, windows,
     )  # fmt: skip
+    plots.mkdir(exist_ok=True)  # a sweep may have nothing to draw
     files = sweep.draw(stored, plots)
     if len(stored.variants) <= VARIANTS_SHOWN:
         files += [path for variant in stored.variants for kind in kinds for path in kind.draw(variant, plots)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,30 @@ from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.step_times import plain_log
 from scenarios.show.plots.style import colour_and_marker, figure, save
-from testbed.units import parse_size
+from testbed.units import parse_duration, parse_size
 
-FIGURES = {
-    "busbw_bps": ("bus bandwidth [GB/s]", 8e9, "ideal_busbw_bps"),
-    "typical_step_ns": ("median step time [µs]", 1e3, "ideal_step_ns"),
-}
-"""Key of a run's entry -> (label with the unit, scale, key of the ideal). These are for collectives; flows are handled below."""
+
+@dataclass(frozen=True)
+class Measure:
+    """What is drawn over the variable."""
+
+    key: str
+    """Of a run's entry, and in comparison.parquet; "goodput_bps" is that of all groups of flows."""
+    title: str
+    label: str
+    scale: float
+    file: str
+    ideal_key: str | None = None
+
+
+BANDWIDTH = Measure("busbw_bps", "Bandwidth", "bus bandwidth [GB/s]", 8e9, "busbw", "ideal_busbw_bps")
+GOODPUT = Measure("goodput_bps", "Goodput", "goodput of all flows [Gb/s]", 1e9, "goodput")
 PANELS = 4
 """Settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement and key, over the variable with most values, with a panel for each setting of the others."""
+    """Draw one figure per placement and measure, over the variable with most values, with a panel for each setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
         return []
@@ -33,31 +46,37 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
-        for figure_key in ("busbw_bps", "goodput_bps"):
-            if any(value_of(r, figure_key) is not None for r in runs):
-                files += _figure(stored, directory, runs, axis, others[:PANELS], figure_key, placement)
+        for measure in (BANDWIDTH, GOODPUT, *map(_steps_of, dict.fromkeys(name for r in runs for name in r.get("jobs", ())))):
+            if any(value_of(r, measure.key) is not None for r in runs):
+                files += _figure(stored, directory, runs, axis, others[:PANELS], measure, placement)
     return files
 
 
+def _steps_of(job: str) -> Measure:
+    return Measure(f"jobs.{job}.typical_step_ns", f"Median step of job {job}", "median step [µs]", 1e3, f"steps-{job}")
+
+
 def value_of(run: dict[str, Any], key: str) -> float | None:
-    """The value of a key for a run; for flows, the goodput of all groups together."""
+    """The value of a key for a run; for flows, the goodput of all groups together. A dot leads into an entry's part."""
     if key == "goodput_bps":
         rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
         return sum(rates) if rates else None
-    value = run.get(key)
+    value: Any = run
+    for part in key.split("."):
+        value = (value or {}).get(part)
     return None if value is None else float(value)
 
 
 def as_number(value: Any) -> float | None:
-    """A swept value as a number: a number itself, or a size such as "64KiB"; None for other text."""
+    """A swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us"; None for other text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
         return float(value)
-    try:
-        return float(parse_size(str(value)))
-    except ValueError:
-        return None
+    for parse in (parse_size, parse_duration):
+        with suppress(ValueError):
+            return float(parse(str(value)))
+    return None
 
 
 def points(runs: list[dict[str, Any]], key: str) -> tuple[float, float, float, int] | None:
@@ -87,11 +106,11 @@ def _as_text(value: Any) -> str:
 
 
 def _figure(
-    stored: Stored, directory: Path, runs: list[dict[str, Any]], axis: str, others: list[dict[str, Any]], key: str, placement: str
+    stored: Stored, directory: Path, runs: list[dict[str, Any]], axis: str, others: list[dict[str, Any]], measure: Measure, placement: str
 ) -> list[Path]:
     from matplotlib.lines import Line2D
 
-    label, scale, ideal_key = ("goodput of all flows [Gb/s]", 1e9, None) if key == "goodput_bps" else FIGURES[key]
+    key, scale, ideal_key = measure.key, measure.scale, measure.ideal_key
     values = list(dict.fromkeys(r["settings"][axis] for r in runs))
     numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)
@@ -144,7 +163,7 @@ def _figure(
             ha="center" if sum(map(len, position)) < 45 else "right",
         )
         last.set_xlabel(f"{short[axis]}" + (", log scale" if log else ""))
-        fig.supylabel(label, fontsize=7.5)
+        fig.supylabel(measure.label, fontsize=7.5)
         handles: list[Any] = [
             Line2D([], [], color=colour_and_marker(t)[0], marker=colour_and_marker(t)[1], markersize=4, label=f"{t}, n = {count[t]}")
             for t in transports
@@ -155,6 +174,7 @@ def _figure(
         if bars:
             handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label=interval_note(count.values())))
         fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
-        kind = "Bandwidth" if key == "busbw_bps" else "Goodput"
-        fig.suptitle(f"{kind} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, f"sweep-{key.removesuffix('_bps')}-{placement}", runs)
+        fig.suptitle(
+            f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left"
+        )
+        return save(fig, directory, f"sweep-{measure.file}-{placement}", runs)

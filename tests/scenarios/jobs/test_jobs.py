@@ -122,6 +122,17 @@ def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> N
     assert "mrc, job a, n = 4" in legend and f"mrc, job b, n = {b['steps']}" in legend
 
 
+def test_a_sweep_of_jobs_has_its_figures(tmp_path: Path) -> None:
+    """More settings than are drawn one by one."""
+    small = ("workload.steps=2", "workload.alone_steps=0", "workload.job.0.gradient=64KiB", "workload.job.1.gradient=64KiB", "expect=[]")
+    values = [f"{us}us" for us in (5, 10, 20, 40, 80)]
+    scenario = load_scenario("two-jobs", transports=["mrc"], overrides=[*small, f'sweep={{"workload.job.0.compute"={json.dumps(values)}}}'])
+    assert simulate(scenario, tmp_path)["verdict"] == "ok"
+    drawn = sorted(path.name for path in (tmp_path / "plots").glob("*.png"))
+    assert drawn == ["sweep-steps-a-interleaved.png", "sweep-steps-b-interleaved.png"]
+    assert "Effect of the swept variable" in (tmp_path / "report.html").read_text()
+
+
 def test_a_job_whose_time_is_over_says_so(tmp_path: Path) -> None:
     scenario = load_scenario("two-jobs", transports=["mrc"], overrides=["timeout=3s"])
     (run,) = simulate(scenario, tmp_path)["runs"]

@@ -392,7 +392,7 @@ def test_losses_are_per_thousand_sent() -> None:
     assert row == {"transport": "mrc", "n": 2, "sent": 2000, "causes": {"drop_tail": 1.5, "flushed": 0.5}, "marked": 3.0, "trimmed": 0.0}
 
 
-@pytest.mark.parametrize(("value", "number"), [("64KiB", 65536.0), (0.01, 0.01), (8, 8.0), (True, None), ("bbr", None)])
+@pytest.mark.parametrize(("value", "number"), [("64KiB", 65536.0), ("20us", 20_000.0), (0.01, 0.01), (8, 8.0), (True, None), ("bbr", None)])
 def test_swept_values_as_numbers(value: Any, number: float | None) -> None:
     assert as_number(value) == number
 
