@@ -16,7 +16,7 @@ from scenarios.figures import flaps as flap_figures
 from scenarios.figures import ports as port_figures
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import Logs, Pair, pair_of, worst_departure, worst_of
-from scenarios.figures.measure import Run
+from scenarios.figures.measure import Run, agent_counters
 from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, dead_until, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
@@ -151,6 +151,12 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
     return [v for v in logs.verdicts if not explained(v)]
 
 
+def nacks_lost(run: Run) -> int | None:
+    """NACKs that agents sent and none received; None for transports without. A trim whose NACK is lost looks like a loss to its sender."""
+    counters = [c for c in agent_counters(run).values() if "nacks_tx" in c]
+    return sum(c["nacks_tx"] - c["nacks_rx"] for c in counters) if counters else None
+
+
 def dead_at_start(logs: Logs) -> dict[str, Any]:
     """Paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that took.
 
@@ -210,6 +216,7 @@ def figures(run: Run) -> dict[str, Any]:
         "false_bad": len(false_verdicts),
         "false_bad_evs": len({(*pair_of(v), v["ev"]) for v in false_verdicts}),
         "false_bad_causes": dict(sorted(Counter(str(v.get("cause")) for v in false_verdicts).items())),
+        "nacks_lost": nacks_lost(run),
         "qp_errors": sum(line.get("state") == "ERROR" for line in run.of("qp")),
         "dead_at_start": dead_at_start(logs),
         "killed": killed(run),

@@ -195,6 +195,12 @@ def test_a_verdict_without_a_fault_is_false(tmp_path: Path) -> None:
     assert made["false_bad_causes"] == {"order": 1, "time": 3}
 
 
+def test_nacks_lost_are_those_that_no_agent_received(tmp_path: Path) -> None:
+    own = {"0": {"nacks_tx": 7, "nacks_rx": 2}, "1": {"nacks_tx": 1, "nacks_rx": 3}}
+    assert figures(write(tmp_path / "mrc", CABLE, [], agent_counters=own))["nacks_lost"] == 3
+    assert figures(write(tmp_path / "roce", CABLE, [], agent_counters={"0": {"data_tx": 5}}))["nacks_lost"] is None
+
+
 def test_the_end_of_a_denial_is_no_verdict(tmp_path: Path) -> None:
     made = left(tmp_path, [verdict(1, 2, DEAD, 9, 1) | {"from": "DENIED", "cause": "allowed"}])
     assert (made["bad_verdicts"], made["false_bad"], made["flaps"]) == (0, 0, [])
