@@ -97,7 +97,13 @@ def _identity(runs: Sequence[Run]) -> list[Column]:
 
 
 def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
-    return f"{summary['scenario']}: {WORDS.get(runs[0]['workload'], runs[0]['workload'])} under each transport"
+    return f"{summary['scenario']}: {_word(runs)} under each transport"
+
+
+def _word(runs: Sequence[Run]) -> str:
+    """What these runs do; a sweep may have several kinds."""
+    first, *others = {run["workload"] for run in runs}
+    return WORDS.get(first, first) if not others else "flows" if "groups" in runs[0] else "collective"
 
 
 def _health(wrong: str) -> list[Column]:
@@ -301,7 +307,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(
             medians_table.table_of(_title(summary, collective_runs), collective_runs) if medians else runs_table(summary, collective_runs)
         )
-        step_name = WORDS.get(collective_runs[0]["workload"], collective_runs[0]["workload"])
+        step_name = _word(collective_runs)
         if len(names := list(collective_runs[0].get("jobs", {}))) > 1:
             step_name += f" of job {names[0]}"
         console.print(
