@@ -42,7 +42,7 @@ FIGURES = (
     "failure_cost.back_ns", "outside_busbw_share", "whole_busbw_share", "groups.*.goodput_bps", "groups.*.of_line", "groups.*.jain",
     "groups.*.min_share", "groups.*.kept", "groups.*.message_ns.p50", "groups.*.message_ns.p99", "groups.*.message_ns.max",
     "groups.*.queue_p99_bytes",
-    "jobs.*.typical_step_ns", "jobs.*.step_time_ns.max", "jobs.*.gpu_lost_share", "jobs.*.alone_step_ns", "jobs.*.slowdown",
+    "jobs.*.steps", "jobs.*.typical_step_ns", "jobs.*.step_time_ns.max", "jobs.*.gpu_lost_share", "jobs.*.alone_step_ns", "jobs.*.slowdown",
     "kept_during", "kept_after", "last_on_dead_rtts", "packets.sent", "packets.lost", "packets.retransmitted",
     "packets.trimmed", "packets.marked", "timeouts.rto", "untrimmed_loss", "false_bad", "wrong", "cpu_percent",
 )  # fmt: skip

@@ -187,16 +187,17 @@ class Run:
     @cached_property
     def whole_steps(self) -> pd.DataFrame:
         """The rows of :attr:`steps` of measured steps that all ranks finished; of several jobs, the first one's."""
-        return self._whole_steps[~self._whole_steps["warmup"].astype(bool)]
+        return self._with_warm_up[~self._with_warm_up["warmup"].astype(bool)]
 
     @cached_property
-    def _whole_steps(self) -> pd.DataFrame:
+    def _with_warm_up(self) -> pd.DataFrame:
+        """The same, and those to warm up."""
         return whole_steps(self.steps, self.jobs[0]["ranks"] if self.jobs else range(len(self.record["ranks"])))
 
     @cached_property
     def warm_ns(self) -> int | None:
         """When the last of these ranks ended the last step to warm up; None without one."""
-        ends = self._whole_steps.loc[self._whole_steps["step"] == -1, "end_ns"]
+        ends = self._with_warm_up.loc[self._with_warm_up["step"] == -1, "end_ns"]
         return int(ends.max()) if len(ends) else None
 
     @cached_property

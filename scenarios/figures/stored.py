@@ -270,7 +270,8 @@ class Stored:
         beside the others."""
         ranks, begin = {}, 0
         for job, figures in run.get("jobs", {"": run}).items():
-            ranks[job] = range(begin, begin := begin + figures["ranks"])
+            ranks[job] = range(begin, begin + figures["ranks"])
+            begin = ranks[job].stop
         found = beside(self.steps[self.steps["run"] == run["run"]], list(ranks.values()))
         return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 

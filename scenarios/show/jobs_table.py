@@ -13,9 +13,13 @@ NOTE = (
 )
 
 
-def _told(key: str) -> Callable[[Line], str]:
-    """What is the same in all runs of a line, a time in µs."""
-    return lambda line: f"{next(run['jobs'][line['group']] for run in line['runs'] if run['jobs'])[key] / 1e3:,.1f}"
+def _job(line: Line) -> dict[str, Any]:
+    """The job in one of the line's runs, for what is the same in all."""
+    return next(run["jobs"][line["group"]] for run in line["runs"])
+
+
+def _us(key: str) -> Callable[[Line], str]:
+    return lambda line: f"{_job(line)[key] / 1e3:,.1f}"
 
 
 def rows_and_columns(runs: Sequence[dict[str, Any]]) -> tuple[list[Line], list[Column]]:
@@ -23,12 +27,13 @@ def rows_and_columns(runs: Sequence[dict[str, Any]]) -> tuple[list[Line], list[C
     runs = [run for run in runs if run.get("jobs")]
     columns: list[Column] = [
         labels(runs),
-        ("job", lambda line: str(line["group"])),
+        ("job", lambda line: f"{line['group']}\n{_job(line)['ranks']} ranks"),
         ("n", lambda line: str(line["figures"]["typical_step_ns"]["n"] if "typical_step_ns" in line["figures"] else 0)),
+        ("steps", figure("steps", ",.0f")),
         ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
         ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
-        ("com-\nputing\nµs", _told("compute_ns")),
-        ("esti-\nmate\nµs", _told("estimate_ns")),
+        ("com-\nputing\nµs", _us("compute_ns")),
+        ("esti-\nmate\nµs", _us("estimate_ns")),
         ("GPU\ntime lost", figure("gpu_lost_share", ".0%")),
     ]
     if any(job["slowdown"] is not None for run in runs for job in run["jobs"].values()):

@@ -103,7 +103,9 @@ def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
 def _word(runs: Sequence[Run]) -> str:
     """What these runs do; a sweep may have several kinds."""
     first, *others = {run["workload"] for run in runs}
-    return WORDS.get(first, first) if not others else "flows" if "groups" in runs[0] else "collective"
+    if others:
+        return "flows" if "groups" in runs[0] else "collective"
+    return WORDS.get(first, first)
 
 
 def _health(wrong: str) -> list[Column]:

@@ -258,11 +258,11 @@ def background(stored: Stored) -> dict[str, Any] | None:
 
 def jobs(stored: Stored) -> dict[str, Any] | None:
     """The jobs of the runs; None without any."""
-    rows, columns = jobs_table.rows_and_columns(stored.runs)
+    rows, heads = jobs_table.rows_and_columns(stored.runs)
     if not rows:
         return None
-    heads = [head.replace("-\n", "").replace("\n", " ") for head, _ in columns]
-    return {"table": table(heads, [[cell(row) for _, cell in columns] for row in rows], range(2)), "note": jobs_table.NOTE}
+    names = [head.replace("-\n", "").replace("\n", " ") for head, _ in heads]
+    return {"table": table(names, [[cell(row) for _, cell in heads] for row in rows], range(2)), "note": jobs_table.NOTE}
 
 
 def faults(stored: Stored) -> Table | None:

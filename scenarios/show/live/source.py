@@ -36,7 +36,7 @@ class Results:
         if self.follower is None or self.state is None or self.follower.raw != path:
             self.follower = Follower(path, read_run(self.directory, path.name))
             jobs = (self.follower.run.about or {}).get("jobs", ())
-            self.state = RunState(self.follower.run.fabric, first_job=jobs[0]["ranks"] if len(jobs) > 1 else ())
+            self.state = RunState(self.follower.run.fabric, first_job=jobs[0]["ranks"] if jobs else ())
         for frame in self.follower.look():
             self.state.take(frame)
         return self.state, self.about(path, self.follower)

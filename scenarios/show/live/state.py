@@ -84,7 +84,7 @@ class Host:
 @dataclass
 class RunState:
     fabric: Fabric
-    first_job: Collection[int] = ()  # of several jobs, the ranks of the first, whose steps count
+    first_job: Collection[int] = ()  # of jobs, the ranks of the first, whose steps count
     clock: int = 0  # of the latest frame
     outcome: str = ""
     reason: str = ""
