@@ -102,7 +102,7 @@ def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
 
 def _word(runs: Sequence[Run]) -> str:
     """What these runs do; a sweep may have several kinds."""
-    first, *others = {run["workload"] for run in runs}
+    first, *others = {str(run["workload"]) for run in runs}
     if others:
         return "flows" if "groups" in runs[0] else "collective"
     return WORDS.get(first, first)
