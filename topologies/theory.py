@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 from topologies.addressing import ev_fields
 from topologies.clos import SACK_BYTES, Fabric, FabricError, t0_name
 from topologies.paths import path_evs, path_links, path_nodes
 
-PLACEMENTS = ("packed", "interleaved")
+Placement = Literal["packed", "interleaved"]
+PLACEMENTS: tuple[str, ...] = get_args(Placement)
 Way = tuple[tuple[str, str], ...]
 """Cables, each with the node that traffic leaves."""
 SACK_EVERY = 16 * 1024

@@ -47,6 +47,12 @@ def test_a_run_that_nobody_reads_is_a_run(to: str, says: str, here: Path) -> Non
     assert (here / "out" / "report.html").is_file()
 
 
+def test_a_run_frees_its_memory_as_it_took_it(here: Path) -> None:
+    """With Python's checking allocator, which ends a process otherwise: the libraries' C code has crashed at exit."""
+    ended = shell(f"PYTHONMALLOC=debug {RUN}", here)
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.parametrize("limit", ["-v 900000", "-d 300000"])
 def test_too_little_memory_is_refused_before_anything_runs(limit: str, here: Path) -> None:
     ended = shell(f"ulimit {limit}; {RUN}", here)
