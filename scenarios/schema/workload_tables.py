@@ -18,7 +18,7 @@ from topologies.structs import Doc, Refused, convert, join, one_of, text
 from topologies.theory import COLLECTIVES, PLACEMENTS, Placement
 
 Dtype = Annotated[str, one_of(DTYPES)]
-# Literals: msgspec frees the pattern of a text that may also be a list as if it were a type, which crashes at exit (0.22, its issue 717).
+# Literals: of a text that may also be a list, msgspec 0.22 frees the pattern as if it were a type, and may crash at exit.
 Place = Annotated[Placement, Meta(extra={"names": PLACEMENTS})]
 Places = Annotated[list[Place], Meta(min_length=1)] | Place
 PLACEMENT_DOC = Doc(
