@@ -163,8 +163,9 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
         return Refused(join(key, message[len(_MISSING) : -1]), "is missing")
     if reason is not None:  # of a type's `read`
         return Refused(key, f"= {_shown(value)} {reason}")
-    if isinstance(at, inspect.Metadata) and at.extra and "names" in at.extra:
-        return Refused(key, f"= {_shown(value)}: {there_are(value, at.extra['names'])}")
+    names = next((t.extra["names"] for t in _parts(at) if isinstance(t, inspect.Metadata) and t.extra and "names" in t.extra), None)
+    if names and isinstance(value, str):
+        return Refused(key, f"= {_shown(value)}: {there_are(value, names)}")
     if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
         return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
     return Refused(key, f"= {_shown(value)} must be {expected(at)}" if key else f"must be {expected(at)}")

@@ -20,7 +20,7 @@ from topologies.theory import COLLECTIVES, PLACEMENTS, Placement
 Dtype = Annotated[str, one_of(DTYPES)]
 # Literals: of a text that may also be a list, msgspec 0.22 frees the pattern as if it were a type, and may crash at exit.
 Place = Annotated[Placement, Meta(extra={"names": PLACEMENTS})]
-Places = Annotated[list[Place], Meta(min_length=1)] | Place
+Places = Place | Annotated[list[Place], Meta(min_length=1)]
 PLACEMENT_DOC = Doc(
     "packed: ring neighbours under one T0; interleaved: every ring edge across the T1s", example='["packed", "interleaved"]'
 )

@@ -20,7 +20,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
     """Draw one figure per placement and seed with counters of uplinks."""
     files: list[Path] = []
     for placement, seed, runs in stored.per_seed(lambda r: uplinks(stored, r) is not None):
-        files += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", stored.seed_words(seed))
+        which = f"{placement} ranks{stored.seed_words(seed)}"
+        files += _figure(stored, directory, runs, f"path-heat-{placement}-s{seed}{stored.tag}", which)
     return files
 
 
@@ -37,7 +38,7 @@ def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
     return totals if totals.sum() > 0 else None
 
 
-def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: str) -> list[Path]:
+def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, which: str) -> list[Path]:
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
     with figure(len(runs), 1.0 + sum(rows) + 0.36 * len(runs), squeeze=False, gridspec_kw={"height_ratios": rows}) as (fig, axes):
         for ax, run in zip(axes[:, 0], runs, strict=True):
@@ -64,5 +65,5 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
         bar = fig.colorbar(picture, ax=list(axes[:, 0]), location="bottom", shrink=0.7, aspect=38, pad=0.02, extend="max")
         bar.set_label("bytes that a T0 sends over a cable [mean of all cables]", fontsize=6.5)
         bar.ax.tick_params(labelsize=6.5)
-        fig.suptitle(f"Load of the T0s' uplinks{seed}", fontsize=8, fontweight="bold", x=0.01, ha="left")
+        fig.suptitle(f"Load of the T0s' uplinks, {which}", fontsize=8, fontweight="bold", x=0.01, ha="left")
         return save(fig, directory, name, runs)

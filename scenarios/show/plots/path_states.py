@@ -110,8 +110,9 @@ def draw_run(
         ax.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
         fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
         suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
-        head = f"{run['transport']} on {run['fabric']}: {len(evs)} paths from h{pair[0]} to h{pair[1]}"
-        ax.set_title("\n".join([head, *([", ".join(fault_names[:NAMED]) + suffix] if fault_names else [])]), pad=11)
+        head = f"{run['transport']} on {run['fabric']}, {run['placement']} ranks{stored.seed_words(run['seed'])}"
+        faults = f"\n{', '.join(fault_names[:NAMED])}{suffix}" if fault_names else ""
+        ax.set_title(f"{head}\n{len(evs)} paths from h{pair[0]} to h{pair[1]}{faults}", pad=11)
         ax.set_ylabel("one row per path")
         from matplotlib.patches import Patch
 

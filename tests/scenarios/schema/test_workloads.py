@@ -48,6 +48,8 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (STEPS.replace("steps = 3\n", ""), "workload.steps is missing"),
         (STEPS.replace("64KiB", "1000"), "workload.message_bytes = 1000 must be a multiple of 256"),
         (STEPS.replace("all-to-all", "tree-allreduce").replace('"rack16"', '"FLAT"'), "workload.kind : tree-allreduce over 6 ranks"),
+        (STEPS + 'placement = "pack"\n', "workload.placement = 'pack': there are packed, interleaved, did you mean 'packed'?"),
+        (STEPS + "placement = []\n", "workload.placement = [] must be one of packed, interleaved, or a list of one or more"),
         (STEPS.replace("all-to-all", "all2all"), "workload.kind = 'all2all': there are ring-allreduce, tree-allreduce"),
         (FLOWS.replace('"h9"', '"h99"'), "workload.flow[0] : fabric 'rack16' has no host 'h99'"),
         (FLOWS.replace('"h9"', '"h0"'), "workload.flow[0] : h0 cannot send to itself"),
