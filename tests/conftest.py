@@ -1,9 +1,11 @@
-"""For all tests: what hypothesis asks of a machine's speed is not asked here, and Ctrl-C works."""
+"""For all tests: what hypothesis asks of a machine's speed is not asked here, Ctrl-C works, and they calibrate for themselves."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +14,11 @@ settings.load_profile("any machine")
 # A script's background job ignores SIGINT, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def calibration_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One for all workers: what a packet costs beside other tests must not stretch the time of the machine's own runs."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MRCBED_CALIBRATION", str(tmp_path_factory.getbasetemp().parent / "calibration.json"))
+        yield

@@ -56,7 +56,7 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
     made = Calibration(cpu_us, time.time(), others, machine())
     place = file()
     place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_suffix(".part")
+    part = place.with_suffix(f".{os.urandom(4).hex()}.part")  # another run may calibrate at this moment
     part.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n")
     part.replace(place)
     return made

@@ -135,6 +135,10 @@ def test_a_run_of_an_earlier_version_goes_on_as_its_fabric_has_it(tmp_path: Path
 # --- what is kept of a calibration ---------------------------------------------------------------------------------
 
 
+def test_tests_leave_the_calibration_of_the_machine_alone() -> None:
+    assert bench.file() != bench.FILE
+
+
 def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "cache" / "calibration.json"
     monkeypatch.setenv(bench.PLACE, str(file))
