@@ -144,7 +144,8 @@ bench: root install
 # wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other and the
 # simulated network; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
 # on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the machine to times, rates or
-# trust (marker `quiet`) come afterwards, two at once: they leave two thirds of both cores idle.
+# trust (marker `quiet`) come afterwards, two at once: they leave two thirds of both cores idle. Files that take longest begin first,
+# or the last one runs alone.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -153,7 +154,9 @@ WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py m
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
 SANDBOXES ?= 4
 QUIET ?= 2
-IN_SANDBOXES = --dist loadfile --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
+IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
+LONGEST := $(patsubst %,tests/emulated/test_%.py,run_machines failover programs cli_run cli_ends cleanup steering ovs block machines_die clustermapper failure_scenarios)
+EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))
 
 # Every part runs, whatever became of those before it, and the last lines say which to look at.
 test: root install $(STAMPS)/dev
@@ -189,9 +192,9 @@ interpreted: install $(STAMPS)/dev
 emulated: root install $(STAMPS)/dev
 	@status=0
 	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(PY) -m pytest tests/emulated -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
+	$(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
 	echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
-	$(PY) -m pytest tests/emulated -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
+	$(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
 	exit $$status
 
 # Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.

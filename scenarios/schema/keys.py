@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -83,11 +84,13 @@ class Table:
     kinds: tuple[str, ...] = ()
 
 
+@cache
 def tables() -> tuple[Table, ...]:
     """Every table of both files, in the order in which a file has them."""
     return (*_scenario_tables(), _fabric_table())
 
 
+@cache
 def keys(file: str | None = None) -> tuple[Key, ...]:
     """Every key, once for each definition: kinds that share one share an entry."""
     merged: dict[tuple[Any, ...], Key] = {}

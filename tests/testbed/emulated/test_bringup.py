@@ -20,8 +20,9 @@ def test_every_cable_is_made_once_with_its_numbers(fabric: Fabric) -> None:
     lines = bringup.veth_lines(fabric, dict.fromkeys(fabric.hosts, "77"))
     assert len(lines) == len(fabric.links)
     words = " ".join(lines).split()
+    first = {word: at for at, word in reversed(list(enumerate(words)))}
     for port in fabric.ports:
-        at = words.index(port.name)
+        at = first[port.name]
         assert words[at + 1 : at + 3] == ["index", str(1000 + port.number)]
     assert words.count("netns") == sum(link.kind == "nic" for link in fabric.links)
     assert len({w for i, w in enumerate(words) if words[i - 1] == "index"}) == len(fabric.ports)
