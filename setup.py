@@ -14,10 +14,12 @@ import os
 import shutil
 import sysconfig
 import tomllib
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from setuptools import find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 LOOP = [
@@ -39,8 +41,6 @@ LOOP = [
     "testbed.bench.codec",
 ]
 """What runs with every packet beside the engines, in either world or in a benchmark."""
-INLINE = ["--param=large-unit-insns=200000", "--param=inline-unit-growth=400"]
-"""All engines are one C file: gcc would stop inlining in one so large (some 8 % of the packets per second)."""
 RYU = ("ryu", "tinyrpc")
 """Of requirements.txt, what Ryu alone needs."""
 DOCUMENTS = "share/doc/mrcbed"
@@ -69,9 +69,7 @@ def compiled(packages: list[str]) -> list[Any]:
     try:
         from mypyc.build import mypycify
 
-        built: list[Any] = mypycify(["--config-file=pyproject.toml", *sources], opt_level="3", group_name="mrcbed_engine")
-        for extension in built:
-            extension.extra_compile_args += INLINE
+        built: list[Any] = mypycify(["--config-file=pyproject.toml", *sources], group_name="mrcbed_engine", multi_file=True)
         say(f"engine compiled by mypyc ({len(sources)} modules of {', '.join(packages)})")
         return built
     except ImportError:
@@ -79,6 +77,25 @@ def compiled(packages: list[str]) -> list[Any]:
     except SystemExit as error:  # mypycify's way to say that the source does not type-check
         say(f"engine runs interpreted: it does not type-check ({str(error).splitlines()[-1] if str(error) else 'see above'})")
     return []
+
+
+class BuildOnAllCores(build_ext):
+    """The engine is one extension of many C files, a file per module, which setuptools alone would compile one after the other."""
+
+    def build_extensions(self) -> None:
+        compile_one, compile_all = self.compiler._compile, self.compiler.compile
+
+        def at_once(*arguments: Any, **options: Any) -> list[str]:
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                files: list[Future[None]] = []
+                self.compiler._compile = lambda *file: files.append(pool.submit(compile_one, *file))
+                objects: list[str] = compile_all(*arguments, **options)
+            for file in files:
+                file.result()  # raises what gcc said
+            return objects
+
+        self.compiler.compile = at_once
+        super().build_extensions()
 
 
 def extensions() -> list[Any]:
@@ -134,6 +151,7 @@ setup(
     packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),
     package_data={"": ["*.toml", "*.c", "*.lua", "*.html.j2", "*.html", "*.css", "static/*"]},
     ext_modules=extensions(),
+    cmdclass={"build_ext": BuildOnAllCores},
     entry_points={"console_scripts": ["mrcbed = testbed.cli:main"]},
     zip_safe=False,
 )
