@@ -27,11 +27,17 @@ def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
 
 
 def workers_of(head: int) -> list[int]:
-    """The processes that carry out blocks: children of the head that multiprocessing spawned."""
-    children = Path(f"/proc/{head}/task/{head}/children").read_text().split()
-    tasks = [word for task in Path(f"/proc/{head}/task").iterdir() for word in (task / "children").read_text().split()]
-    commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in {*children, *tasks}}
-    return sorted(child for child, command in commands.items() if b"spawn_main" in command)
+    """The processes that carry out blocks: children of the head that multiprocessing spawned. Threads and other children come and go."""
+
+    def read(*words: object) -> bytes:
+        try:
+            return Path("/proc", *map(str, words)).read_bytes()
+        except OSError:
+            return b""
+
+    tasks = [task.name for task in Path(f"/proc/{head}/task").iterdir()]
+    children = {int(word) for task in tasks for word in read(head, "task", task, "children").split()}
+    return sorted(child for child in children if b"spawn_main" in read(child, "cmdline"))
 
 
 def landed(directory: Path) -> list[str]:

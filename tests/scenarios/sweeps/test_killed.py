@@ -19,7 +19,7 @@ from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, wait_until, workers_of
 
 pytest.importorskip("distributed")
-BLOCKS = 40
+BLOCKS = 24
 SIZE = "workload.message_bytes=64KiB"
 
 

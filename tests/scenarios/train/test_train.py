@@ -61,12 +61,12 @@ def test_it_leaves_a_report_and_drawings(trained: Path) -> None:
         assert (trained / f"{name}.png").stat().st_size > 5000
 
 
-def test_the_same_seed_gives_the_same_parameters_and_another_does_not(trained: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_parameters_and_another_does_not(tmp_path: Path) -> None:
     hashes = []
-    for number, seed in enumerate(("1", "2")):
-        assert run("--steps", "32", "--seed", seed, "-t", "mrc", "--out", str(tmp_path / str(number))) == 0
+    for number, seed in enumerate(("1", "1", "2")):
+        assert run("--steps", "8", "--seed", seed, "-t", "mrc", "--out", str(tmp_path / str(number))) == 0
         hashes.append(json.loads((tmp_path / str(number) / "summary.json").read_text())["runs"]["mrc"]["hashes"])
-    assert hashes[0] == json.loads((trained / "summary.json").read_text())["runs"]["mrc"]["hashes"] != hashes[1]
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def outcome(leg: object, digests: list[str], step_s: float, failed: dict[int, str] | None = None, steps: int = FEWEST) -> Outcome:
