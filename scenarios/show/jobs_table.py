@@ -9,7 +9,8 @@ from scenarios.show.medians_table import Column, Line, figure, labels, lines
 
 NOTE = (
     "GPU time lost: the ranks' time in measured steps that was not computing. Estimate: each call at theory's rate, as if it had the "
-    "fabric for itself. Slowdown: the typical step beside other jobs, over that of the job alone."
+    "fabric for itself, and half an RTT for each of its rounds; slices overlap, so that a step may take less. Slowdown: the typical step "
+    "beside other jobs, over that of the job alone."
 )
 
 
