@@ -133,7 +133,6 @@ class Sender:
         self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
         self.posted_ns: dict[int, int] = {}  # of messages in flight
         self.posted = 0
-        self.acknowledged = 0
         self.checked = 0
         self.wrong = 0
         self.first_ns = 0
@@ -192,7 +191,6 @@ class Sender:
         if number == _NOT_DATA:
             return
         self.buffer_free[number % self.job.outstanding] = True
-        self.acknowledged += 1
         self.last_ns = now
         self.recent_ns.append(now)
         if len(self.recent_ns) > self.job.outstanding:

@@ -115,7 +115,8 @@ class Run:
 
     @property
     def key(self) -> str:
-        return str(self.record["key"])
+        """Its name, which its directory has."""
+        return self.directory.name
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
@@ -443,9 +444,13 @@ def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def load_runs(directory: Path) -> list[Run]:
-    """The runs of a results directory, in the order in which they ran; simulated ones, which all begin at one time, by name."""
-    runs = [Run(path.parent) for path in (directory / "raw").glob("*/run.json")]
-    return sorted(runs, key=lambda run: (int(run.record["window"][0]), run.key))
+    """The runs of a results directory, in the order in which they ran; simulated ones, which all begin at one time, by name. Nothing that
+    was read of them stays in memory: of 512 hosts, a run's record takes 240 MB."""
+
+    def order(run: Run) -> tuple[int, str]:
+        return int(Run(run.directory).record["window"][0]), run.key
+
+    return sorted((Run(path.parent) for path in (directory / "raw").glob("*/run.json")), key=order)
 
 
 TABLES = ("steps", "transfers", "events", "counters", "goodput", "agents", "flows", "messages", "queues", "evs", "cwnd")

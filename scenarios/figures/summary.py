@@ -174,9 +174,14 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run."""
+    """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run. One run's files are in
+    memory at a time."""
     variants = scenario.variants
-    entries = [(known or {}).get(run.key) or told_summary(run, expected_outcome(variants, run.record.get("settings", {}))) for run in runs]
+
+    def entry_of(run: Run) -> dict[str, Any]:
+        return told_summary(run, expected_outcome(variants, run.record.get("settings", {})))
+
+    entries = [(known or {}).get(run.key) or entry_of(Run(run.directory)) for run in runs]
     order = [t.name for t in scenario.transports]
     places = list(dict.fromkeys(place for v in variants for place in v.scenario.workload.placement))
     settings = [v.settings for v in variants]

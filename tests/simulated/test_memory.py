@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scenarios.figures.measure import TABLES, load_runs, write_tables
+from scenarios.figures.summary import summarise
 from scenarios.run.one_run import OneRun
 from scenarios.run.planning import plan
 from scenarios.run.runner import Runner, RunOptions, results_directory, run_group
@@ -124,10 +125,11 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
     assert len(refs) == 3
 
 
-def test_tables_keep_nothing_of_the_logs_that_they_came_from(tmp_path: Path) -> None:
-    out = results_directory("small", str(tmp_path / "out"))
-    run_group(SimulatedCluster, out, (), plan(small(tmp_path, seeds=[1], overrides=["workload.steps=1"])))
+def test_results_keep_nothing_of_the_runs_that_they_came_from(tmp_path: Path) -> None:
+    scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
+    run_group(SimulatedCluster, out, (), plan(scenario))
     runs = load_runs(out)
+    assert len(summarise(scenario, runs)["runs"]) == 3
     write_tables(runs, out)
     assert all((out / f"{name}.parquet").stat().st_size for name in TABLES)
-    assert [vars(run).keys() & {"lines", *TABLES} for run in runs] == [set()] * 3
+    assert [list(vars(run)) for run in runs] == [["directory"]] * 3
