@@ -39,7 +39,7 @@ UPLINK = "p0-t0-0:p0-t1-0"
 BODY = 4096
 ATTEMPTS = 8
 """What holds for pauses that come in time is asserted where all did. A fabric that another sandbox builds meanwhile has the kernel's lock
-on interfaces, and a pause waits for it: up to 16 ms on busy cores."""
+on interfaces, and a pause waits for it: up to 17 ms on busy cores."""
 
 
 @pytest.fixture(scope="module")
