@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import tempfile
 import time
@@ -138,11 +139,12 @@ class Orders:
 
     # --- the prompt ----------------------------------------------------------------------------------------------
 
-    def op_ping(self, src: int, dsts: list[int], seconds: float) -> list[bool]:
-        """Which hosts answer one echo request of ``src`` within so many seconds."""
+    def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
+        """Which hosts answer an echo request of ``src`` within so many seconds: the only one, or with ``again`` one of five a second."""
+        patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(
-                ["ping", "-6", "-n", "-c", "1", "-W", f"{seconds:g}", text(inner_address(dst))],
+                ["ping", "-6", "-n", "-c", "1", *patience, text(inner_address(dst))],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )
             for dst in dsts

@@ -41,8 +41,8 @@ class Machine:
 
     @contextmanager
     def wire(self, does: str) -> Iterator[None]:
-        """Meanwhile the wire to it does something to all frames: ``lose`` them, ``lose_some``, or ``mark`` what is capable
-        of ECN, as a busy router does."""
+        """Meanwhile the wire to it does something to all frames: ``lose`` them, ``lose_some``, ``lose_many``, or ``mark`` what is
+        capable of ECN, as a busy router does."""
         self.run("tc", "qdisc", "add", "dev", "wire", "clsact")
         with tempfile.TemporaryDirectory() as scratch:
             clang = ["clang", "-O2", "-target", "bpf", *(f"-I{path}" for path in sorted(Path("/usr/include").glob("*-linux-gnu")))]

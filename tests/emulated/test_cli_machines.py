@@ -101,6 +101,12 @@ def test_an_address_of_another_machine_is_refused(two: list[Machine]) -> None:
     assert "would leave from 10.9.0.1, not from 10.9.0.9" in done.stderr.splitlines()[-1]
 
 
+def test_a_wire_that_loses_a_frame_in_three_is_no_closed_port(two: list[Machine]) -> None:
+    with two[1].wire("lose_many"):
+        done = mrcbed("up", "tiny", "--on", on(two), "--reach", reach())
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_wire_that_lets_nothing_through_is_named(two: list[Machine]) -> None:
     with two[1].wire("lose"):
         done = mrcbed("up", "tiny", "--on", on(two), "--reach", reach())

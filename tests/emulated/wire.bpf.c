@@ -22,6 +22,13 @@ int lose_some(struct __sk_buff *skb)
 	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % 50 == 0 ? TC_ACT_SHOT : TC_ACT_OK;
 }
 
+/* A frame in three, likewise. */
+SEC("wire/lose_many")
+int lose_many(struct __sk_buff *skb)
+{
+	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % 3 == 0 ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
 SEC("wire/mark")
 int mark(struct __sk_buff *skb)
 {
