@@ -140,7 +140,7 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """Which hosts answer an echo request of ``src`` within so many seconds: the only one, or with ``again`` one of five a second."""
+        """Which hosts answer ``src`` within so many seconds. It sends one echo request to each, with ``again`` five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(

@@ -32,7 +32,7 @@ SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
 RACK = load_fabric("demo-1p").with_(
     name="rack", nic_rate=2_500_000, fabric_rate=2_500_000, delay_ns=-1, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
 )
-"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms, and so much too late may a pause be put into effect."""
+"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss."""
 BURST = 150
 NICS = ("h0-p0", "h1-p0")
 UPLINK = "p0-t0-0:p0-t1-0"
@@ -85,7 +85,7 @@ def total(cluster: Cluster, key: str) -> int:
 
 
 def in_time(fabric: Fabric, rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether every pause took effect before headroom was full, of those since the longest was last forgotten."""
+    """Whether every pause since forget_longest() took effect before headroom was full."""
     return all(r["longest_pause_reaction_ns"] <= fabric.pfc_ns for r in rows)
 
 

@@ -15,18 +15,22 @@ int lose(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* A frame in fifty, of those that carry others' (VXLAN is UDP over IPv4): ARP goes on. */
+/* One frame in so many, of those that carry others' (VXLAN is UDP over IPv4): ARP goes on. */
+static __always_inline int lose_one_in(struct __sk_buff *skb, __u32 many)
+{
+	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % many == 0 ? TC_ACT_SHOT : TC_ACT_OK;
+}
+
 SEC("wire/lose_some")
 int lose_some(struct __sk_buff *skb)
 {
-	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % 50 == 0 ? TC_ACT_SHOT : TC_ACT_OK;
+	return lose_one_in(skb, 50);
 }
 
-/* A frame in three, likewise. */
 SEC("wire/lose_many")
 int lose_many(struct __sk_buff *skb)
 {
-	return skb->protocol == bpf_htons(ETH_P_IP) && bpf_get_prandom_u32() % 3 == 0 ? TC_ACT_SHOT : TC_ACT_OK;
+	return lose_one_in(skb, 3);
 }
 
 SEC("wire/mark")
