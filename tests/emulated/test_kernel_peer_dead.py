@@ -10,6 +10,7 @@ import pytest
 
 from testbed.dataplane import loader
 from testbed.dataplane.maps import BpfMap
+from testbed.emulated import netlink
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
@@ -33,6 +34,9 @@ def test_a_dead_peer_is_named(tmp_path: Path, lost: bool) -> None:
     neighbours must ask: one by the data that it sends again, the other, which only receives, by keepalive; and the kernel must answer."""
     killed: list[float] = []
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        # A kernel that has lost its agent sends what was under way again, for a minute. Once will do here.
+        for host in cluster.fabric.hosts if lost else ():
+            netlink.write_sysctls(cluster.net.namespaces[host], {"net/ipv4/tcp_orphan_retries": "1"})
         cluster.start_agents("tcp", {}, tmp_path, 1)
         ring = Ring(cluster)
         victim = ring.hosts[2]
