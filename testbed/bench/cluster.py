@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import tempfile
 from collections.abc import Callable
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
+from testbed.bench.bare import blast, cpu_us
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.machine.awake import kept_awake
-from testbed.machine.load import read_cpu, read_work
+from testbed.machine.load import read_work
 from testbed.machine.slowness import patient, remark, slowness
 from topologies import load_fabric
 from topologies.clos import Fabric
@@ -26,12 +26,6 @@ MESSAGE = 1280 << 10
 SLICES = 8
 SLOW = 4.0
 """On a machine that is so many times slower than an ordinary one, the ring runs on a fabric as many times slower [ours]."""
-
-
-def cpu_us() -> float:
-    """CPU time that this machine has spent since boot on anything of its own, us: what a hypervisor gave to others is not in it."""
-    cpu = read_cpu()
-    return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def memory_bytes(pid: int) -> int:
@@ -89,6 +83,21 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
         "memory_bytes_per_host": memory,
         "rounds": rings,
     }
+
+
+def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
+    """What the same fabric costs a bare sender per host that sends at line rate to its neighbour in the ring, each frame when it is due:
+    the median of ``rounds``, us of the machine's CPU time per frame. Nobody receives or acknowledges."""
+    fabric = ring_fabric()
+    hosts = place_ranks(fabric, "interleaved")
+    neighbours = dict(zip(hosts, hosts[1:] + hosts[:1], strict=True))
+    gap_ns = fabric.frame_bytes * 8_000_000_000 // (fabric.planes * fabric.nic_rate)
+    costs = []
+    with Cluster(fabric) as cluster, kept_awake():
+        for k in range(rounds):
+            progress(f"bare senders at the pace of {fabric.name}, round {k + 1} of {rounds}", k / rounds)
+            costs.append(blast(cluster, neighbours, seconds, gap_ns)["cpu_us_per_packet"])
+    return statistics.median(costs)
 
 
 def loops(path: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -12,61 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from agents.packets import dscp, headers
-from testbed.bench.cluster import cpu_us
+from testbed.bench.bare import blast
 from testbed.dataplane import layout
 from testbed.emulated import netlink
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
-from testbed.machine import sandbox
 from topologies import load_fabric
-from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
-from topologies.paths import path_evs
 
 BENCH = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=1_000_000_000, delay_ns=2_000_000)
 """Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its default
 delay a wake-up would be longer than a base RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
-
-
-def blast(cluster: Cluster, seconds: float) -> dict[str, float]:
-    """Full-size frames from h0 to h1 over every EV, from one core, without any protocol: frames/s sent and arrived, and the CPU time that
-    the machine took for each, switches included."""
-    fabric = cluster.fabric
-    compiler = shutil.which("cc") or shutil.which("clang")
-    if compiler is None:
-        raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")
-    me, you = inner_address(0), inner_address(1)
-    evs = sorted(path_evs(fabric, 0, 1), key=lambda e: (e & 0xFFFF, e >> 16))  # EV k leaves by plane k mod planes
-    after = fabric.frame_bytes - headers.HEAD
-    frames = b"".join(
-        # An unused UDP port, in the data class: switches treat it as data, the far end's kernel drops it.
-        headers.head((me, path_address(fabric, 0, 1, e)), (me, you), e, dscp.NO_TRIM, 0, after).ljust(fabric.frame_bytes, b"\0")
-        for e in evs
-    )
-    with tempfile.TemporaryDirectory(dir=sandbox.RUN_DIR) as scratch:
-        program, data = Path(scratch, "blaster"), Path(scratch, "frames")
-        subprocess.run([compiler, "-O2", "-o", str(program), str(Path(__file__).with_name("blaster.c"))], check=True)
-        data.write_bytes(frames)
-        before, cpu_before = arrived(cluster), cpu_us()
-        ports = [f"h0-p{p}" for p in range(fabric.planes)]
-        output = (
-            cluster.net["h0"]
-            .popen([str(program), str(seconds), str(fabric.frame_bytes), str(data), *ports])
-            .communicate(timeout=seconds + 30)[0]
-        )
-        sent, refused, ns = map(int, output.split())
-        time.sleep(0.2)
-        received, cpu = arrived(cluster) - before, cpu_us() - cpu_before
-    return {
-        "packets_per_second": received / (ns / 1e9), "cpu_us_per_packet": cpu / sent, "lost": sent - received, "refused": refused,
-    }  # fmt: skip
-
-
-def arrived(cluster: Cluster) -> int:
-    """Packets that reached h1."""
-    return sum(r["arrived_packets"] for r in cluster.counters() if r["node"] == "h1")
 
 
 def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
@@ -110,7 +66,7 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
     with Cluster(BENCH, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
-            bare = blast(cluster, seconds)
+            bare = blast(cluster, {0: 1}, seconds)
             measurements.append({"bare": bare, "engine": stream(cluster, seconds, "nscc"), "fixed": stream(cluster, seconds, "fixed")})
 
     def median(kind: str, figure: str = "packets_per_second") -> float:

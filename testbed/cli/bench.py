@@ -38,7 +38,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
 
     def work() -> int:
-        from testbed.bench.cluster import cluster_cost
+        from testbed.bench.cluster import cluster_cost, paced_cost
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
         from testbed.bench.simulated import shared_rates, simulated_rates
@@ -52,6 +52,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
             results["simulator"] = simulated_rates(seconds)
             results["shared_simulator"] = shared_rates(seconds)
             results |= engine_ratio(rounds, seconds, progress)
+            results["bare"]["paced_cpu_us_per_packet"] = paced_cost(rounds, seconds, progress)
             results["cluster"] = cluster_cost(rounds, seconds, progress)
             emulable = tuple(name for name in named_fabrics() if load_fabric(name).host_count <= MOST_HOSTS)
             results["fabrics"] = bring_up(emulable, rounds, progress)
@@ -77,6 +78,7 @@ def to_bare(results: dict[str, Any]) -> dict[str, float]:
         "codec": results["codec"]["packets_per_second"] / rate,
         "engine": results["engine"]["ratio"],
         "simulator": results["simulator"]["packet_hops_per_second"] / rate,
+        "paced_cpu": results["bare"]["paced_cpu_us_per_packet"] / cpu,
         "cluster_cpu": results["cluster"]["cpu_us_per_data_packet"] / cpu,
     }
 
@@ -101,6 +103,11 @@ def show(results: dict[str, Any], rounds: int) -> None:
             f"simulated {shared['fabric']}, {shared['processes']} processes",
             f"{shared['packet_hops_per_second']:,.0f} hops/s, {shared['speedup']:.2f} times those of one",
             "",
+        ],
+        [
+            f"bare senders at the pace of {cluster['fabric']}, CPU",
+            f"{bare['paced_cpu_us_per_packet']:.0f} us a packet, without receivers",
+            f"{ratios['paced_cpu']:.1f}",
         ],
         [
             f"ring on {cluster['fabric']}, CPU",
