@@ -25,8 +25,7 @@ from testbed.dataplane.build import OBJECT, fresh_object
 from testbed.emulated import ovs
 from testbed.errors import UserError
 from testbed.installation import ROOT, is_clone, remedy
-from testbed.machine import surroundings
-from testbed.machine.awake import REQUESTS, virtual
+from testbed.machine import awake, surroundings
 from testbed.machine.probes import NOT_TRIED, PATH
 from testbed.machine.slowness import patient
 
@@ -54,6 +53,7 @@ def _check(group: str, name: str, ok: bool, found: str, why: str, fix: str, othe
 
 PIVOT = "enter this system by pivot_root instead: sudo systemd-nspawn -D FOLDER, or a container; or boot it"
 UPGRADE = "boot Debian 12's kernel (linux-image-amd64), not a container's or a cut-down one"
+HALTPOLL = "under KVM: sudo modprobe cpuidle_haltpoll force=1"
 FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "namespaces": ("missing", "every host and the switches live in network namespaces"),
     "root directory": ("missing", "every process of a host enters a mount namespace, and must find the same files there"),
@@ -98,10 +98,12 @@ def kernel() -> Iterator[Check]:
             yield Check("kernel", name, "unknown", "only root can try it", why, "sudo mrcbed doctor")
     else:
         yield from _probed()
-        if virtual():
-            asks = os.access(REQUESTS, os.W_OK)
+        if awake.virtual():
+            lacks = awake.lacking()
             why = "idle cores of a virtual machine do not halt during a run; else timers of links are late more often"
-            yield _check("kernel", "cpu_dma_latency", asks, "works" if asks else "none", why, UPGRADE, "limited")
+            yield _check(
+                "kernel", "cpu_dma_latency", not lacks, lacks or "works", why, HALTPOLL if "driver" in lacks else UPGRADE, "limited"
+            )
     controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ("version 1" if os.path.isdir("/sys/fs/cgroup/cpu") else "")
     yield _check(
         "kernel", "cgroups", bool(controllers), controllers or "none", "not needed: only Mininet's CPU-limited hosts", "", "optional"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 REQUESTS = Path("/dev/cpu_dma_latency")
 CPUINFO = Path("/proc/cpuinfo")
+DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
@@ -25,6 +26,17 @@ def virtual(cpuinfo: Path = CPUINFO) -> bool:
     except OSError:
         return False
     return any(line.startswith("flags") and "hypervisor" in line.split() for line in lines)
+
+
+def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
+    """Why idle cores halt although asked not to; empty if they do not. A cpuidle driver heeds requests, and a guest may have none."""
+    if not os.access(requests, os.W_OK):
+        return "none"
+    try:
+        name = driver.read_text(encoding="ascii").strip()
+    except OSError:
+        name = "none"
+    return "no cpuidle driver heeds it" if name == "none" else ""
 
 
 @contextmanager

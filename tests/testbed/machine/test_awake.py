@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machine.awake import kept_awake, virtual
+from testbed.machine.awake import kept_awake, lacking, virtual
 
 
 def held(file: Path) -> bool:
@@ -44,6 +44,17 @@ def test_where_the_kernel_takes_no_requests_nothing_fails(machine: tuple[Path, P
         assert not asked and not machine[0].exists()
     with kept_awake(machine[0].parent, machine[1]) as asked:
         assert not asked
+
+
+def test_a_request_is_heeded_by_a_driver_alone(machine: tuple[Path, Path], tmp_path: Path) -> None:
+    driver = tmp_path / "current_driver"
+    assert "driver" in lacking(machine[0], driver), "a kernel without cpuidle"
+    driver.write_text("none\n")
+    assert "driver" in lacking(machine[0], driver)
+    driver.write_text("haltpoll\n")
+    assert lacking(machine[0], driver) == ""
+    machine[0].unlink()
+    assert lacking(machine[0], driver) == "none"
 
 
 def test_what_happens_meanwhile_is_not_swallowed(machine: tuple[Path, Path]) -> None:
