@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
 from agents.packets import dscp
 from agents.transport import LONG_AGO, NEVER
 from topologies.clos import ETHERNET, IPV6, UDP, Fabric
@@ -37,28 +40,28 @@ class DelayLine:
     """Frames by the time they are due. All times monotonic ns."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self.delay = fabric.delay_ns
-        self.nic_rate = fabric.nic_rate
-        self.fabric_rate = fabric.fabric_rate
-        self.haul_delay = fabric.long_haul_delay_ns
-        self.haul_rate = fabric.long_haul_rate  # 0: there is one site
-        self.lanes = 2 * FIFOS if fabric.sites > 1 else FIFOS  # of each port
-        self.longest = fabric.frame_bytes
-        self.fifo_of = [CUT_FIFO if klass in CUT else CONTROL_FIFO if klass == dscp.CONTROL else DATA_FIFO for klass in range(64)]
+        self.delay: i64 = fabric.delay_ns
+        self.nic_rate: i64 = fabric.nic_rate
+        self.fabric_rate: i64 = fabric.fabric_rate
+        self.haul_delay: i64 = fabric.long_haul_delay_ns
+        self.haul_rate: i64 = fabric.long_haul_rate  # 0: there is one site
+        self.lanes: i64 = 2 * FIFOS if fabric.sites > 1 else FIFOS  # of each port
+        self.longest: i64 = fabric.frame_bytes
+        self.fifo_of = vec[i64]([CUT_FIFO if k in CUT else CONTROL_FIFO if k == dscp.CONTROL else DATA_FIFO for k in range(64)])
         # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is a chain of places, and who
         # stands behind a frame that is due later waits for it.
-        count = self.lanes * fabric.planes
-        self.firsts = [NOBODY] * count
-        self.lasts = [NOBODY] * count
-        self.heads = [NEVER] * count  # when the first frame of each is due
-        self.ends = [LONG_AGO] * count  # and the last one that came
-        self.dues: list[int] = []  # by place
-        self.behind: list[int] = []  # by place: who follows in its FIFO
-        self.next = NEVER  # the least of the heads,
-        self.next_fifo = 0  # and whose it is
-        self.shortest = self.transit(SHORTEST, HOPS_AT_START - 1)
+        count = int(self.lanes) * fabric.planes
+        self.firsts = vec[i64]([NOBODY] * count)
+        self.lasts = vec[i64]([NOBODY] * count)
+        self.heads = vec[i64]([NEVER] * count)  # when the first frame of each is due
+        self.ends = vec[i64]([LONG_AGO] * count)  # and the last one that came
+        self.dues = vec[i64]()  # by place
+        self.behind = vec[i64]()  # by place: who follows in its FIFO
+        self.next: i64 = NEVER  # the least of the heads,
+        self.next_fifo: i64 = 0  # and whose it is
+        self.shortest: i64 = self.transit(SHORTEST, HOPS_AT_START - 1)
 
-    def transit(self, length: int, hop_limit: int) -> int:
+    def transit(self, length: i64, hop_limit: i64) -> i64:
         """Propagation, and a frame's time on each link it took: ns.
 
         The hop limit tells the number of switches: one is a T0; four were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path,
@@ -71,11 +74,11 @@ class DelayLine:
             ns += self.haul_delay + length * 8_000_000_000 // self.haul_rate
         return ns
 
-    def is_far(self, hop_limit: int) -> bool:
+    def is_far(self, hop_limit: i64) -> bool:
         """Whether a frame comes from the other site."""
         return self.haul_rate > 0 and hop_limit == FAR_HOPS
 
-    def before_cut(self, missing: int, klass: int, hop_limit: int) -> int:
+    def before_cut(self, missing: i64, klass: i64, hop_limit: i64) -> i64:
         """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ns.
 
         The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
@@ -83,7 +86,8 @@ class DelayLine:
         """
         if missing <= 0:
             return 0
-        missing = min(missing, self.longest)  # the peer says how long it was
+        if missing > self.longest:  # the peer says how long it was
+            missing = self.longest
         ns = missing * 8_000_000_000 // self.nic_rate
         if klass == dscp.TRIMMED_LASTHOP and hop_limit != HOPS_AT_START - 1:
             ns += missing * 16_000_000_000 // self.fabric_rate
@@ -91,7 +95,7 @@ class DelayLine:
                 ns += missing * 8_000_000_000 // self.haul_rate
         return ns
 
-    def put(self, place: int, arrival: int, port: int, klass: int, hop_limit: int, length: int, missing: int = 0) -> None:
+    def put(self, place: i64, arrival: i64, port: i64, klass: i64, hop_limit: i64, length: i64, missing: i64 = 0) -> None:
         """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is what
         :meth:`take` returns.
 
@@ -108,8 +112,8 @@ class DelayLine:
             due = earliest
         self.ends[k] = due
         while place >= len(self.dues):
-            self.dues.append(NEVER)
-            self.behind.append(NOBODY)
+            self.dues = append(self.dues, NEVER)
+            self.behind = append(self.behind, NOBODY)
         self.dues[place] = due
         self.behind[place] = NOBODY
         last = self.lasts[k]
@@ -123,7 +127,7 @@ class DelayLine:
             self.next = due
             self.next_fifo = k
 
-    def take(self) -> int:
+    def take(self) -> i64:
         """The place of the frame that is due first. Only while there is one."""
         k = self.next_fifo
         place = self.firsts[k]
@@ -135,8 +139,8 @@ class DelayLine:
         else:
             self.heads[k] = self.dues[follower]
         heads = self.heads
-        least = NEVER
-        for fifo in range(len(heads)):  # of equals the first
+        least: i64 = NEVER
+        for fifo in range(i64(len(heads))):  # of equals the first
             head = heads[fifo]
             if head < least:
                 least = head

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from librt.strings import read_i16_be, read_i64_be
+from librt.vecs import vec
 from mypy_extensions import i64
 
 from agents.mrc import wire
@@ -75,7 +76,7 @@ class Arrivals:
         self.acks_rx = 0
         self.nacks_rx = 0
         self.probes_rx = 0
-        self.payload_rx = [0] * fabric.planes
+        self.payload_rx = vec[i64]([0] * fabric.planes)
 
     def counters(self) -> dict[str, int]:
         """Counts of what arrived, and of what was refused, by reason."""

@@ -6,6 +6,9 @@ slack. Without pacing a whole window would wait in the host's own queue and look
 
 from __future__ import annotations
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.framing import Framer
@@ -28,10 +31,10 @@ class Departures:
         self.neighbours = neighbours
         self.framer = Framer(config)
         self.control: list[QueuePair] = []
-        self.free = [LONG_AGO] * planes
+        self.free = vec[i64]([LONG_AGO] * planes)
         self.port_up = neighbours.port_up
         self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
-        self.paced_rate = int(config.port_rate * config.pace)
+        self.paced_rate: i64 = int(config.port_rate * config.pace)
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
         self.packet = WritePacket()
@@ -46,7 +49,7 @@ class Departures:
         self.nacks_tx = 0
         self.probes_tx = 0
         self.operations_tx = 0
-        self.payload_tx = [0] * planes
+        self.payload_tx = vec[i64]([0] * planes)
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
@@ -89,11 +92,13 @@ class Departures:
     def _account(self, now: int, port: int, high: bool) -> int:
         self.high = high
         self.tx_packets += 1
-        size = len(self.framer.frame) + len(self.framer.trailer)
+        size: i64 = len(self.framer.frame) + len(self.framer.trailer)
         if self.payload is not None:
             size += len(self.payload)
-        free = self.free[port]
-        self.free[port] = (free if free > now else now) + size * 8_000_000_000 // self.paced_rate
+        begin: i64 = now
+        if self.free[port] > begin:
+            begin = self.free[port]
+        self.free[port] = begin + size * 8_000_000_000 // self.paced_rate
         return port
 
     def _data(self, now: int, qp: QueuePair, packet: SentPacket) -> int:

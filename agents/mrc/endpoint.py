@@ -355,7 +355,7 @@ class Endpoint(Engine):
 
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
-        return self.out.payload_tx, self.arrivals.payload_rx
+        return list(self.out.payload_tx), list(self.arrivals.payload_rx)
 
     def placed(self) -> dict[int, int]:
         """Payload bytes placed per QPN since the start."""

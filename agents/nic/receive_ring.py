@@ -13,6 +13,7 @@ import time
 from typing import Any, Final
 
 from librt.strings import read_i16_be, read_i16_le, read_i32_be, read_i32_le
+from librt.vecs import vec
 from mypy_extensions import i64
 
 from agents.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
@@ -45,22 +46,22 @@ class ReceiveRing:
 
     def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine) -> None:
         per_block = block // slot
-        self.slots = per_block * blocks
-        self.offsets = [k // per_block * block + k % per_block * slot for k in range(self.slots)]
+        self.slots: i64 = per_block * blocks
+        self.offsets = vec[i64]([k // per_block * block + k % per_block * slot for k in range(self.slots)])
         self.view = memoryview(memory)
         self.words = self.view.cast("I")
         self.port_of = port_of
         self.line = line
-        self.at = 0  # the slot that is filled next
-        self.starts = [0] * self.slots  # where the frame begins
-        self.lengths = [0] * self.slots
-        self.ports = [0] * self.slots
-        self.held = 0
-        self.looked = LONG_AGO  # when the ring was last found without a new frame
-        self.first_due = LONG_AGO  # of the last batch handed over
+        self.at: i64 = 0  # the slot that is filled next
+        self.starts = vec[i64]([0] * self.slots)  # where the frame begins
+        self.lengths = vec[i64]([0] * self.slots)
+        self.ports = vec[i64]([0] * self.slots)
+        self.held: i64 = 0
+        self.looked: i64 = LONG_AGO  # when the ring was last found without a new frame
+        self.first_due: i64 = LONG_AGO  # of the last batch handed over
         self.not_ours = 0
 
-    def look(self, mono: int, real: int) -> None:
+    def look(self, mono: i64, real: i64) -> None:
         """Note what came since the last look. ``real``, then ``mono``: the two clocks, read in this order just before, ns.
 
         A pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and
@@ -73,17 +74,18 @@ class ReceiveRing:
         behind = mono - real
         while words[offset >> 2] & _NEW:
             slot = bytes(view[offset : offset + _LOOK])
-            port = self.port_of.get(_word(slot, _INTERFACE), -1)
+            port: i64 = self.port_of.get(_word(slot, _INTERFACE), -1)
             if port >= 0:
                 length = _word(slot, _LENGTH)
                 begin = i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME)) & 0xFFFF
                 arrival = _word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind
                 if arrival > mono:  # it came while we look, or the clock was set
-                    arrival = min(arrival, time.monotonic_ns())
+                    present: i64 = time.monotonic_ns()
+                    arrival = arrival if arrival < present else present
                 elif arrival < self.looked:
                     arrival = self.looked
-                klass = (slot[begin + _CLASS] & 15) << 2 | slot[begin + _CLASS + 1] >> 6
-                missing = 0
+                klass = (i64(slot[begin + _CLASS]) & 15) << 2 | i64(slot[begin + _CLASS + 1]) >> 6
+                missing: i64 = 0
                 if klass in CUT:
                     missing = u16(slot, begin + INNER_LENGTH) + UNCOUNTED - length
                 self.line.put(at, arrival, port, klass, slot[begin + _HOP_LIMIT], length, missing)
@@ -100,10 +102,10 @@ class ReceiveRing:
         self.at = at
         self.looked = mono
 
-    def hand_over(self, engine: FrameIO, now: int, most: int) -> int:
+    def hand_over(self, engine: FrameIO, now: i64, most: i64) -> i64:
         """Give the engine up to ``most`` frames that are due, oldest first; returns how many."""
         line = self.line
-        n = 0
+        n: i64 = 0
         while n < most and line.next <= now:
             if n == 0:
                 self.first_due = line.next
@@ -115,7 +117,7 @@ class ReceiveRing:
             n += 1
         return n
 
-    def next_look(self) -> int:
+    def next_look(self) -> i64:
         """When to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ns."""
         unseen = self.looked + self.line.shortest
         return unseen if unseen < self.line.next else self.line.next

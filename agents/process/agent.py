@@ -101,7 +101,7 @@ class Agent:
                         "rx": [a - b for a, b in zip(rx, self.last_rx, strict=True)],
                     },
                 )
-                self.last_tx, self.last_rx = list(tx), list(rx)
+                self.last_tx, self.last_rx = tx, rx
             log: PathLog = self.path_log if self.flow_log is None else self.flow_log
             log.bin(self.bin_end - self.bin_ns, self.bin_ns)
             self.bin_end = self._bin_after(now)

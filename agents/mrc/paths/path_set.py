@@ -11,6 +11,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.mrc.config import STRICT, WEIGHTED, Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
@@ -50,7 +53,7 @@ class PathSet:
         self.open = [True] * self.planes  # may carry data
         self.active: list[list[Path]] = [[] for _ in range(self.planes)]
         self.backup: list[list[Path]] = [[] for _ in range(self.planes)]
-        self.turn = [0] * self.planes
+        self.turn = vec[i64]([0] * self.planes)
         self.usable = [0] * self.planes  # paths in the plane's lap
         self.recyclers: list[Recycler] = []  # by plane, with REPS
         self.swaps = 0  # of paths that were congested again and again

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.mrc.config import Config
 from agents.mrc.paths.path import MAX_PROOF, Path
 from agents.mrc.paths.path_set import PathSet
@@ -33,7 +36,7 @@ class Suspicion:
         self.paths = paths
         self.log = log
         self.recent: list[list[tuple[int, Path, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, path, packet sent at, bytes)
-        self.acked_ns = [LONG_AGO] * paths.planes  # latest departure that is known to have arrived
+        self.acked_ns = vec[i64]([LONG_AGO] * paths.planes)  # latest departure that is known to have arrived
         self.suspected_ns = [LONG_AGO] * paths.planes
         self.suspicions = [0] * paths.planes
         self.blamed_ns = LONG_AGO  # when the endpoint was last blamed

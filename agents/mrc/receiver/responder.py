@@ -12,6 +12,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.packet import Echo, WritePacket
@@ -66,10 +69,10 @@ class Responder:
         self.cursor = 0
         self.news_next = True
         # Per PSN, until it is in order: what completion needs.
-        self.op = [0] * self.size
-        self.imm = [0] * self.size
-        self.msn_of = [0] * self.size
-        self.rqmsn_of = [0] * self.size
+        self.op = vec[i64]([0] * self.size)
+        self.imm = vec[i64]([0] * self.size)
+        self.msn_of = vec[i64]([0] * self.size)
+        self.rqmsn_of = vec[i64]([0] * self.size)
         # Messages.
         self.in_message = False
         self.msn = 0  # messages completed

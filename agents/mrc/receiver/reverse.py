@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.transport import LONG_AGO, NEVER
 
 QUIET: Final = 4
@@ -19,16 +22,16 @@ class ReverseEvs:
     def __init__(self, base_rtt: int) -> None:
         self.quiet = QUIET * base_rtt
         self.evs: list[int] = []
-        self.heard_ns: list[int] = []  # when something last showed that the EV works
-        self.data_ns: list[int] = []  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        self.heard_ns = vec[i64]()  # when something last showed that the EV works
+        self.data_ns = vec[i64]()  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
         self.newest_ns = LONG_AGO  # when data last came at all
         self.turn = 0
 
     def start(self, evs: list[int]) -> None:
         """Set the first EV of each plane."""
         self.evs = evs
-        self.data_ns = [NEVER] * len(evs)
-        self.heard_ns = [LONG_AGO] * len(evs)
+        self.data_ns = vec[i64]([NEVER] * len(evs))
+        self.heard_ns = vec[i64]([LONG_AGO] * len(evs))
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
         """Data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one lately."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.mrc import wire
 from agents.mrc.config import Config
 from agents.mrc.paths.path import Path
@@ -86,7 +89,7 @@ class Requester:
         """Whether a packet waits to be sent, for the first time or again."""
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
-    def next_packet(self, now: int, free: list[int], slack: int) -> SentPacket | None:
+    def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
         """Send the next packet that may go; None sets ``wait`` if only a busy port stands in the way.
 
         ``free``: when each port has sent what it was given, ns; a packet may go ``slack`` ns before.
@@ -111,7 +114,7 @@ class Requester:
             return None
         return self._send(now, path) if lost is None else self._send_again(now, path, lost)
 
-    def _choose(self, now: int, free: list[int], slack: int, avoid: Path | None) -> Path | None:
+    def _choose(self, now: int, free: vec[i64], slack: int, avoid: Path | None) -> Path | None:
         """The path of the next packet, on the plane whose turn it is; not ``avoid`` nor its plane if there is another."""
         paths = self.paths
         n = paths.planes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from librt.vecs import vec
+from mypy_extensions import i64
+
 from agents.transport import LONG_AGO
 
 
@@ -17,8 +20,8 @@ class RttTracker:
         self.min_rtt = 0  # smallest ever seen; 0: none yet
         self.samples = 0
         self.begun = LONG_AGO
-        self.max_now = [0] * planes
-        self.max_before = [0] * planes
+        self.max_now = vec[i64]([0] * planes)
+        self.max_before = vec[i64]([0] * planes)
         self.low_now = 0
         self.low_before = 0
 
@@ -48,7 +51,7 @@ class RttTracker:
 
     def recent_max(self, plane: int) -> int:
         """Largest recent RTT of a plane, at least the configured base RTT."""
-        high = self.base_rtt
+        high: i64 = self.base_rtt
         if self.max_now[plane] > high:
             high = self.max_now[plane]
         if self.max_before[plane] > high:
@@ -59,7 +62,7 @@ class RttTracker:
         """Largest recent RTT of any plane, at least the configured base RTT."""
         high = self.base_rtt
         for p in range(len(self.max_now)):
-            high = max(high, self.max_now[p], self.max_before[p])
+            high = max(high, self.recent_max(p))
         return high
 
     def soonest(self, size: int, full: int) -> int:
@@ -76,7 +79,7 @@ class RttTracker:
 
     def spread(self) -> int:
         """Largest minus smallest recent RTT over all planes."""
-        high = 0
+        high: i64 = 0
         for p in range(len(self.max_now)):
             m = self.max_now[p] if self.max_now[p] > self.max_before[p] else self.max_before[p]
             if m > high:

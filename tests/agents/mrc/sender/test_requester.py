@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from librt.vecs import vec
+from mypy_extensions import i64
 
 from agents.mrc import wire
 from agents.mrc.config import Config
@@ -43,7 +45,7 @@ class Sender:
         for k in range(messages):
             self.r.post(k, memoryview(bytes(packets * fabric.mtu)), 0, 1, 5 if imm else -1)
         self.r.timers.start(T0)
-        self.free = [0] * fabric.planes
+        self.free = vec[i64]([0] * fabric.planes)
         self.now = T0
 
     def send(self, n: int, gap: int = GAP) -> None:
@@ -125,9 +127,9 @@ def test_weighted_planes_take_packets_in_proportion_to_the_evs_they_have_left() 
     for path in s.r.paths.active[0][:2]:
         s.r.paths.lost(s.now, path, s.now, s.r.rtt.srtt, "order")
     for _ in range(140):  # each waits for its port before it goes: asking twice gains a plane nothing
-        s.free = [s.now + 10] * 4
+        s.free = vec[i64]([s.now + 10] * 4)
         assert not s.goes()
-        s.free = [0] * 4
+        s.free = vec[i64]([0] * 4)
         s.send(1)
     counts = [sum(s.path(k).plane == p for k in range(4, 144)) for p in range(4)]
     assert counts[0] == pytest.approx(20, abs=1) and counts[1:] == pytest.approx([40, 40, 40], abs=1)
