@@ -126,7 +126,7 @@ class Reports:
         raise NotImplementedError
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Payload bytes per plane since the start: (sent for the first time, placed)."""
+        """Payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
         raise NotImplementedError
 
     def placed(self) -> dict[int, int]:
