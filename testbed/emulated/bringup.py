@@ -6,8 +6,11 @@ per command took minutes. The text builders are pure and tested without root.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +37,9 @@ LOSSLESS_LIMIT = 1 << 30
 """Bytes below the data class under PFC; never reached, room is kept where frames come in."""
 AT_ONCE = 8
 """Processes of :func:`run_batches`."""
+NO_MEMORY_S = 10.0
+"""How long a batch goes on trying a line that finds the kernel out of memory [ours]."""
+NO_MEMORY_PAUSE_S = 0.02
 TX_QUEUE = 10_000
 """Frames; never reached, the counted backlog drops long before."""
 
@@ -171,18 +177,28 @@ def run_batches(tool: str, batches: Iterable[tuple[Sequence[str], str]]) -> None
 
 
 def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
-    """One `ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused."""
+    """`ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused.
+
+    A line that finds the kernel out of memory is tried again, with those after it: every SRv6 route takes memory of each core from a
+    reserve that the kernel fills again in the background. Thousands of routes at once empty it, where the filling waits for busy cores."""
     if not lines:
         return
     program = shutil.which(tool, path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if program is None:
         raise UserError(f"{tool} is missing: install it with apt-get install iproute2")
-    done = subprocess.run(
-        ["nsenter", f"--net={namespace}", "--", program, "-batch", "-"],
-        input="\n".join(lines) + "\n", capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
+    rest, gives_up = list(lines), time.monotonic() + NO_MEMORY_S
+    while True:
+        done = subprocess.run(
+            ["nsenter", f"--net={namespace}", "--", program, "-batch", "-"],
+            input="\n".join(rest) + "\n", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if not done.returncode:
+            return
         complaints = done.stderr.strip().splitlines() or ["no reason given"]
         number = next((int(c.rsplit(":", 1)[1]) for c in complaints if c.startswith("Command failed") and c.rsplit(":", 1)[1].isdigit()), 0)
-        line = f" at `{tool} {lines[number - 1]}`" if 0 < number <= len(lines) else ""
-        raise UserError(f"{tool} failed{line} ({complaints[0]}): see mrcbed doctor for what this kernel lacks")
+        known = 0 < number <= len(rest)
+        if not known or os.strerror(errno.ENOMEM) not in complaints[0] or time.monotonic() > gives_up:
+            line = f" at `{tool} {rest[number - 1]}`" if known else ""
+            raise UserError(f"{tool} failed{line} ({complaints[0]}): see mrcbed doctor for what this kernel lacks")
+        del rest[: number - 1]
+        time.sleep(NO_MEMORY_PAUSE_S)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from testbed.emulated import bringup
+from testbed.errors import UserError
 from topologies import Fabric, FabricError, addressing, load_fabric, named_fabrics
 from topologies.paths import path_links
 
@@ -84,3 +87,46 @@ def test_a_host_reaches_every_peer_and_receives_on_every_plane(fabric: Fabric) -
         assert sum(f"route add {inner}/128 encap seg6 mode encap.red" in w for w in lines) == (peer != 1)
     assert sum("End.DT6 table 255" in w for w in lines) == fabric.planes
     assert not any(w.startswith("-6") for w in lines)  # ip -batch takes no options inside
+
+
+class Kernel:
+    """In place of `ip -batch`: does line after line and ends at the first it refuses. ``refusals``: line -> what to say, once for each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, refusals: dict[str, list[str]]) -> None:
+        self.done: list[str] = []
+        self.refusals = refusals
+        monkeypatch.setattr(bringup.subprocess, "run", self.batch)
+        monkeypatch.setattr(bringup, "NO_MEMORY_PAUSE_S", 0.0)
+
+    def batch(self, command: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        for number, line in enumerate(input.splitlines(), 1):
+            if self.refusals.get(line):
+                said = f"RTNETLINK answers: {self.refusals[line].pop()}\nCommand failed -:{number}\n"
+                return subprocess.CompletedProcess(command, 1, "", said)
+            self.done.append(line)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+
+LINES = ["route add a", "route add b", "route add c"]
+NO_MEMORY = "Cannot allocate memory"
+
+
+@pytest.mark.parametrize("refusals", [{"route add a": [NO_MEMORY]}, {"route add b": [NO_MEMORY] * 3, "route add c": [NO_MEMORY]}])
+def test_a_line_without_memory_is_tried_again_and_none_twice(monkeypatch: pytest.MonkeyPatch, refusals: dict[str, list[str]]) -> None:
+    kernel = Kernel(monkeypatch, refusals)
+    bringup.run_batch("ip", LINES, "/proc/self/ns/net")
+    assert kernel.done == LINES
+
+
+def test_memory_that_never_comes_is_told_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    Kernel(monkeypatch, {"route add b": [NO_MEMORY] * 1000})
+    monkeypatch.setattr(bringup, "NO_MEMORY_S", 0.0)
+    with pytest.raises(UserError, match=r"at `ip route add b` \(RTNETLINK answers: Cannot allocate memory\)"):
+        bringup.run_batch("ip", LINES, "/proc/self/ns/net")
+
+
+def test_any_other_refusal_ends_the_batch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel(monkeypatch, {"route add b": [NO_MEMORY], "route add c": ["File exists"]})
+    with pytest.raises(UserError, match=r"at `ip route add c` \(RTNETLINK answers: File exists\)"):
+        bringup.run_batch("ip", LINES, "/proc/self/ns/net")
+    assert kernel.done == LINES[:2]
