@@ -9,11 +9,13 @@ SHELL := /bin/bash
 .ONESHELL:
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+unexport PYTHONDONTWRITEBYTECODE  # set in many containers: each of hundreds of processes of the tests would compile all modules again
 
 SYSTEM_PYTHON ?= /usr/bin/python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 PIP_FLAGS ?=
+BYTECODE = $(PY) -m compileall -q agents scenarios testbed topologies  # here, so that no user waits for it, whatever PYTHONDONTWRITEBYTECODE says
 STAMPS := .venv/.stamps
 
 ENGINE := $(shell find agents testbed/simulated testbed/bench -name '*.py' 2>/dev/null)
@@ -57,12 +59,14 @@ root:
 # --- install ---------------------------------------------------------------------------------------------------
 
 install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
-	@$(OWN)
+	@$(BYTECODE)
+	$(OWN)
 	echo "mrcbed is installed: .venv/bin/mrcbed"
 
 # What the simulated world needs: no kernel, no other programs. Says nothing of missing packages of Debian: pip and gcc do where they matter.
 simulated: $(STAMPS)/project $(STAMPS)/engine
-	@$(OWN)
+	@$(BYTECODE)
+	$(OWN)
 	echo "mrcbed is installed for --world simulated: .venv/bin/mrcbed"
 
 apt:
