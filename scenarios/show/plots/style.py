@@ -141,24 +141,23 @@ def margin_note(ax: Any, text: str, y: float, size: float = 6.5, color: str = "b
 
 @contextmanager
 def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (figure, axes) in the common style; close the figure afterwards."""
-    import matplotlib
+    """Yield (figure, axes) in the common style."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(_RC):
-        fig, axes = pyplot.subplots(rows, 1, figsize=(WIDTH, height), **options)
-        try:
-            yield fig, axes
-        finally:
-            pyplot.close(fig)
+    with rc_context(_RC):
+        fig = Figure(figsize=(WIDTH, height))
+        FigureCanvasAgg(fig)
+        yield fig, fig.subplots(rows, 1, **options)
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
     """Write PNG and SVG; return both paths. ``runs``: the runs in the figure, as in summary.json; a line below it states their fidelity.
     None: the figure states it itself.
     """
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     directory.mkdir(parents=True, exist_ok=True)
     if runs is not None:
         width, height = fig.get_size_inches()
@@ -171,14 +170,16 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     fig.draw_without_rendering()
     while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
         fig.draw_without_rendering()
-    fig.set_layout_engine("none")  # the layout is done; repeating it for each file would only take time
+    fig.set_layout_engine("none")  # the layout is done
     # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
     for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
-    paths = [directory / f"{name}.png", directory / f"{name}.svg"]
-    for path in paths:
-        fig.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return paths
+    # Not savefig: it draws each figure once more, for a layout that is done.
+    png, svg = directory / f"{name}.png", directory / f"{name}.svg"
+    fig.canvas.print_png(png)
+    canvas: Any = FigureCanvasSVG(fig)
+    canvas.print_svg(svg, metadata={"Date": None})
+    return [png, svg]
 
 
 def wrap_titles(fig: Any) -> bool:

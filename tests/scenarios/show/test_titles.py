@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from scenarios.run.simulate import simulate
 from scenarios.show.plots import draw_all
@@ -22,11 +22,12 @@ def test_placement_and_seed_of_a_files_name_stand_in_its_title(tmp_path: Path, m
         simulate(scenario, out)
     titles: dict[str, str] = {}
 
-    def note(drawn: Any, file: Path, **_: Any) -> None:
+    def note(canvas: Any, file: Path, **_: Any) -> None:
+        drawn = canvas.figure
         heads = [drawn.get_suptitle(), *(ax.get_title(loc) for ax in drawn.axes for loc in ("left", "center", "right"))]
         titles[file.stem] = " | ".join(" ".join(head.split()) for head in heads if head)
 
-    monkeypatch.setattr(Figure, "savefig", note)
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", note)
     draw_all(out)
     assert sum(name.startswith("path-heat") for name in titles) == 4 == sum(name.startswith("paths") for name in titles), sorted(titles)
     for name, title in titles.items():
