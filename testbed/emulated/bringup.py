@@ -38,8 +38,9 @@ LOSSLESS_LIMIT = 1 << 30
 AT_ONCE = 8
 """Processes of :func:`run_batches`."""
 NO_MEMORY_S = 10.0
-"""How long a batch goes on trying a line that finds the kernel out of memory [ours]."""
+"""How long after its start a batch still tries a line again that found the kernel out of memory [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
+"""The pause before it does [ours]."""
 TX_QUEUE = 10_000
 """Frames; never reached, the counted backlog drops long before."""
 
