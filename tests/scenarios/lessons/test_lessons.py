@@ -81,16 +81,24 @@ def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
     print(f"lesson {number}: {spent:.0f} s of CPU time")
     assert spent < CPU_SECONDS
 
-    shown = dict(line.split("  ", 1) for line in terminal(f"mrcbed lesson {number} --show", tmp_path).stdout.splitlines())
+    shown = dict(line.split("  ", 1) for line in asked(tmp_path, str(number), "--show")[1].splitlines())
     assert list(shown) == list(lesson.by_key)
-    right = terminal(shlex.join(["mrcbed", "lesson", str(number), *(f"{key}={value}" for key, value in shown.items())]), tmp_path)
-    assert right.returncode == 0 and "Well done." in right.stdout, right.stdout
+    status, text = asked(tmp_path, str(number), *(f"{key}={value}" for key, value in shown.items()))
+    assert status == 0 and "Well done." in text, text
     for key, pattern in FROM_TABLES.get(number, {}).items():
         found = re.findall(pattern, tables, re.MULTILINE)
         assert found, (key, tables)
         read = float(found[-1].replace(",", "")) * IN_TABLES.get((number, key), 1)
-        assert terminal(f"mrcbed lesson {number} {key}={read:g}", tmp_path).returncode == 0, (key, read, shown)
-        assert terminal(f"mrcbed lesson {number} {key}={read * 1.5 + 3:g}", tmp_path).returncode == 1, key
+        assert asked(tmp_path, str(number), f"{key}={read:g}")[0] == 0, (key, read, shown)
+        assert asked(tmp_path, str(number), f"{key}={read * 1.5 + 3:g}")[0] == 1, key
+
+
+def asked(folder: Path, *arguments: str) -> tuple[int, str]:
+    """(exit status, output) of ``mrcbed lesson`` with these arguments, over what the student has run in ``folder``."""
+    capture = io.StringIO()
+    with contextlib.redirect_stdout(capture), contextlib.redirect_stderr(capture):
+        status = cli.execute(["lesson", *arguments, "--results", str(folder / "results")])
+    return status, capture.getvalue()
 
 
 def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
@@ -114,13 +122,6 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with undrawn():
         simulate(load_scenario("smoke"), folder / "results" / "lesson-5", worlds=Worlds(["p0-t0-0:p0-t1-0"]))
     return folder
-
-
-def asked(folder: Path, *arguments: str) -> tuple[int, str]:
-    capture = io.StringIO()
-    with contextlib.redirect_stdout(capture), contextlib.redirect_stderr(capture):
-        status = cli.execute(["lesson", *arguments, "--results", str(folder / "results")])
-    return status, capture.getvalue()
 
 
 def test_questions_of_a_run_can_be_answered_before_the_other_run_is_there(smoke: Path) -> None:
