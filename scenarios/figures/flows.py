@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.measure import Run, port_peaks, port_rows
+from scenarios.figures.books import port_peaks, port_rows
+from scenarios.figures.measure import Run
 from scenarios.figures.stats import jain, spread
 from topologies.paths import evs_over, path_links
 

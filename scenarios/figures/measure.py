@@ -17,62 +17,18 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.figures.background_books import of_host, take_out_background
+from scenarios.figures.books import port_rows
 from scenarios.figures.network_time import earlier_dilation
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
-from testbed.dataplane.counters import books as cable_books
-from testbed.dataplane.counters import mean_backlog
-from testbed.dataplane.layout import SWITCH_DROPS
 from topologies import Fabric
 from topologies.addressing import ev_fields
 
-DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "drop_trunk", "flushed_packets")
-"""Port counters of dropped packets, by cause. A trimmed packet is forwarded, so it is not among them."""
-DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
-"""The drops that egress counts within the sender's system call."""
-DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
-"""Packets that injected faults drop at a host port after they were counted as arrived there."""
-AGENT_DROPS = ("tx_refused", "rx_ring_drops", "lost_on_dead_paths")
-"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket; in the fluid world, which has no
-ports that count, lost on paths that were dead."""
-_PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
-_GAUGES = (
-    "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns",
-    "longest_pause_reaction_ns",
-)  # fmt: skip
-_EVENT_KINDS = frozenset(
-    (
-        "ev",
-        "loss",
-        "rtx",
-        "redelivered",
-        "rto",
-        "spurious",
-        "qp",
-        "reroute",
-        "fault",
-        "resolved",
-        "reconverged",
-        "failed",
-        "controller",
-        "hint",
-        "deny",
-        "allow",
-        "kept",
-        "mapper",
-        "background",
-        "subflow",
-        "quick_adapt",
-        "cut-off",
-    )
-)
+_EVENT_KINDS = frozenset((
+    "ev", "loss", "rtx", "redelivered", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
+    "hint", "deny", "allow", "kept", "mapper", "background", "subflow", "quick_adapt", "cut-off",
+))  # fmt: skip
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
-
-REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
-"""Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""
-
 
 _TRANSFERS = b'"kind":"transfers"'
 
@@ -352,95 +308,12 @@ class Run:
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
 
 
-def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Counters of each port over a run: the value after it, less the value before it."""
-    before = {row["port"]: row for row in record.get("counters_before", [])}
-    rows = []
-    for row in record.get("counters_after", []):
-        earlier = before.get(row["port"], {})
-        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(earlier.get(k, 0)) for k, v in row.items()}
-        if "met_packets" in difference:  # the mean is over packets of this run
-            difference["backlog_mean_bytes"] = mean_backlog(difference)
-        if "backlog_peak_bytes" in difference:  # of the fabric's whole life: known for this run only if it raised it
-            peak = int(difference["backlog_peak_bytes"])
-            difference["raised_peak_bytes"] = peak if peak > int(earlier.get("backlog_peak_bytes", 0)) else None
-        rows.append(difference)
-    return rows
-
-
-def port_peaks(record: dict[str, Any]) -> dict[str, int]:
-    """Port -> largest backlog in this run, bytes, from the counters.
-
-    Counters keep the peak for the fabric's whole life, so a port is left out if an earlier run had a backlog as large.
-    """
-    before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
-    after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
-    return {port: peak for port, peak in after.items() if peak > before.get(port, 0) or not before.get(port, 0)}
-
-
 def agent_counters(run: Run) -> dict[str, dict[str, int]]:
     """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
     if "agent_counters" in run.record:
         return dict(run.record["agent_counters"])
     skip = ("t", "kind", "host")
     return {str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, int)} for line in run.of("counters")}
-
-
-def books(record: dict[str, Any]) -> dict[str, Any]:
-    """The books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
-    in a delay line when the books were closed. Background traffic has an account of its own.
-    """
-    agents = list(record.get("agent_counters", {}).values())
-    ports = port_rows(record)
-    background = take_out_background(ports)
-
-    def total(key: str) -> int:
-        return sum(int(c.get(key, 0)) for c in agents)
-
-    causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
-    causes |= {key: total(key) for key in AGENT_DROPS}
-    # The kernel reports a drop at a host's port to the sending agent as well: that loss is in both counters.
-    refused_at_ports = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
-    causes["tx_refused"] = max(0, causes["tx_refused"] - refused_at_ports)
-    sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
-    if record.get("kind") in KERNEL_KINDS:
-        sent, delivered = kernel_frames(port_rows(record))
-    on_the_way = total("rx_waiting") + sum(int(row.get("backlog_packets", 0)) for row in ports)
-    return {
-        "sent": sent,
-        "delivered": delivered,
-        "retransmitted": total("retransmitted"),
-        "marked": sum(int(row.get("marked", 0)) for row in ports),
-        "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
-        "corrupted": sum(int(row.get("corrupted", 0)) for row in ports),
-        "lost": lost,
-        "on_the_way": on_the_way,
-        "unexplained": sent - delivered - lost - on_the_way if agents and ports else None,
-        "causes": {cause: n for cause, n in causes.items() if n},
-        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
-        **({} if background is None else {"background": background}),
-    }
-
-
-def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to their
-    ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host port.
-    """
-    sent = delivered = 0
-    for row in filter(of_host, rows):
-        sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
-        sent -= int(row.get("background_left", 0))
-        delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
-        delivered -= sum(int(row.get(key, 0)) for key in DROPS_AT_ARRIVAL)
-    return sent, delivered
-
-
-def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
-    rows = port_rows(record)
-    if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
-        return []
-    return cable_books(rows)
 
 
 def load_runs(directory: Path) -> list[Run]:

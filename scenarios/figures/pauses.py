@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scenarios.figures.measure import Run, port_rows
+from scenarios.figures.books import port_rows
+from scenarios.figures.measure import Run
 
 TIERS = {"nic": "NIC ports", "up": "T0 uplinks", "down": "T1 downlinks"}
 """Ports that a switch behind them may pause, from the senders on; a T0's ports to hosts never are: hosts take everything at once."""

@@ -16,7 +16,8 @@ from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
-from scenarios.figures.measure import Run, agent_counters, books, cable_gaps
+from scenarios.figures.books import books, cable_gaps
+from scenarios.figures.measure import Run, agent_counters
 from scenarios.figures.network_time import FORMAT, told
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread

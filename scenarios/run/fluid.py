@@ -6,9 +6,8 @@ Needs no root and no sandbox. docs/fluid.md is the manual.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from testbed.fluid.calibration import ROUNDS
 from testbed.fluid.cluster import TWO_SITES
@@ -17,6 +16,9 @@ from testbed.fluid.flows import PATTERNS
 from testbed.fluid.world import ELSEWHERE, FluidCluster
 from testbed.world import FLUID
 from topologies.clos import SOURCE
+
+if TYPE_CHECKING:
+    from scenarios.run.runner import Progress
 
 OPTIONS = ("active_evs", "probe_cap_rtts", "probe_successes")
 """Options of MRC that mean something without packets; ``qps`` has its own check."""
@@ -72,6 +74,8 @@ def flow(
 
     Raises as :func:`check_fluid`.
     """
+    from scenarios.run.runner import Runner, RunOptions
+
     check_fluid(scenario)
     options = RunOptions(
         progress=progress, command_line=command_line, switch=FLUID, resume=resume, world=FLUID, jobs=jobs, figures=figures

@@ -15,8 +15,7 @@ from typing import Any
 
 from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
-from scenarios.figures.background_books import balanced
-from scenarios.figures.measure import books
+from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
 from scenarios.jobs.plan import estimate, rehearse

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.measure import read_lines
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
@@ -129,6 +128,8 @@ def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
 
 
 def _restore_targets(spec: Spec, raw: Path) -> None:
+    from scenarios.figures.measure import read_lines
+
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
     targets = [line["on"] for line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
     for number, on in zip(numbers, targets, strict=False):

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.captures import captured_links
-from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
 from testbed.simulated import SIMULATED
-from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.split import why_not
 from topologies import Fabric
+
+if TYPE_CHECKING:
+    from scenarios.run.runner import Progress
+    from testbed.simulated.cluster import SimulatedCluster
 
 NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 
@@ -76,6 +78,9 @@ def simulate(
     With captures runs go one at a time, whatever ``jobs`` says: they are numbered in the order of the runs. Raises as
     :func:`check_simulable` and :func:`check_split`.
     """
+    from scenarios.run.runner import Runner, RunOptions
+    from testbed.simulated.cluster import SimulatedCluster
+
     check_simulable(scenario)
     split, pcap_links = worlds.split, worlds.pcap_links
     check_split(scenario, split, pcap_links)

@@ -11,12 +11,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scenarios.figures.summary import INTERRUPTED
 from scenarios.run.processes import cores
 from scenarios.run.resume import holds_run
-from scenarios.run.runner import Progress, run_scenario
 from scenarios.schema.dilation import check_emulable, slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
@@ -24,6 +22,9 @@ from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from topologies import FabricError
 from topologies.theory import place_ranks
+
+if TYPE_CHECKING:
+    from scenarios.run.runner import Progress
 
 AUTO = "auto"
 STEPS = (1, 2, 5, 10, 20, 50)
@@ -124,6 +125,9 @@ def run_dilated(
 
     ``settings`` as those of :func:`scenarios.run.runner.run_scenario`. Raises :class:`ScenarioError`, :class:`topologies.FabricError`.
     """
+    from scenarios.figures.summary import INTERRUPTED
+    from scenarios.run.runner import run_scenario
+
     former = read_manifest(directory) if resume and holds_run(directory) else {}
     attempts = list(former.get("attempts", ()))
     if "dilation" in former:

@@ -25,8 +25,8 @@ from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
 from agents.mrc.config import Config
+from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.fidelity import Evidence, judge
-from scenarios.figures.measure import books, cable_gaps
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import Fabric, load_fabric

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from testbed.bench.cluster import cluster_cost
 from testbed.machine.load import read_cpu
 
 FILE = Path("/var/cache/mrcbed/calibration.json")
@@ -46,6 +45,8 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
     kept = None if renew else read()
     if kept is not None:
         return kept
+    from testbed.bench.cluster import cluster_cost
+
     progress("calibrating: what a packet costs on this machine", 0.0)
     others = others_cores()
     began = time.monotonic(), _busy_us()

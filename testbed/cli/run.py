@@ -155,7 +155,6 @@ def command(
     from scenarios.run.fluid import check_fluid, flow
     from scenarios.run.planning import plan
     from scenarios.run.processes import cores
-    from scenarios.run.runner import results_directory
     from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import given, run_dilated
@@ -204,6 +203,8 @@ def command(
         if os.geteuid() != 0:
             raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
         refuse_if_measuring()
+    from scenarios.run.runner import results_directory  # imports pandas: bad input is told before
+
     directory = results_directory(loaded.name, out, resume)
 
     def work() -> int:

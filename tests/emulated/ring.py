@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
-from scenarios.figures.measure import books
+from scenarios.figures.books import books
 from testbed.emulated.cluster import Cluster
 from testbed.machine.slowness import patient
 from topologies.theory import place_ranks

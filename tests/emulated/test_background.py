@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.figures.measure import Run, books
+from scenarios.figures.books import books
+from scenarios.figures.measure import Run
 from scenarios.figures.summary import run_summary
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.schema.scenario import load_scenario

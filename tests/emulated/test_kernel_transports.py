@@ -14,7 +14,7 @@ import pytest
 
 from agents.collectives.steer import connect, wait_for_all
 from agents.process.control import AgentError
-from scenarios.figures.measure import books
+from scenarios.figures.books import books
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS
 from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, wait_until

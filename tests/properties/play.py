@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from scenarios.figures.measure import DROPS
+from scenarios.figures.books import DROPS
 from testbed.dataplane.counters import books
 from testbed.faults.plan import back_after, used
 from testbed.simulated.windows import BEGIN_NS

@@ -11,8 +11,9 @@ import msgspec
 import pandas as pd
 import pytest
 
+from scenarios.figures.books import port_peaks, port_rows
 from scenarios.figures.flows import SETTLE_RTTS, all_on, alone_window, rate_in
-from scenarios.figures.measure import Run, port_peaks, port_rows
+from scenarios.figures.measure import Run
 from scenarios.figures.stats import jain
 from scenarios.figures.summary import exit_status, run_summary, summarise
 from scenarios.run.planning import plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.kernel.options import congestion_controls
-from scenarios.figures.measure import books
+from scenarios.figures.books import books
 from scenarios.schema.scenario import ScenarioError, load_scenario
 
 HEAD = '[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\n[[transport]]\nfabric = "tiny"\n'

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.figures.background_books import balanced
-from scenarios.figures.measure import books
+from scenarios.figures.books import balanced, books
 
 
 def test_a_frame_that_the_hosts_own_port_dropped_counts_once() -> None:

@@ -69,7 +69,7 @@ class Runs:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *slow: bool, verdict: str = "ok") -> None:
         self.slow, self.verdict, self.calls = list(slow), verdict, []  # type: ignore[var-annotated]
-        monkeypatch.setattr(dilation, "run_scenario", self.run)
+        monkeypatch.setattr("scenarios.run.runner.run_scenario", self.run)
         monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, time.time(), 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
@@ -149,7 +149,7 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
         us = next(costs)
         return {"cpu_us_per_data_packet": us, "agents_cpu_us_per_data_packet": us}
 
-    monkeypatch.setattr(bench, "cluster_cost", cost)
+    monkeypatch.setattr("testbed.bench.cluster.cluster_cost", cost)
 
     def cpu_us(renew: bool = False) -> float:
         return calibration(lambda what, share: None, renew).cpu_us
