@@ -1,8 +1,11 @@
 """The host process: the MRC (or baseline) endpoint of one host or several, on raw sockets, each steered over a Unix socket.
 
-Started as ``python -m agents.process.host --config FILE``; it opens each host's sockets in that host's network namespace. One event loop
-(:mod:`agents.process.loop`), no busy wait. Everything that needs root is opened first; then root is dropped for good and the process dies
-with its parent.
+``python -m agents.process.host --configs DIR --parent PID`` imports everything once, forks a host process for each DIR/NAME.json, prints
+their ids as one JSON object (name -> id) and ends, so that PID, which must be a subreaper meanwhile (testbed/machine/parent.py), adopts
+them: importing takes longer than all else that a host process does before its first packet. A host process goes by the name agent-NAME,
+says on DIR/NAME.err what is wrong, lives in its first host's network namespace, and opens each other host's sockets in that host's. One
+event loop (:mod:`agents.process.loop`), no busy wait. Everything that needs root is opened first; then root is dropped for good and the
+process dies with its parent.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +36,7 @@ from agents.process.loop import Host, share
 from topologies.clos import Fabric, FabricError
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 PR_SET_TIMERSLACK = 29
 CLONE_NEWNET = 0x40000000
 AT_ONCE = 32
@@ -73,29 +78,74 @@ def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> 
 
 
 def main() -> int:
-    """Entry point. Exit status 0, or 2 with one line on stderr."""
-    parser = argparse.ArgumentParser(description="an mrcbed host process")
-    parser.add_argument("--config", required=True, help="JSON file")
+    """Entry point. Exit status 0, or 2 with one line on stderr; a host process has a stderr of its own."""
+    parser = argparse.ArgumentParser(description="mrcbed host processes")
+    parser.add_argument("--configs", required=True, type=Path, help="directory of JSON files, one for each process")
+    parser.add_argument("--parent", required=True, type=int, help="process that adopts them")
     args = parser.parse_args()
-    os.closerange(3, 1024)  # mnexec leaves the namespaces that it entered open
-    parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that steers us
+    # Modules imported on first use must be imported before root is dropped: the clone may be in a home that only root may read.
+    zeros = np.zeros(4, np.float32)
+    StepData(zeros, zeros, 1).wrong(0, zeros)
+    collectives()
+    files = sorted(args.configs.glob("*.json"))
     try:
-        with open(args.config, encoding="utf-8") as file:
-            config = json.load(file)
+        any_one = json.loads(files[0].read_text(encoding="utf-8"))
+        # Before there are threads: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
+        check_options(any_one["transport"], Fabric.from_dict(any_one["fabric"]), any_one.get("options", {}))
+    except (OSError, ValueError, KeyError, FabricError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    gc.collect()
+    gc.freeze()  # no collection of a host process touches what it shares with the others
+    ours, made = os.getpid(), {}
+    wait, go = os.pipe()
+    for file in files:
+        pid = os.fork()
+        if not pid:
+            os.close(go)
+            told = os.read(wait, 1)  # nothing where the process that forked was killed: nobody has heard of this one
+            os.close(wait)
+            return host_process(file, args.parent) if told and _adopted(ours, args.parent) else 0
+        made[file.stem] = pid
+    print(json.dumps(made), flush=True)
+    os.write(go, b"x" * len(made))
+    return 0
+
+
+def _adopted(before: int, parent: int) -> bool:
+    """Wait until this process has its new parent; False if that is gone."""
+    while (now := os.getppid()) == before:
+        time.sleep(0.001)
+    return now == parent
+
+
+def _detach(file: Path) -> None:
+    """A session and standard streams of its own, and a name by which people can tell it from the others."""
+    os.setsid()
+    _LIBC.prctl(PR_SET_NAME, f"agent-{file.stem}".encode(), 0, 0, 0)
+    complaints = os.open(file.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for fd, standard in ((nothing, 0), (nothing, 1), (complaints, 2)):
+        os.dup2(fd, standard)
+    os.close(nothing)
+    os.close(complaints)
+
+
+def host_process(file: Path, parent: int) -> int:
+    """Be the agents that a file describes, until told to stop or ``parent`` dies. Returns an exit status."""
+    _detach(file)
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
         fabric = Fabric.from_dict(config["fabric"])
-        # On this thread first: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
-        check_options(config["transport"], fabric, config.get("options", {}))
+        if home := config["hosts"][0].get("netns"):
+            _enter(home)  # for good: what the kernel's transports open later, they open there
         with ThreadPoolExecutor(AT_ONCE) as openers:
             hosts = list(openers.map(partial(open_host, config, fabric), config["hosts"]))
         user = int(config["user"])
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2
-    # Modules imported on first use must be imported before root is dropped: the clone may be in a home that only root may read.
-    zeros = np.zeros(4, np.float32)
-    StepData(zeros, zeros, 1).wrong(0, zeros)
-    collectives()
     drop_root(user, user)
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # dropping root clears it, so only now
     _LIBC.prctl(PR_SET_TIMERSLACK, 1000)

@@ -44,6 +44,7 @@ from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
+from testbed.machine.parent import Adopted, adopting
 from testbed.machine.slowness import patient, remark
 from testbed.world import EMULATED, Program, Stream
 from topologies.clos import Fabric
@@ -113,11 +114,11 @@ class Cluster(TakesFaults):
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
         self.control = ControllerHandle(fabric, None)
-        self._agents: list[subprocess.Popen[bytes]] = []
+        self._agents: list[Adopted] = []
         self._share = 1  # hosts of each
         self._agents_dir = Path()
         self._kernel_paths: KernelPaths | None = None
-        self._watched: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}  # pidfd -> what, process
+        self._watched: dict[int, tuple[str, subprocess.Popen[bytes] | Adopted]] = {}  # pidfd -> what, process
         self._watch_lock = threading.Lock()
         self._died = ""
         self._noticed = threading.Event()
@@ -202,15 +203,16 @@ class Cluster(TakesFaults):
             self.net.stop()
             for process in self._processes():
                 process.wait()
-                if process.stdout is not None:
-                    process.stdout.close()
+            for popen in (self._controller, self._pauser):
+                if popen is not None and popen.stdout is not None:
+                    popen.stdout.close()
             for fd in (self._wake, self._waker, *self._watched):
                 if fd >= 0:
                     os.close(fd)
             self._watched.clear()
         self.teardown_ns = time.monotonic_ns() - started
 
-    def _processes(self) -> list[subprocess.Popen[bytes]]:
+    def _processes(self) -> list[subprocess.Popen[bytes] | Adopted]:
         return [*self._agents, *(process for process in (self._controller, self._pauser) if process is not None)]
 
     def _flush_agents(self) -> None:
@@ -344,18 +346,22 @@ class Cluster(TakesFaults):
                 {
                     "host": self.fabric.host_number(name), "socket": str(directory / f"{name}.sock"),
                     "log": str((log_dir / f"{name}.jsonl").resolve()),
-                    "netns": self.net.path_of(name) if name != names[0] else "",  # it is in the first one's from the start
+                    "netns": self.net.path_of(name),
                 }
                 for name in names
             ]  # fmt: skip
-            config = directory / f"{names[0]}.json"
-            config.write_text(json.dumps({**common, "user": sandbox.agent_uid(first // share), "hosts": places}))
-            with (directory / f"{names[0]}.err").open("wb") as complaints:
-                process = self.net[names[0]].popen(
-                    [sys.executable, "-m", "agents.process.host", "--config", str(config)],
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, cwd=ROOT, env=environment(),
-                )  # fmt: skip
-            self._agents.append(process)
+            config = {**common, "user": sandbox.agent_uid(first // share), "hosts": places}
+            (directory / f"{names[0]}.json").write_text(json.dumps(config))
+        with adopting():
+            made = subprocess.run(
+                [sys.executable, "-m", "agents.process.host", "--configs", str(directory), "--parent", str(os.getpid())],
+                stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, env=environment(), check=False,
+            )  # fmt: skip
+        if made.returncode:
+            said = made.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {made.returncode}"]
+            raise UserError(f"the agents did not come up: {said[-1]}")
+        pids = json.loads(made.stdout)
+        self._agents = [Adopted(pids[name]) for name in own[::share]]
         until = time.monotonic() + patient(AGENTS_S)
         try:
             for number, name in enumerate(own):
@@ -463,7 +469,7 @@ class Cluster(TakesFaults):
             raise RuntimeError("the cluster is not up: start() comes first")
         return self._faults
 
-    def _process_of(self, host: int) -> subprocess.Popen[bytes] | None:
+    def _process_of(self, host: int) -> subprocess.Popen[bytes] | Adopted | None:
         """The agent of a host; -1: the controller."""
         if host < 0:
             return self._controller
@@ -530,7 +536,7 @@ class Cluster(TakesFaults):
             self._watched[os.pidfd_open(process.pid)] = (name, process)
         os.write(self._waker, b"r")
 
-    def _note(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    def _note(self, name: str, process: subprocess.Popen[bytes] | Adopted) -> None:
         status = process.poll()
         if status not in (None, 0) or (status == 0 and not name.startswith(_AGENT)):  # agents may be told to stop
             ended = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -25,13 +25,14 @@ def mark_of(front: subprocess.Popen[bytes]) -> str:
 
 
 def processes(mark: str, pid_spaces: Collection[int], net_spaces: Collection[int] = ()) -> dict[int, str]:
-    """Pid here -> command line, of all that carry the mark or live in one of the namespaces."""
+    """Pid here -> name and command line, of all that carry the mark or live in one of the namespaces."""
     found = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             marked = f"{RUN_MARK}={mark}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
             if marked or os.stat(f"/proc/{entry}/ns/pid").st_ino in pid_spaces or os.stat(f"/proc/{entry}/ns/net").st_ino in net_spaces:
-                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
+                place = Path(f"/proc/{entry}")
+                found[int(entry)] = f"{(place / 'comm').read_text().strip()} {(place / 'cmdline').read_text()}".replace("\0", " ")
         except OSError:
             continue
     return found
@@ -90,7 +91,7 @@ class Outside:
         assert self.net_spaces and self.programs, "the test must be able to see the run"
 
     def pid_of(self, *words: str) -> int:
-        """The one process whose command line has all these words in it."""
+        """The one process whose name and command line have all these words in them."""
         found = [pid for pid, line in self.processes().items() if all(word in line for word in words)]
         assert len(found) == 1, (words, found)
         return found[0]

@@ -65,7 +65,7 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
     """Stopped for a second, as by a machine that has no core for it: the verdict and every figure say so."""
     run = start(*QUICK, "--set", "workload.steps=20")
     run.wait_for_steps()
-    agent = run.seen.pid_of("-m agents.process.host", "h2.json")
+    agent = run.seen.pid_of("agent-h2 ")
     os.kill(agent, signal.SIGSTOP)
     time.sleep(1)
     os.kill(agent, signal.SIGCONT)
@@ -98,7 +98,7 @@ def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
 def test_an_agents_death_ends_the_run_and_names_the_host(start: Any) -> None:
     run = start(*LONG)
     run.wait_for_steps()
-    os.kill(run.seen.pid_of("-m agents.process.host", "h2.json"), signal.SIGKILL)
+    os.kill(run.seen.pid_of("agent-h2 "), signal.SIGKILL)
     assert run.front.wait(2 * PATIENCE_S) == 1, run.said.read_text()
     run.seen.assert_gone()
     last = run.said.read_text().splitlines()[-1]

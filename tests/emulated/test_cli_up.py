@@ -145,7 +145,7 @@ def test_the_end_of_the_pipe_ends_it(up: Any) -> None:
 def test_an_agents_death_ends_the_waiting_prompt_and_names_it(up: Any) -> None:
     run = up("tiny")
     run.ready()
-    os.kill(run.seen.pid_of("-m agents.process.host", "h1.json"), signal.SIGKILL)
+    os.kill(run.seen.pid_of("agent-h1 "), signal.SIGKILL)
     run.seen.assert_gone()
     assert run.front.wait() == 1
     assert "the agent of h1 " in run.text().splitlines()[-1] and "SIGKILL" in run.text() and "Traceback" not in run.text()

@@ -75,10 +75,17 @@ def test_agents_come_up_without_root_and_go(whole: Cluster, tmp_path: Path) -> N
         assert whole.agents == []
 
 
-def test_an_agent_that_does_not_come_up_is_one_line(whole: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"the agent of h\d did not come up: .+") as caught:
+def test_agents_that_cannot_be_are_one_line(whole: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^the agents did not come up: no transport 'no-such-transport': there are [\w, ]+$"):
         whole.start_agents("no-such-transport", {}, tmp_path, seed=0)
-    assert "\n" not in str(caught.value)
+    whole.check()
+
+
+def test_an_agent_that_does_not_come_up_is_one_line(whole: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = whole.net.path_of
+    monkeypatch.setattr(whole.net, "path_of", lambda name: "/nowhere" if name == "h2" else real(name))
+    with pytest.raises(UserError, match=r"^the agent of h2 did not come up: agent: .*No such file or directory: '/nowhere'$"):
+        whole.start_agents("mrc", {}, tmp_path, seed=0)
     whole.check()
 
 

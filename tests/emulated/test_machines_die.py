@@ -77,7 +77,7 @@ class Running:
             case "init":
                 return int(Path(f"/proc/{seen.front.pid}/task/{seen.front.pid}/children").read_text().split()[0])
             case "agent":
-                return seen.pid_of("agents.process.host", "h3.json")
+                return seen.pid_of("agent-h3 ")
         commands = Path(f"/proc/{self.coordinator.pid}/task/{self.coordinator.pid}/children").read_text().split()
         return next(pid for pid in map(int, commands) if os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat(self.both[1].namespace).st_ino)
 

@@ -81,4 +81,4 @@ def test_each_agent_has_a_process_where_it_must(tmp_path: Path) -> None:
         cluster.start_agents("mrc", {}, tmp_path, seed=2)
         assert len({agent.call("hello")["pid"] for agent in cluster.agents}) == 4
         config = json.loads((cluster._agents_dir / "h1.json").read_text())
-        assert [place["netns"] for place in config["hosts"]] == [""]
+        assert [place["netns"] for place in config["hosts"]] == [cluster.net.path_of("h1")]
