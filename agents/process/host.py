@@ -84,6 +84,7 @@ def main() -> int:
     parser.add_argument("--parent", required=True, type=int, help="process that adopts them")
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that steers us
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # which holds signals back while it starts us
     # Modules imported on first use must be imported before root is dropped: the clone may be in a home that only root may read.
     zeros = np.zeros(4, np.float32)
     StepData(zeros, zeros, 1).wrong(0, zeros)

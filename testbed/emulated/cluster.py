@@ -352,18 +352,11 @@ class Cluster(TakesFaults):
             ]  # fmt: skip
             config = {**common, "user": sandbox.agent_uid(first // share), "hosts": places}
             (directory / f"{names[0]}.json").write_text(json.dumps(config))
-        with adopting():
-            made = subprocess.run(
-                [sys.executable, "-m", "agents.process.host", "--configs", str(directory), "--parent", str(os.getpid())],
-                stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, env=environment(), check=False,
-            )  # fmt: skip
-        if made.returncode:
-            said = made.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {made.returncode}"]
-            raise UserError(f"the agents did not come up: {said[-1]}")
-        pids = json.loads(made.stdout)
-        self._agents = [Adopted(pids[name]) for name in own[::share]]
         until = time.monotonic() + patient(AGENTS_S)
         try:
+            with _uninterrupted():  # an interruption in the middle would leave processes of which nobody knows
+                pids = _host_processes(directory)
+                self._agents = [Adopted(pids[name]) for name in own[::share]]
             for number, name in enumerate(own):
                 process, complaint = self._agents[number // share], directory / f"{own[number - number % share]}.err"
                 while not (directory / f"{name}.sock").exists():
@@ -591,6 +584,22 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _host_processes(configs: Path) -> dict[str, int]:
+    """Name -> id of the host processes that the files of a directory describe; they are children of this process. Raises UserError."""
+    command = [sys.executable, "-m", "agents.process.host", "--configs", str(configs), "--parent", str(os.getpid())]
+    try:
+        with adopting():
+            made = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, env=environment(), check=False, timeout=patient(AGENTS_S)
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UserError(f"the agents did not come up: not within {patient(AGENTS_S):.0f} s{remark()}") from None
+    if made.returncode:
+        said = made.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {made.returncode}"]
+        raise UserError(f"the agents did not come up: {said[-1]}")
+    return dict(json.loads(made.stdout))
 
 
 def environment() -> dict[str, str]:
