@@ -1,11 +1,11 @@
 """The host process: the MRC (or baseline) endpoint of one host or several, on raw sockets, each steered over a Unix socket.
 
-``python -m agents.process.host --configs DIR --parent PID`` imports everything once, forks a host process for each DIR/NAME.json, prints
-their ids as one JSON object (name -> id) and ends, so that PID, which must be a subreaper meanwhile (testbed/machine/parent.py), adopts
-them: importing takes longer than all else that a host process does before its first packet. A host process goes by the name agent-NAME,
-says on DIR/NAME.err what is wrong, lives in its first host's network namespace, and opens each other host's sockets in that host's. One
-event loop (:mod:`agents.process.loop`), no busy wait. Everything that needs root is opened first; then root is dropped for good and the
-process dies with its parent.
+``python -m agents.process.host --config FILE --parent PID`` imports and reads everything once, forks the host processes that FILE
+describes, prints their ids as one JSON object (name -> id) and ends, so that PID, which must be a subreaper meanwhile
+(testbed/machine/parent.py), adopts them: importing takes longer than all else that a host process does before its first packet. A host
+process goes by the name agent-NAME, says in NAME.err beside FILE what is wrong, lives in its first host's network namespace, and opens each
+other host's sockets in that host's. One event loop (:mod:`agents.process.loop`), no busy wait. Everything that needs root is opened first;
+then root is dropped for good and the process dies with its parent.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """This thread is in a network namespace, by its path; "": where it is. Raises OSError."""
-    if not namespace:
-        yield
-        return
+    """This thread is in a network namespace, by its path. Raises OSError."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(namespace)
@@ -72,7 +69,7 @@ def _enter(namespace: str) -> None:
 
 def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> Host:
     """One agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
-    with inside(place.get("netns", "")):
+    with inside(place["netns"]):
         device = make_device(fabric, place["host"], config["transport"], config.get("options", {}), config.get("seed", 0))
     return Host(fabric, place["host"], device, place)
 
@@ -80,7 +77,7 @@ def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> 
 def main() -> int:
     """Entry point. Exit status 0, or 2 with one line on stderr; a host process has a stderr of its own."""
     parser = argparse.ArgumentParser(description="mrcbed host processes")
-    parser.add_argument("--configs", required=True, type=Path, help="directory of JSON files, one for each process")
+    parser.add_argument("--config", required=True, type=Path, help="JSON file")
     parser.add_argument("--parent", required=True, type=int, help="process that adopts them")
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that steers us
@@ -89,11 +86,11 @@ def main() -> int:
     zeros = np.zeros(4, np.float32)
     StepData(zeros, zeros, 1).wrong(0, zeros)
     collectives()
-    files = sorted(args.configs.glob("*.json"))
     try:
-        any_one = json.loads(files[0].read_text(encoding="utf-8"))
+        config = json.loads(args.config.read_text(encoding="utf-8"))
+        fabric = Fabric.from_dict(config["fabric"])
         # Before there are threads: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
-        check_options(any_one["transport"], Fabric.from_dict(any_one["fabric"]), any_one.get("options", {}))
+        check_options(config["transport"], fabric, config.get("options", {}))
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -101,14 +98,17 @@ def main() -> int:
     gc.freeze()  # no collection of a host process touches what it shares with the others
     ours, made = os.getpid(), {}
     wait, go = os.pipe()
-    for file in files:
+    for process in config["processes"]:
         pid = os.fork()
         if not pid:
             os.close(go)
             told = os.read(wait, 1)  # nothing where the process that forked was killed: nobody has heard of this one
             os.close(wait)
-            return host_process(file, args.parent) if told and _adopted(ours, args.parent) else 0
-        made[file.stem] = pid
+            if not told or not _adopted(ours, args.parent):
+                return 0
+            _detach(process["name"], args.config.parent)
+            return host_process(config, fabric, process, args.parent)
+        made[process["name"]] = pid
     print(json.dumps(made), flush=True)
     os.write(go, b"x" * len(made))
     return 0
@@ -121,11 +121,11 @@ def _adopted(before: int, parent: int) -> bool:
     return now == parent
 
 
-def _detach(file: Path) -> None:
+def _detach(name: str, folder: Path) -> None:
     """A session and standard streams of its own, and a name by which people can tell it from the others."""
     os.setsid()
-    _LIBC.prctl(PR_SET_NAME, f"agent-{file.stem}".encode(), 0, 0, 0)
-    complaints = os.open(file.with_suffix(".err"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    _LIBC.prctl(PR_SET_NAME, f"agent-{name}".encode(), 0, 0, 0)
+    complaints = os.open(folder / f"{name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for fd, standard in ((nothing, 0), (nothing, 1), (complaints, 2)):
         os.dup2(fd, standard)
@@ -133,17 +133,13 @@ def _detach(file: Path) -> None:
     os.close(complaints)
 
 
-def host_process(file: Path, parent: int) -> int:
-    """Be the agents that a file describes, until told to stop or ``parent`` dies. Returns an exit status."""
-    _detach(file)
+def host_process(config: dict[str, Any], fabric: Fabric, process: dict[str, Any], parent: int) -> int:
+    """Be the agents of ``process``, one of those in ``config``, until told to stop or ``parent`` dies. Returns an exit status."""
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        fabric = Fabric.from_dict(config["fabric"])
-        if home := config["hosts"][0].get("netns"):
-            _enter(home)  # for good: what the kernel's transports open later, they open there
+        _enter(process["hosts"][0]["netns"])  # for good: what the kernel's transports open later, they open there
         with ThreadPoolExecutor(AT_ONCE) as openers:
-            hosts = list(openers.map(partial(open_host, config, fabric), config["hosts"]))
-        user = int(config["user"])
+            hosts = list(openers.map(partial(open_host, config, fabric), process["hosts"]))
+        user = int(process["user"])
     except (OSError, ValueError, KeyError, FabricError) as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2

@@ -338,8 +338,7 @@ class Cluster(TakesFaults):
         if not alone and transport not in KERNEL_KINDS:
             share = min(-(-len(self.part.hosts) // len(os.sched_getaffinity(0))), MOST_DESCRIPTORS // (self.fabric.planes + 5))
         self._share = share
-        common = {"fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed}
-        own = self.part.host_names
+        own, processes = self.part.host_names, []
         for first in range(0, len(own), share):
             names = own[first : first + share]
             places = [
@@ -350,12 +349,13 @@ class Cluster(TakesFaults):
                 }
                 for name in names
             ]  # fmt: skip
-            config = {**common, "user": sandbox.agent_uid(first // share), "hosts": places}
-            (directory / f"{names[0]}.json").write_text(json.dumps(config))
+            processes.append({"name": names[0], "user": sandbox.agent_uid(first // share), "hosts": places})
+        common = {"fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed}
+        (directory / "agents.json").write_text(json.dumps({**common, "processes": processes}))
         until = time.monotonic() + patient(AGENTS_S)
         try:
             with _uninterrupted():  # an interruption in the middle would leave processes of which nobody knows
-                pids = _host_processes(directory)
+                pids = _host_processes(directory / "agents.json")
                 self._agents = [Adopted(pids[name]) for name in own[::share]]
             for number, name in enumerate(own):
                 process, complaint = self._agents[number // share], directory / f"{own[number - number % share]}.err"
@@ -586,19 +586,18 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _host_processes(configs: Path) -> dict[str, int]:
-    """Name -> id of the host processes that the files of a directory describe; they are children of this process. Raises UserError."""
-    command = [sys.executable, "-m", "agents.process.host", "--configs", str(configs), "--parent", str(os.getpid())]
+def _host_processes(config: Path) -> dict[str, int]:
+    """Name -> id of the host processes that a file describes; they are children of this process. Raises UserError."""
+    command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
+    complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
+    keys: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": ROOT, "env": environment()}
     try:
-        with adopting():
-            made = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, env=environment(), check=False, timeout=patient(AGENTS_S)
-            )  # fmt: skip
+        with adopting(), complaint.open("wb") as err:
+            made = subprocess.run(command, **keys, stderr=err, check=False, timeout=limit)
     except subprocess.TimeoutExpired:
-        raise UserError(f"the agents did not come up: not within {patient(AGENTS_S):.0f} s{remark()}") from None
+        raise UserError(f"the agents did not come up: not within {limit:.0f} s{remark()}") from None
     if made.returncode:
-        said = made.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {made.returncode}"]
-        raise UserError(f"the agents did not come up: {said[-1]}")
+        raise UserError(f"the agents did not come up: {_last_line(complaint) or f'exit status {made.returncode}'}")
     return dict(json.loads(made.stdout))
 
 

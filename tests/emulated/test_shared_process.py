@@ -80,5 +80,5 @@ def test_each_agent_has_a_process_where_it_must(tmp_path: Path) -> None:
     with Cluster(FABRIC, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, seed=2)
         assert len({agent.call("hello")["pid"] for agent in cluster.agents}) == 4
-        config = json.loads((cluster._agents_dir / "h1.json").read_text())
-        assert [place["netns"] for place in config["hosts"]] == [cluster.net.path_of("h1")]
+        config = json.loads((cluster._agents_dir / "agents.json").read_text())
+        assert [place["netns"] for place in config["processes"][1]["hosts"]] == [cluster.net.path_of("h1")]
