@@ -14,6 +14,7 @@ from agents.mrc.config import Config
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
 from agents.mrc.neighbours import Neighbour, Neighbours
+from agents.mrc.paths.deal import Deal
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_health import PlaneHealth
@@ -66,7 +67,11 @@ class Endpoint(Engine):
         self.hinted: frozenset[str] = frozenset()
         self.quiesced = False
         self.order: list[QueuePair] = []
-        self.senders = self.order  # whose data may go: nobody's at rest
+        self.senders: list[QueuePair] = []  # whose data may go, in the order of their turns; nobody's at rest
+        self.first_planes, self.few_planes, self.control_planes = (
+            Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}")) for purpose in ("data", "few", "control")
+        )
+        self.first_evs = Random(f"evs/{seed}/{host}")
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
         self.neighbours = Neighbours(fabric.planes, self.rng, self.log)
@@ -92,10 +97,12 @@ class Endpoint(Engine):
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
         config = self.far_config if far else self.config
-        paths = PathSet(config, peer, every, [ev_fields(e)[0] for e in every], self.rng, self.log, qpn, in_order=evs > 0)
+        first = self.few_planes.next() if config.active_evs < self.fabric.planes else 0
+        planes = [ev_fields(e)[0] for e in every]
+        paths = PathSet(config, peer, every, planes, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
         path_rtt = self.fabric.rtt_ns(self.host, peer)
-        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log)
+        requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
         requester.rtt.path_rtt = path_rtt
         requester.rtt.data_ns = self.fabric.data_ns(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(config, qpn, self.memory, self.rng, self.advice)
@@ -104,6 +111,7 @@ class Endpoint(Engine):
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
+        self.senders.append(qp)
         self.neighbours.add(qp, values)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
@@ -114,8 +122,10 @@ class Endpoint(Engine):
         if qp.state != INIT or remote["host"] != qp.peer:
             raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
         qp.remote_qpn = remote["qpn"]
-        first = [next(path.ev for path in qp.requester.paths.all if path.plane == p) for p in range(self.fabric.planes)]
-        qp.responder.start(remote["psn"], first)
+        every = qp.requester.paths.all
+        # Drawn: if it were the first of each plane, control packets of all hosts would begin on the same uplinks [ours].
+        first = [self.first_evs.choice([path.ev for path in every if path.plane == p]) for p in range(self.fabric.planes)]
+        qp.responder.start(remote["psn"], first, self.control_planes.next())
         qp.requester.start(now, qp.first_psn, remote["mpr"])
         peer = self.neighbours.peers[qp.peer]
         self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
@@ -140,7 +150,24 @@ class Endpoint(Engine):
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
         check_target(va, rkey, len(memory), imm)
+        if not qp.requester.is_open():
+            self._last_in_turn(qp)
         qp.requester.post(wr_id, memory, va, rkey, imm)
+
+    def _last_in_turn(self, qp: QueuePair) -> None:
+        """An idle queue pair gets something to send: it comes after those that have been waiting.
+
+        In the order in which queue pairs were made, all hosts of an all-to-all would send to the same peer at the same moment, whatever
+        the order in which they post [ours].
+        """
+        senders, turn = self.senders, self.out.turn
+        if len(senders) < 2:
+            return
+        at = senders.index(qp)
+        if at < turn:
+            turn -= 1
+        senders.insert(turn, senders.pop(at))
+        self.out.turn = turn + 1 if turn + 1 < len(senders) else 0
 
     def completed(self) -> bool:
         """Whether :meth:`completions` has any."""

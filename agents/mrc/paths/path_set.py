@@ -24,12 +24,13 @@ from agents.transport import NEVER, Event, known_ns
 class PathSet:
     """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``.
 
-    ``in_order``: the first of each plane are in use to begin with, and the others are backups; else they are drawn.
+    ``in_order``: the first of each plane are in use to begin with, and the others are backups; else they are drawn. ``first``: where only
+    some planes carry data, the first of them.
     """
 
     def __init__(
         self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event], qpn: int = 0,
-        in_order: bool = False,
+        in_order: bool = False, first: int = 0,
     ) -> None:  # fmt: skip
         self.config = config
         self.peer = peer
@@ -60,7 +61,6 @@ class PathSet:
         self.full = False  # the last pick found nothing but paths with their share in flight
         per_plane = max(1, config.active_evs // self.planes)
         self.few = config.active_evs < self.planes  # then some planes only stand by
-        first = int(rng.random() * self.planes) if self.few else 0
         for p in range(self.planes):
             lap = [path for path in self.all if path.plane == p]
             lowest = lap[0].index

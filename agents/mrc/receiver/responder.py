@@ -93,13 +93,13 @@ class Responder:
         self.bases: list[int] = []  # bitmap bases still to tell after a flush
         self.reverse = ReverseEvs(config.base_rtt)
 
-    def start(self, psn: int, reverse: list[int]) -> None:
-        """The peer's first PSN, and a first reverse EV per plane."""
+    def start(self, psn: int, reverse: list[int], plane: int = 0) -> None:
+        """The peer's first PSN, a first reverse EV per plane, and the plane of the first control packet."""
         self.expected = psn
         self.high = psn - 1
         self.last_done = psn - 1
         self.cursor = psn
-        self.reverse.start(reverse)
+        self.reverse.start(reverse, plane)
 
     def _threshold(self) -> int:
         j = self.config.sack_jitter

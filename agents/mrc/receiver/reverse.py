@@ -27,8 +27,9 @@ class ReverseEvs:
         self.newest_ns = LONG_AGO  # when data last came at all
         self.turn = 0
 
-    def start(self, evs: list[int]) -> None:
-        """Set the first EV of each plane."""
+    def start(self, evs: list[int], plane: int) -> None:
+        """Set the first EV of each plane, and the plane whose turn it is."""
+        self.turn = plane
         self.evs = evs
         self.data_ns = vec[i64]([NEVER] * len(evs))
         self.heard_ns = vec[i64]([LONG_AGO] * len(evs))

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from agents.mrc import wire
 from agents.mrc.config import Config
+from agents.mrc.paths.deal import Deal
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.suspicion import Suspicion
@@ -33,7 +34,9 @@ REPORT_RTTS: Final = 5
 class Requester:
     """Send state of one QP."""
 
-    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event]) -> None:
+    def __init__(
+        self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal
+    ) -> None:  # fmt: skip
         self.config = config
         self.qpn = qpn
         self.peer = peer
@@ -49,13 +52,17 @@ class Requester:
         self.timers = Timers(config)
         self.doubts = Doubts()
         self.suspicion = Suspicion(config, peer, paths, log)
-        self.plane = 0  # next in rotation
+        self.deal = deal  # of first planes, when it first has something to send: queue pairs that never send take nobody's turn
+        self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
+        self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
         self.wait = NEVER  # when the port that next_packet wanted is free
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
         self.reported_ns = LONG_AGO
         self.last_ns = LONG_AGO  # when data last left
         # Counters.
+        self.first_plane = -1  # by which its first packet left
+        self.turns_passed = 0  # of planes that could not take a new packet: closed, without an EV, or all of theirs held
         self.data_tx = 0
         self.retransmitted = 0
         self.lost_by = [0, 0, 0, 0, 0]  # per rule of loss.py
@@ -81,6 +88,8 @@ class Requester:
         """Queue a WRITE. A zero-length one takes one PSN."""
         if self.sent.una == self.queue.end and not self.queue.messages:
             self.timers.posted()
+            if self.plane < 0:
+                self.plane = self.plane_again = self.deal.next()
         self.queue.post(wr_id, memory, va, rkey, imm, max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu))
 
     # --- out -------------------------------------------------------------------------------------------------
@@ -121,30 +130,38 @@ class Requester:
         paths.share_window(self.congestion.cwnd, self.full)
         avoid_plane = avoid.plane if avoid is not None and paths.live_planes > 1 else -1
         weighted = paths.weighted and avoid is None
-        plane = self.plane
+        plane = self.plane if avoid is None else self.plane_again
+        passed = 0
         path: Path | None = None
         for looks in range(2 * n if weighted else n):
             if weighted and looks < n and not paths.has_turn(plane):  # who has none sends if nobody else can
                 if plane == self.plane:  # else it would gain again when this packet, kept waiting, asks again
                     self.plane = (plane + 1) % n
-            elif plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
-                if free[plane] > now + slack:
-                    self.wait = free[plane] - slack
-                    return None
-                path = paths.pick(now, plane, avoid)
-                if path is not None:
-                    break
-                if paths.full:
-                    return None
+            else:
+                if plane != avoid_plane and paths.open[plane] and paths.usable[plane] > 0:
+                    if free[plane] > now + slack:
+                        self.wait = free[plane] - slack
+                        return None
+                    path = paths.pick(now, plane, avoid)
+                    if path is not None:
+                        break
+                    if paths.full:
+                        return None
+                passed += 1
             plane = plane + 1 if plane + 1 < n else 0
         if path is None and avoid_plane >= 0 and free[avoid_plane] <= now + slack:
             plane = avoid_plane  # no other plane can take it now; another path of the same one, else the same
             if paths.open[plane]:
                 path = paths.pick(now, plane, avoid)
         if path is not None:
-            self.plane = plane + 1 if plane + 1 < n else 0
-            if weighted:
-                paths.took_turn(plane)
+            after = plane + 1 if plane + 1 < n else 0
+            if avoid is not None:
+                self.plane_again = after
+            else:
+                self.plane = after
+                self.turns_passed += passed
+                if weighted:
+                    paths.took_turn(plane)
         return path
 
     def _send(self, now: int, path: Path) -> SentPacket:
@@ -152,6 +169,8 @@ class Requester:
         m = self.queue.sending[0]
         at = (self.sent.next - m.first) * self.config.mtu
         packet = self.sent.sent(now, path, m, min(self.config.mtu, m.length - at) + wire.COUNTED)
+        if self.first_plane < 0:
+            self.first_plane = path.plane
         self.queue.packet_sent(packet.psn)
         self._first_sent(now, packet)
         return packet

@@ -17,6 +17,7 @@ from agents.mrc.paths.path_set import PathSet
 from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.loss import TIME
+from agents.mrc.paths.deal import Deal
 from agents.mrc.sender.requester import Requester
 from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
 from agents.packets import headers
@@ -40,7 +41,7 @@ class Sender:
         evs = list(path_evs(fabric, 0, fabric.host_count - 1))
         self.log: list[Any] = []
         paths = PathSet(self.config, 7, evs, [ev_fields(e)[0] for e in evs], Random(1), self.log)
-        self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ns), self.log)
+        self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ns), self.log, Deal(1, Random(0)))
         self.r.start(T0, FIRST, self.config.mpr)
         for k in range(messages):
             self.r.post(k, memoryview(bytes(packets * fabric.mtu)), 0, 1, 5 if imm else -1)
