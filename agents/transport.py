@@ -129,6 +129,10 @@ class Reports:
         """Payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
         raise NotImplementedError
 
+    def rotation(self) -> dict[str, Any]:
+        """What a run's books need of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
+        return {}
+
     def placed(self) -> dict[int, int]:
         """Payload bytes placed since the start, by local QPN."""
         raise NotImplementedError

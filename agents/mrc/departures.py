@@ -50,6 +50,7 @@ class Departures:
         self.probes_tx = 0
         self.operations_tx = 0
         self.payload_tx = vec[i64]([0] * planes)
+        self.first_tx = vec[i64]([0] * planes)  # data packets that left for the first time
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
@@ -126,6 +127,7 @@ class Departures:
         self.payload = payload if end > at else None
         if not again:
             self.payload_tx[ev >> 16] += end - at
+            self.first_tx[ev >> 16] += 1
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:

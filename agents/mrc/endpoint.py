@@ -10,15 +10,15 @@ from random import Random
 from typing import Any
 
 from agents.mrc.arrivals import Arrivals
-from agents.mrc.config import Config
+from agents.mrc.config import WEIGHTED, Config
 from agents.mrc.departures import Departures
 from agents.mrc.framing import Route
 from agents.mrc.neighbours import Neighbour, Neighbours
-from agents.mrc.paths.deal import Deal
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_health import PlaneHealth
 from agents.mrc.paths.plane_state import STATE_NAMES
+from agents.mrc.paths.rotation import Deal, Wishes, account
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.responder import Responder
@@ -71,6 +71,7 @@ class Endpoint(Engine):
         self.first_planes, self.few_planes, self.control_planes = (
             Deal(fabric.planes, Random(f"{purpose}/{seed}/{host}")) for purpose in ("data", "few", "control")
         )
+        self.wishes = Wishes(fabric, host, seed)
         self.first_evs = Random(f"evs/{seed}/{host}")
         self.advice = Advice(self.config)
         self.finished: list[Completion] = []
@@ -98,12 +99,12 @@ class Endpoint(Engine):
         local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
         config = self.far_config if far else self.config
         first = self.few_planes.next() if config.active_evs < self.fabric.planes else 0
-        planes = [ev_fields(e)[0] for e in every]
-        paths = PathSet(config, peer, every, planes, self.rng, self.log, qpn, in_order=evs > 0, first=first)
+        paths = PathSet(config, peer, every, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
         path_rtt = self.fabric.rtt_ns(self.host, peer)
         requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
         requester.rtt.path_rtt = path_rtt
+        requester.wish = self.wishes.plane(peer, sum(q.peer == peer for q in self.order))
         requester.rtt.data_ns = self.fabric.data_ns(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
@@ -383,6 +384,12 @@ class Endpoint(Engine):
     def goodput(self) -> tuple[list[int], list[int]]:
         """Payload bytes per plane since the start: (sent for the first time, placed)."""
         return list(self.out.payload_tx), list(self.arrivals.payload_rx)
+
+    def rotation(self) -> dict[str, Any]:
+        """How strictly planes took turns (:func:`agents.mrc.paths.rotation.account`); {} where they are not meant to."""
+        if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
+            return {}
+        return account([q.requester for q in self.order], list(self.out.first_tx))
 
     def placed(self) -> dict[int, int]:
         """Payload bytes placed per QPN since the start."""

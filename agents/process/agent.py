@@ -387,4 +387,6 @@ class Agent:
         now = self.clock()
         self.record(self.bin_end)  # the bin that is not over yet, under its own time
         self.write(now, "counters", self.device.counters())
+        if rotation := self.engine.rotation():
+            self.write(now, "rotation", rotation)
         self.write(now, "loop", {**self.device.lag(), "cpu_ns": cpu_ns})

@@ -22,14 +22,14 @@ from agents.transport import NEVER, Event, known_ns
 
 
 class PathSet:
-    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane in the order of ``planes``.
+    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane, in ascending order.
 
     ``in_order``: the first of each plane are in use to begin with, and the others are backups; else they are drawn. ``first``: where only
     some planes carry data, the first of them.
     """
 
     def __init__(
-        self, config: Config, peer: int, evs: list[int], planes: list[int], rng: Random, log: list[Event], qpn: int = 0,
+        self, config: Config, peer: int, evs: list[int], rng: Random, log: list[Event], qpn: int = 0,
         in_order: bool = False, first: int = 0,
     ) -> None:  # fmt: skip
         self.config = config
@@ -37,8 +37,8 @@ class PathSet:
         self.qpn = qpn  # for the log
         self.rng = rng
         self.log = log
-        self.planes = max(planes) + 1
-        self.all = [Path(i, evs[i], planes[i], config.probe_successes) for i in range(len(evs))]
+        self.planes = (evs[-1] >> 16) + 1
+        self.all = [Path(i, ev, ev >> 16, config.probe_successes) for i, ev in enumerate(evs)]
         self.by_ev: dict[int, Path] = {path.ev: path for path in self.all}
         self.forgive = config.forgive_rtts * config.base_rtt
         self.most_flaps = 1  # beyond this number no more answers are demanded

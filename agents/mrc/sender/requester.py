@@ -13,9 +13,9 @@ from mypy_extensions import i64
 
 from agents.mrc import wire
 from agents.mrc.config import Config
-from agents.mrc.paths.deal import Deal
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
+from agents.mrc.paths.rotation import Deal
 from agents.mrc.paths.suspicion import Suspicion
 from agents.mrc.sender.congestion.base import Congestion
 from agents.mrc.sender.doubts import Doubt, Doubts
@@ -53,6 +53,7 @@ class Requester:
         self.doubts = Doubts()
         self.suspicion = Suspicion(config, peer, paths, log)
         self.deal = deal  # of first planes, when it first has something to send: queue pairs that never send take nobody's turn
+        self.wish = -1  # the plane where it would begin; -1: no matter
         self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
         self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
         self.wait = NEVER  # when the port that next_packet wanted is free
@@ -62,6 +63,7 @@ class Requester:
         self.last_ns = LONG_AGO  # when data last left
         # Counters.
         self.first_plane = -1  # by which its first packet left
+        self.begun_as_dealt = False  # no plane had to be passed over for that
         self.turns_passed = 0  # of planes that could not take a new packet: closed, without an EV, or all of theirs held
         self.data_tx = 0
         self.retransmitted = 0
@@ -89,7 +91,7 @@ class Requester:
         if self.sent.una == self.queue.end and not self.queue.messages:
             self.timers.posted()
             if self.plane < 0:
-                self.plane = self.plane_again = self.deal.next()
+                self.plane = self.plane_again = self.deal.next(self.wish)
         self.queue.post(wr_id, memory, va, rkey, imm, max(1, (len(memory) + self.config.mtu - 1) // self.config.mtu))
 
     # --- out -------------------------------------------------------------------------------------------------
@@ -171,6 +173,7 @@ class Requester:
         packet = self.sent.sent(now, path, m, min(self.config.mtu, m.length - at) + wire.COUNTED)
         if self.first_plane < 0:
             self.first_plane = path.plane
+            self.begun_as_dealt = self.turns_passed == 0
         self.queue.packet_sent(packet.psn)
         self._first_sent(now, packet)
         return packet

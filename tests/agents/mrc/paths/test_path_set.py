@@ -25,7 +25,7 @@ MS = 1_000_000
 def paths(fabric: Fabric = DEMO, seed: int = 1, in_order: bool = False, **options: Any) -> PathSet:
     evs = list(path_evs(fabric, 0, fabric.host_count - 1))
     config = Config.from_fabric(fabric, options)
-    return PathSet(config, 7, evs, [ev_fields(e)[0] for e in evs], Random(seed), [], in_order=in_order)
+    return PathSet(config, 7, evs, Random(seed), [], in_order=in_order)
 
 
 def prove(p: PathSet, i: int, now: int, times: int) -> None:

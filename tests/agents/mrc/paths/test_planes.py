@@ -18,7 +18,6 @@ from agents.mrc.paths.suspicion import PATIENCE, Suspicion
 from agents.transport import NEVER
 from tests.agents.mrc.rig import DEMO
 from tests.fabrics import near
-from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
@@ -33,7 +32,7 @@ class Planes:
         evs = list(path_evs(fabric, 0, peer))
         config = Config.from_fabric(fabric, options)
         self.log: list[Any] = []
-        self.paths = PathSet(config, peer, evs, [ev_fields(e)[0] for e in evs], Random(3), self.log)
+        self.paths = PathSet(config, peer, evs, Random(3), self.log)
         self.health = PlaneHealth(config, peer, self.paths, Random(4), self.log)
         self.suspicion = Suspicion(config, peer, self.paths, self.log)
         self.now = 1000 * MS

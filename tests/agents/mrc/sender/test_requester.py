@@ -14,17 +14,16 @@ from agents.mrc.config import Config
 from agents.mrc.paths import ev_state
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
+from agents.mrc.paths.rotation import Deal
 from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.loss import TIME
-from agents.mrc.paths.deal import Deal
 from agents.mrc.sender.requester import Requester
 from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
 from agents.packets import headers
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE
 from tests.agents.mrc.rig import DEMO, TINY, Rig
 from tests.fabrics import near
-from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
 
@@ -40,7 +39,7 @@ class Sender:
         self.config = Config.from_fabric(fabric, {"window_bdp": 50.0, **options})
         evs = list(path_evs(fabric, 0, fabric.host_count - 1))
         self.log: list[Any] = []
-        paths = PathSet(self.config, 7, evs, [ev_fields(e)[0] for e in evs], Random(1), self.log)
+        paths = PathSet(self.config, 7, evs, Random(1), self.log)
         self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ns), self.log, Deal(1, Random(0)))
         self.r.start(T0, FIRST, self.config.mpr)
         for k in range(messages):
