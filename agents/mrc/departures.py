@@ -51,6 +51,8 @@ class Departures:
         self.operations_tx = 0
         self.payload_tx = vec[i64]([0] * planes)
         self.first_tx = vec[i64]([0] * planes)  # data packets that left for the first time
+        self.last_plane = -1  # of the latest of them
+        self.repeats = 0  # those that left by the plane of the one before
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
@@ -128,6 +130,9 @@ class Departures:
         if not again:
             self.payload_tx[ev >> 16] += end - at
             self.first_tx[ev >> 16] += 1
+            if ev >> 16 == self.last_plane:
+                self.repeats += 1
+            self.last_plane = ev >> 16
         return ev
 
     def _probe(self, now: int, qp: QueuePair) -> int:

@@ -389,7 +389,7 @@ class Endpoint(Engine):
         """How strictly planes took turns (:func:`agents.mrc.paths.rotation.account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
-        return account([q.requester for q in self.order], list(self.out.first_tx))
+        return account([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
 
     def placed(self) -> dict[int, int]:
         """Payload bytes placed per QPN since the start."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.figures import background as background_figures
-from scenarios.figures import cost, fidelity, pauses
+from scenarios.figures import cost, fidelity, invariants, pauses
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import jobs as job_figures
@@ -74,12 +74,13 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     wrong_counts = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
     wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, wrong_counts))
     assessment = judgement(run, packets, wrong, expected)
+    broken = invariants.broken(run) if record["outcome"] == "done" else []
     reasons = assessment.reasons
     if record["outcome"] == "interrupted":
         verdict, reasons = INTERRUPTED, [record["reason"]]
     elif expected != "done":
         verdict = "ok" if record["outcome"] == expected and not wrong else "failed"
-    elif record["outcome"] != "done" or wrong or steps["failed_steps"]:
+    elif record["outcome"] != "done" or wrong or steps["failed_steps"] or broken:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if reasons else "ok"
@@ -108,6 +109,10 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "controller": record.get("controller", "none"),
         **({"delayed": any(c.get("delayed") for c in agent_counters(run).values())} if record["kind"] in KERNEL_KINDS else {}),
         "packets": packets,
+        "rotation": invariants.rotation(run),
+        "hops": invariants.hops(run),
+        "expectations": invariants.expectations(run),
+        "broken": broken,
         "timeouts": {"rto": len(run.of("rto"))},
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
@@ -197,7 +202,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
     verdicts = [entry["verdict"] for entry in entries]
     if INTERRUPTED in verdicts:
         verdict = INTERRUPTED
-    elif "failed" in verdicts or any(check["ok"] is False for check in checks) or not entries:
+    elif "failed" in verdicts or any(check["ok"] is False and not check.get("unusual") for check in checks) or not entries:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
@@ -247,7 +252,8 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
                     # A seed without the figure is worse than any other, whichever way that is; one seed has nothing to be compared with.
                     for worst in ((math.inf, -math.inf) if expect.median else (math.inf,))
                 ]
-                checks.append(next((verdict for verdict in verdicts if verdict["ok"] is False), verdicts[0]))
+                check = next((verdict for verdict in verdicts if verdict["ok"] is False), verdicts[0])
+                checks.append(check | ({"unusual": True} if expect.unusual else {}))
     return checks
 
 

@@ -49,6 +49,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
         Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
     ] = {}
     only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
+    unusual: Annotated[bool, Doc("where it does not hold, a line says *unusual*, and the verdict stays")] = False
     because: Annotated[str, Doc("why the other world cannot be asked; needed with only_in", example='"RoCE\'s timer is 67 ms"')] = ""
 
     def __post_init__(self) -> None:

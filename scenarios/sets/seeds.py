@@ -105,10 +105,14 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
         return result | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary["runs"]
     failed_runs = [
-        f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join(run['distrust'])}" for run in runs if run["verdict"] != "ok"
+        f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join([*run.get('broken', ()), *run['distrust']])}"
+        for run in runs
+        if run["verdict"] != "ok"
     ]
     failed_checks = [
-        f"{check['name']}: expected {check['expected']}, seen {check['seen']}" for check in summary["checks"] if check["ok"] is False
+        f"{check['name']}: expected {check['expected']}, seen {check['seen']}"
+        for check in summary["checks"]
+        if check["ok"] is False and not check.get("unusual")
     ]
     passed = sum(bool(check["ok"]) for check in summary["checks"])
     checks = sum(check["ok"] is not None for check in summary["checks"])

@@ -50,6 +50,7 @@ HEAD = 9
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
+_UNUSUAL = ("unusual", "yellow")
 _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
 """Marks of a check that holds, that does not, and that does not apply."""
 
@@ -350,6 +351,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     for run in runs:
         for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
             console.print(f"{run['run']}: {line}", style="yellow")
+        for line in run.get("broken", ()):
+            console.print(f"{run['run']}: a book does not balance: {line}", style="bold red")
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
     suffix = "".join(_extent(runs, world, words) for world, words in (("simulated", ""), ("fluid", " and without packets")))
@@ -377,8 +380,12 @@ def _extent(runs: Sequence[Run], world: str, words: str) -> str:
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
     """First a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
-    failed = [check for check in checks if check["ok"] is False]
-    lines = [Text.assemble(_MARKS[False], f" {c['name']}: expected {{}}, seen {{}}".format(*bound_and_seen(c))) for c in failed]
+    lines: list[Text] = []
+    for check in checks:
+        if check["ok"] is False:
+            bound, seen = bound_and_seen(check)
+            mark = _UNUSUAL if check.get("unusual") else _MARKS[False]
+            lines.append(Text.assemble(mark, f" {check['name']}: expected {bound}, seen {seen}"))
     by_name: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
         by_name.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)

@@ -18,7 +18,7 @@ _NO_DATA = "the fluid world moves no data, so no sum can be wrong or right"
 _NO_PACKETS = "the fluid world has no packets and no queues"
 _NO_ENGINE = "the fluid world has no engine whose verdicts could be wrong"
 UNMEASURED: dict[str, dict[str, str]] = {
-    EMULATED: {},
+    EMULATED: {"expectations.queue_wait": "on the kernel a packet on the wire counts as waiting, which the model does not have"},
     SIMULATED: {
         "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
         "fidelity.lag_p99_ns": _NO_PROCESS, "fidelity.lag_max_ns": _NO_PROCESS, "fidelity.clock": _NO_PROCESS,
@@ -29,7 +29,7 @@ UNMEASURED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("cpu_percent", "fidelity"), "no machine is measured in the fluid world"), "wrong": _NO_DATA,
         **dict.fromkeys(
             ("transfer_time_ns", "packets.unexplained", "packets.marked", "packets.trimmed", "packets.corrupted", "packets.on_the_way",
-             "ev_loss_excess", "timeouts"), _NO_PACKETS,
+             "ev_loss_excess", "timeouts", "rotation", "hops", "expectations"), _NO_PACKETS,
         ),
         **dict.fromkeys(("false_bad", "false_bad_evs", "qp_errors"), _NO_ENGINE),
     },

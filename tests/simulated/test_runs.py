@@ -131,6 +131,43 @@ def test_an_incast_is_trimmed_and_loses_nothing(tmp_path: Path) -> None:
     assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record["counters_after"]) > 40_000
 
 
+ALL_TO_ALL = """
+description = "Five packets to each of seven peers on four planes: no multiple of anything."
+format = 3
+fabric = "demo"
+
+[workload]
+kind = "all-to-all"
+message_bytes = "160KiB"
+dtype = "int32"
+steps = 2
+warmup_steps = 0
+slices = 1
+
+[[transport]]
+kind = "mrc"
+
+[[expect]]
+check = "mrc.rotation.apart <= max(mrc.rotation.apart_allowed, 0.02)"
+
+[[expect]]
+check = "mrc.expectations.lockstep > 2"
+unusual = true
+"""
+
+
+def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path: Path) -> None:
+    _, summary = ran(tmp_path, ALL_TO_ALL)
+    (entry,) = summary["runs"]
+    assert (summary["verdict"], entry["broken"], entry["rotation"]["host_apart"] <= 2) == ("ok", [], True), entry["rotation"]
+    assert sum(entry["rotation"]["sent_packets"]) == 8 * 7 * 5 * 2
+    assert [(check["ok"], check.get("unusual")) for check in summary["checks"]] == [(True, None), (False, True)]
+    out = io.StringIO()
+    report.show(Console(file=out, width=120), summary, tmp_path)
+    assert "unusual mrc.expectations.lockstep > 2: expected > 2, seen 0" in out.getvalue() and "FAILED" not in out.getvalue()
+    assert [row["cells"][0] for row in content.checks(summary["checks"])["rows"]] == ["ok", "unusual"]
+
+
 FAR = RING.split("[[fault]]")[0].replace('"mrc"', '"mrc"\nfabric_options = { delay = "90us" }').replace(
     'options = { reconvergence = "20us" }', 'fabric_options = { delay = "90us" }'
 ).replace('timeout = "60s"', 'timeout = "8s"')  # fmt: skip

@@ -66,8 +66,9 @@ class Wishes:
         return (self.first + self.step * ((peer - self.host) % self.hosts) + lane) % self.planes
 
 
-def account(requesters: Sequence[Requester], sent: list[int]) -> dict[str, Any]:
-    """A host's rotation, in packets, by plane. ``sent``: packets that left for the first time, as the endpoint counted them on its ports.
+def account(requesters: Sequence[Requester], sent: list[int], repeats: int) -> dict[str, Any]:
+    """A host's rotation, in packets, by plane. ``sent``: packets that left for the first time, as the endpoint counted them on its ports;
+    ``repeats``: those of them that left by the plane of the one before.
 
     ``due``: how many a strict rotation puts there, from the plane of each queue pair's first packet on; ``first``: queue pairs that began
     there. ``passed``: turns of planes that could not take a packet, each of which moves one; ``unsure``: queue pairs whose first packet met
@@ -87,4 +88,4 @@ def account(requesters: Sequence[Requester], sent: list[int]) -> dict[str, Any]:
         count = r.data_tx - r.retransmitted
         for k in range(n):
             due[(r.first_plane + k) % n] += (count + n - 1 - k) // n
-    return {"sent": sent, "due": due, "first": first, "passed": passed, "unsure": unsure}
+    return {"sent": sent, "due": due, "first": first, "passed": passed, "unsure": unsure, "repeats": repeats}

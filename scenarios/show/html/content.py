@@ -130,7 +130,12 @@ def trust(stored: Stored) -> Table:
     """Verdict and fidelity of each run."""
     rows, marks = [], []
     for r in stored.runs:
-        reasons = [*([r["reason"]] if r["outcome"] != "done" and r["reason"] else []), *r.get("distrust", []), *r.get("notes", [])]
+        reasons = [
+            *([r["reason"]] if r["outcome"] != "done" and r["reason"] else []),
+            *r.get("broken", []),
+            *r.get("distrust", []),
+            *r.get("notes", []),
+        ]
         unexplained = r["packets"]["unexplained"]
         cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
         rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(reasons) or "–"])
@@ -140,8 +145,18 @@ def trust(stored: Stored) -> Table:
 
 def checks(entries: Sequence[dict[str, Any]]) -> Table:
     labels = {True: "ok", False: "FAILED", None: "–"}
-    rows = [[labels[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
-    return table(["", "check", "expected", "seen"], rows, range(4), ["bad" if c["ok"] is False else "" for c in entries])
+    rows = [["unusual" if _is_unusual(c) else labels[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
+    return table(
+        ["", "check", "expected", "seen"],
+        rows,
+        range(4),
+        ["doubt" if _is_unusual(c) else "bad" if c["ok"] is False else "" for c in entries],
+    )
+
+
+def _is_unusual(check: dict[str, Any]) -> bool:
+    """Whether a check that does not hold leaves the verdict as it is."""
+    return check["ok"] is False and check.get("unusual", False)
 
 
 def runs_table(stored: Stored) -> Table:

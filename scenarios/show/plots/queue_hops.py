@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from scenarios.figures.invariants import hop_of
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, figure, save
 
-HOPS = (
-    ("host to T0", r"h\d+-p\d+"), ("T0 to T1", r"p\d+-t0-\d+-u\d+"), ("T1 to T1", r"p\d+-t1-\d+-s\d+"),
-    ("T1 to T0", r"p\d+-t1-\d+-d\d+"), ("T0 to host", r"p\d+-t0-\d+-d\d+"),
-)  # fmt: skip
-"""(hop, pattern of the names of the ports that send over it)."""
+NAMES = {"host": "host to T0", "t0_up": "T0 to T1", "t1_across": "T1 to T1", "t1_down": "T1 to T0", "last_hop": "T0 to host"}
+"""Hop -> its name in the figure."""
+_ORDER = list(NAMES)
 FLOOR = 0.1
 """kB: smaller queues are drawn at this value."""
 
@@ -33,7 +31,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and port that carried data: ``hop`` (index in :data:`HOPS`), ``mean`` and ``peak`` in kB; an unknown peak is NaN.
+    """One row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is NaN.
 
     Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it.
     """
@@ -43,7 +41,7 @@ def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
         return pd.DataFrame()
     rows = pd.concat(frames)
     rows = rows[rows["met_packets"] > 0]
-    hop = rows["port"].map(lambda name: next((i for i, (_, form) in enumerate(HOPS) if re.fullmatch(form, name)), -1))
+    hop = rows["port"].map(lambda name: -1 if (hop := hop_of(name)) is None else _ORDER.index(hop))
     raised = rows["raised_peak_bytes"] if "raised_peak_bytes" in rows else pd.Series(float("nan"), index=rows.index)
     frame = pd.DataFrame({"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
     return frame[frame["hop"] >= 0]
@@ -92,7 +90,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], frames:
         ax.set_xlim(-0.5, len(hops) - 0.5)
         for edge in range(1, len(hops)):
             ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)
-        ax.set_xticks(range(len(hops)), [HOPS[h][0] for h in hops])
+        ax.set_xticks(range(len(hops)), [NAMES[_ORDER[h]] for h in hops])
         ax.tick_params(axis="x", length=0)
         ax.set_ylabel("queue at a port [kB]")
         ax.set_title(f"Queues by hop, {placement} ranks{stored.settings_words}", pad=6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from io import StringIO
 from pathlib import Path
 
@@ -10,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scenarios.figures.invariants import hop_of
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.ev_shares import grid
-from scenarios.show.plots.queue_hops import HOPS
+from scenarios.show.plots.queue_hops import NAMES
 from scenarios.show.report import show
 from testbed import terminal
 from tests.scenarios import plays
@@ -85,4 +85,4 @@ def test_grid_counts_in_fair_shares() -> None:
 @pytest.mark.parametrize("fabric", ["demo", "two-sites"])
 def test_the_figure_of_queues_has_a_place_for_every_port(fabric: str) -> None:
     for port in load_fabric(fabric).ports:
-        assert sum(re.fullmatch(form, port.name) is not None for _, form in HOPS) == 1, port.name
+        assert hop_of(port.name) in NAMES, port.name
