@@ -42,6 +42,8 @@ MAX_NAME = 15
 ETHERNET = 14
 IPV6 = 40
 UDP = 8
+UDP_PORT = 4791
+"""RoCE's destination port, and MRC's where a fabric names none. The specification prints 4971 in one place, as others read it."""
 BTH = 12
 ICRC = 4
 DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
@@ -121,6 +123,11 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         one_of(ROUTING),
         Doc("who chooses a packet's T1: its source by SRv6, switches by a hash, or its T0 by backlog", example='"ecmp"'),
     ] = SOURCE
+    udp_port: Annotated[
+        int,
+        Meta(ge=1024, le=65534),
+        Doc("UDP destination port of MRC and RoCE; Clustermapper's probes have the next one", example="4971"),
+    ] = UDP_PORT
     dilation: Annotated[
         float, Meta(ge=0.0, le=MAX_DILATION), Doc("how many times slower this machine runs the network", default="10000", example="12500")
     ] = 0.0  # 0: as much as stands for ports of 100 Gb/s

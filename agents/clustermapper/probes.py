@@ -15,12 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from agents.clustermapper.options import Options
 from agents.packets import dscp
-from agents.packets.headers import HEAD, INNER, UDP_PORT, crc32, head
+from agents.packets.headers import HEAD, INNER, crc32, head
 from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
 from topologies.clos import Fabric, t0_name, t1_name
 
-PROBE_PORT: Final = UDP_PORT + 1
-"""UDP destination port of probes, next to MRC's [ours]; the switches' programs have it from testbed/dataplane/layout.py."""
 MAGIC: Final = 0x6D726370  # "mrcp"
 PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, sequence number, time sent (monotonic ns)
 CRC: Final = Struct("!I")
@@ -39,6 +37,11 @@ class Path(NamedTuple):
     plane: int
     t1: int  # -1: no further than the T0
     head: bytes  # the frame up to the payload
+
+
+def probe_port(fabric: Fabric) -> int:
+    """UDP destination port of probes, the one after MRC's [ours], as the switches' programs have it, too."""
+    return fabric.udp_port + 1
 
 
 def cells(fabric: Fabric) -> int:
@@ -68,7 +71,7 @@ def paths(fabric: Fabric, host: int) -> tuple[Path, ...]:
         for t1 in range(-1, fabric.t1_per_plane):
             sids = (t0, down) if t1 < 0 else (t0, usid(plane, TIER_T1, t1), t0, down)
             value = ev(plane, max(t1, 0))
-            front = head((me, outer_address(sids)), (me, me), value, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, PROBE_PORT)
+            front = head((me, outer_address(sids)), (me, me), value, dscp.NO_TRIM, dscp.NOT_ECT, LENGTH - HEAD, probe_port(fabric))
             result.append(Path(len(result), plane, t1, front))
     return tuple(result)
 

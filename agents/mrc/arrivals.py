@@ -13,7 +13,7 @@ from librt.vecs import vec
 from mypy_extensions import i64
 
 from agents.mrc import wire
-from agents.mrc.config import Config
+from agents.mrc.config import NACKED, Config
 from agents.mrc.departures import Departures
 from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.packet import WritePacket
@@ -45,6 +45,7 @@ class Arrivals:
         self.config = config
         self.hosts = fabric.host_count
         self.me = host
+        self.udp_port: i64 = fabric.udp_port
         self.qps = qps
         self.out = out
         self.neighbours = neighbours
@@ -103,7 +104,7 @@ class Arrivals:
             return None
         src, dst = u16(head, 76), u16(head, 92)
         if (
-            u16(head, 96) != headers.UDP_PORT or dst != self.me + 1 or not 0 < src <= self.hosts
+            u16(head, 96) != self.udp_port or dst != self.me + 1 or not 0 < src <= self.hosts
             or read_i64_be(head, 62) != self.net_high or u32(head, 70) << 16 | u16(head, 74) != self.net_low
             or read_i64_be(head, 78) != self.net_high or u32(head, 86) << 16 | u16(head, 90) != self.net_low
         ):  # fmt: skip
@@ -222,7 +223,7 @@ class Arrivals:
             self.duplicate += 1
         elif outcome == BEYOND:
             self.beyond += 1
-            if len(qp.nacks) < _MAX_OWED:
+            if len(qp.nacks) < _MAX_OWED and self.config.out_of_window == NACKED:
                 qp.nacks.append((wire.PSN_OOR_WINDOW, p.psn, p.ev, p.ts))
         elif outcome == REFUSED:
             self.refused += 1
@@ -256,9 +257,9 @@ class Arrivals:
         if w >> 1 & 1:
             probe = qp.probes.pop(offset & 0xFFFF, None)  # an answer may take several SACKs and counts once
             if probe is not None:
-                path, seq, at = probe
+                path, seq, at, urgent = probe
                 qp.health.answered(now, path.plane, at)
-                r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1)
+                r.probe_answered(now, path, seq, at, r.rtt.as_full(rtt, PROBE_BYTES, r.full) if m == wire.M_NONE else -1, urgent)
         else:
             sample = r.sample(now, edge + offset, pword & wire.F_RTX != 0, rtt)
         if path is not None:

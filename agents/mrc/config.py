@@ -19,6 +19,10 @@ BACKUP_SHARE: Final = 0.125
 Where each EV names a path of its own there is none: senders that each leave out another path of the few load the rest unevenly (16 hosts on
 8 uplinks a plane at full load: 97 % of the line without backups, 88 % with one) [measured]."""
 
+SACK_BYTES: Final = 16384
+SACK_PART: Final = 7
+"""Data between two SACKs: UET's 16 KiB, but no more than this part of a host's BDP, or a slow network's window would be a few SACKs (one
+flow at 10 Gb/s with packets of 1,000 bytes then got 7.5 Gb/s) [ours; on 100 Gb/s and 10 us of RTT the 16 KiB are less]."""
 FAR_WINDOW: Final = 1.5
 """BDPs over all planes that may be in flight to another site: NSCC's largest window."""
 EQUAL: Final = "equal"
@@ -27,6 +31,14 @@ WEIGHTED: Final = "weighted"
 PLANE_LOADS: Final = (EQUAL, STRICT, WEIGHTED)
 """How a queue pair loads its open planes: all that have an EV left alike; all alike whatever they lose (MRC paper, section 4: it cannot
 rebalance away from a lossy NIC link); or each by the EVs that it has left [ours]."""
+DATA: Final = "data"
+HIGH: Final = "high"
+RETRANSMIT_CLASSES: Final = (DATA, HIGH)
+"""Where retransmissions queue: with other data, or before it (second MRC paper, section II-C, as told by others)."""
+NACKED: Final = "nack"
+DROPPED: Final = "drop"
+OUT_OF_WINDOW: Final = (NACKED, DROPPED)
+"""What becomes of a PSN beyond the window: readers of the specification have found both."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +55,15 @@ class Config:
     receiver_penalty: int = 16
     window_bdp: float = 1.5
     mpr: int = 1024
+    mpr_pool: int = 0
+    out_of_window: str = NACKED
+    retransmit_class: str = DATA
     active_evs: int = 128
     backup_share: float = 0.0  # BACKUP_SHARE where switches hash
     swap_marks: int = 4
     plane_load: str = EQUAL
     max_wimm: int = 1024
-    sack_bytes: int = 16384
+    sack_bytes: int = SACK_BYTES
     sack_jitter: float = 0.25
     timeout: int = 7
     linear: int = 7
@@ -71,6 +86,11 @@ class Config:
     def blind(self) -> bool:
         """Whether no EV is skipped, held or given up, whatever becomes of it."""
         return self.oblivious or self.reps
+
+    @property
+    def urgent(self) -> bool:
+        """Whether retransmissions overtake other data."""
+        return self.retransmit_class == HIGH
 
     @property
     def queue_rtt(self) -> int:
@@ -101,6 +121,7 @@ class Config:
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
         """The configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
         knobs = given(options, OPTIONS)
+        knobs = {"sack_bytes": min(SACK_BYTES, max(256, fabric.planes * fabric.plane_bdp // SACK_PART)), **knobs}
         if fabric.routing == ECMP:
             knobs = {"backup_share": BACKUP_SHARE, **knobs}
         if fabric.sites > 1:
@@ -131,6 +152,18 @@ KEYS: Final = {
     ),
     "window_bdp": (Meta(ge=0.1, le=100.0), Doc('window of congestion = "fixed"', "BDP over all live planes")),
     "mpr": (Meta(ge=128, le=255 * 128, multiple_of=128), Doc("most PSNs in flight to a receiver", "packets")),
+    "mpr_pool": (
+        Meta(ge=0, le=1 << 24),
+        Doc("PSNs that the queue pairs sending to a host share, told in SACKs, at most mpr each; 0: each has mpr", "packets"),
+    ),
+    "out_of_window": (
+        one_of(OUT_OF_WINDOW),
+        Doc("what becomes of a packet beyond the receive window: it is refused by a NACK, or dropped in silence", example='"drop"'),
+    ),
+    "retransmit_class": (
+        one_of(RETRANSMIT_CLASSES),
+        Doc("where retransmissions queue: with other data, or in the high class, before it", example='"high"'),
+    ),
     "active_evs": (
         Meta(ge=1, le=1 << 16),
         Doc("most EVs in use per queue pair, shared equally by the planes (MRC paper: 128-256); fewer than planes: on so many planes"),
@@ -148,7 +181,10 @@ KEYS: Final = {
         ),
     ),
     "max_wimm": (Meta(ge=1, le=32767), Doc("most immediates in flight (specification: at most 32767)", "messages")),
-    "sack_bytes": (Meta(ge=256, le=1 << 24), Doc("data after which a receiver sends a SACK", "bytes")),
+    "sack_bytes": (
+        Meta(ge=256, le=1 << 24),
+        Doc("data after which a receiver sends a SACK", "bytes", default=f"{SACK_BYTES}, at most a {SACK_PART}th of a host's BDP"),
+    ),
     "sack_jitter": (Meta(ge=0.0, le=0.9), Doc("spread of sack_bytes, so that SACKs do not all take one plane")),
     "timeout": (Meta(ge=0, le=31), Doc("RTO = 1.024 us * 2^timeout of the network; 7 is 13 base RTTs", "exponent")),
     "linear": (Meta(ge=0, le=7), Doc("timeouts at that interval")),

@@ -33,7 +33,6 @@ class Departures:
         self.control: list[QueuePair] = []
         self.free = vec[i64]([LONG_AGO] * planes)
         self.port_up = neighbours.port_up
-        self.probe_class = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM  # the data's: its FIFO is what gives a probe meaning
         self.paced_rate: i64 = int(config.port_rate * config.pace)
         self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * 8_000_000_000 // config.port_rate
         self.turn = 0
@@ -53,6 +52,20 @@ class Departures:
         self.first_tx = vec[i64]([0] * planes)  # data packets that left for the first time
         self.last_plane = -1  # of the latest of them
         self.repeats = 0  # those that left by the plane of the one before
+
+    def last_in_turn(self, qps: list[QueuePair], qp: QueuePair) -> None:
+        """An idle queue pair gets something to send: it comes after those that have been waiting.
+
+        In the order in which queue pairs were made, all hosts of an all-to-all would send to the same peer at the same moment, whatever
+        the order in which they post [ours].
+        """
+        if len(qps) < 2:
+            return
+        at, turn = qps.index(qp), self.turn
+        if at < turn:
+            turn -= 1
+        qps.insert(turn, qps.pop(at))
+        self.turn = turn + 1 if turn + 1 < len(qps) else 0
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
@@ -87,7 +100,7 @@ class Departures:
                 if packet is not None:
                     self.turn = at + 1 if at + 1 < n else 0
                     ev = self._data(now, qp, packet)
-                    return self._account(now, ev >> 16, False)
+                    return self._account(now, ev >> 16, packet.urgent)
                 if r.wait < self.wait:
                     self.wait = r.wait
         return -1
@@ -146,9 +159,12 @@ class Departures:
         qp.next_probe_id = pid + 1 if pid < PROBE_IDS else 1
         if len(qp.probes) > 256:
             del qp.probes[next(iter(qp.probes))]
-        qp.probes[pid] = (path, qp.requester.sent.probe_sent(), now)
+        # The data's class, or that of retransmissions if such a packet waits longest: its FIFO is what gives a probe meaning.
+        urgent = path.urgent_first()
+        klass = self.framer.again_class if urgent else self.framer.data_class
+        qp.probes[pid] = (path, qp.requester.sent.probe_sent(), now, urgent)
         ext = wire.S_PETH.pack(0, pid, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, self.framer.stamp(now), wire.FTYPE)
-        self.framer.bare(qp.route, path.ev, self.probe_class, wire.PROBE, qp.remote_qpn, 0, ext)
+        self.framer.bare(qp.route, path.ev, klass, wire.PROBE, qp.remote_qpn, 0, ext)
         self.probes_tx += 1
         return path.ev
 
@@ -235,7 +251,7 @@ class Departures:
         offset = echo.offset if -32768 <= echo.offset <= 32767 else 0
         ext = wire.S_SACK.pack(
             wire.seth_word(echo.m, echo.probe), offset, echo.ev, qp.qpn & 0xFFFF, qp.remote_qpn & 0xFFFF, cack & headers.PSN_MASK,
-            wire.CC_SACK << 4, d.config.mpr >> 7, base - cack, d.bitmap(base),
+            wire.CC_SACK << 4, d.window(now) >> 7, base - cack, d.bitmap(base),
             echo.ts & 0xFFFF, min(d.out_of_order(), 0x7FFF), d.window_advice(now) << 24 | d.inflow.bytes >> 8 & headers.PSN_MASK,
         )  # fmt: skip
         word = cack & headers.PSN_MASK

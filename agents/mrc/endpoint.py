@@ -104,7 +104,6 @@ class Endpoint(Engine):
         path_rtt = self.fabric.rtt_ns(self.host, peer)
         requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
         requester.rtt.path_rtt = path_rtt
-        requester.wish = self.wishes.plane(peer, sum(q.peer == peer for q in self.order))
         requester.rtt.data_ns = self.fabric.data_ns(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
@@ -127,8 +126,8 @@ class Endpoint(Engine):
         # Drawn: if it were the first of each plane, control packets of all hosts would begin on the same uplinks [ours].
         first = [self.first_evs.choice([path.ev for path in every if path.plane == p]) for p in range(self.fabric.planes)]
         qp.responder.start(remote["psn"], first, self.control_planes.next())
-        qp.requester.start(now, qp.first_psn, remote["mpr"])
         peer = self.neighbours.peers[qp.peer]
+        qp.requester.start(now, qp.first_psn, remote["mpr"], self.wishes.plane(qp.peer, peer.qps.index(qp)))
         self._ports_changed(now, peer)  # the known state of ports and paths applies to it, too
         self._apply_denials(now, qp)
         qp.to(now, RTS, "connected")
@@ -152,23 +151,8 @@ class Endpoint(Engine):
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
         check_target(va, rkey, len(memory), imm)
         if not qp.requester.is_open():
-            self._last_in_turn(qp)
+            self.out.last_in_turn(self.senders, qp)
         qp.requester.post(wr_id, memory, va, rkey, imm)
-
-    def _last_in_turn(self, qp: QueuePair) -> None:
-        """An idle queue pair gets something to send: it comes after those that have been waiting.
-
-        In the order in which queue pairs were made, all hosts of an all-to-all would send to the same peer at the same moment, whatever
-        the order in which they post [ours].
-        """
-        senders, turn = self.senders, self.out.turn
-        if len(senders) < 2:
-            return
-        at = senders.index(qp)
-        if at < turn:
-            turn -= 1
-        senders.insert(turn, senders.pop(at))
-        self.out.turn = turn + 1 if turn + 1 < len(senders) else 0
 
     def completed(self) -> bool:
         """Whether :meth:`completions` has any."""

@@ -63,7 +63,7 @@ class Route:
         me, you = inner_address(self.host), inner_address(self.peer)
         ecn = dscp.NOT_ECT if klass == dscp.CONTROL else dscp.ECT0
         outer = path_address(self.fabric, self.host, self.peer, ev, self.dead_links)
-        return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp))
+        return Head(headers.head((me, outer), (me, you), ev, klass, ecn, after_udp, self.fabric.udp_port))
 
 
 class Framer:
@@ -73,6 +73,8 @@ class Framer:
         self.config = config
         self.frame = b""
         self.trailer = b""
+        self.data_class: i64 = dscp.TRIMMABLE if config.trimming else dscp.NO_TRIM
+        self.again_class: i64 = dscp.RETX_HIGH if config.urgent else dscp.TRIMMABLE_RETX if config.trimming else dscp.NO_TRIM
         self.shift: i64 = config.ts_shift
         self._out = BytesWriter()
 
@@ -96,7 +98,7 @@ class Framer:
         n: i64 = len(payload)
         pad = -n & 3
         ext: i64 = 40 if p.imm >= 0 else 36
-        klass: i64 = dscp.NO_TRIM if not self.config.trimming else dscp.TRIMMABLE_RETX if p.rtx else dscp.TRIMMABLE
+        klass: i64 = self.again_class if p.rtx else self.data_class
         head = route.head(p.ev, klass, ext + n + pad + headers.ICRC)
         word = wire.F_TS | p.psn & headers.PSN_MASK
         if p.rtx:

@@ -43,7 +43,7 @@ class QueuePair:
         self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
         self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
-        self.probes: dict[int, tuple[Path, int, int]] = {}  # Reliability Probes out: id -> (path, seq, sent ns)
+        self.probes: dict[int, tuple[Path, int, int, bool]] = {}  # Reliability Probes out: id -> (path, seq, sent ns, urgent)
         self.next_probe_id = 1 + psn % PROBE_IDS  # not from 1: who sees none of our packets must not know them [ours]
         self.to_probe: list[Path] = []  # now
         self.unexpected_nack_ns = LONG_AGO

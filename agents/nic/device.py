@@ -21,13 +21,13 @@ from typing import Any
 from agents.clock import run_until_completion
 from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
-from agents.clustermapper.probes import PROBE_PORT
+from agents.clustermapper.probes import probe_port
 from agents.kernel.device import KernelDevice
 from agents.kernel.options import KINDS
 from agents.kernel.options import Options as KernelOptions
 from agents.lateness import Lateness
 from agents.nic.packet_io import CARRIER, PacketIO
-from agents.packets.headers import UDP, UDP_PORT
+from agents.packets.headers import UDP
 from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
 from topologies.clos import Fabric
 
@@ -64,14 +64,15 @@ class _Sorter(FrameIO):
     """Passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled UDP to one of
     two ports."""
 
-    def __init__(self, engine: Engine, mapper: Mapper) -> None:
+    def __init__(self, engine: Engine, mapper: Mapper, port: int) -> None:
         super().__init__()
+        self.port = port
         self.engine = engine
         self.mapper = mapper
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
         """Pass on a frame; mapper and engine check it themselves."""
-        if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == PROBE_PORT:
+        if length >= UDP + 8 and buffer[start + UDP + 2] << 8 | buffer[start + UDP + 3] == self.port:
             self.mapper.receive(now, port, buffer, start, length)
         else:
             self.engine.receive(now, port, buffer, start, length)
@@ -139,7 +140,7 @@ class Nic:
         if self.mapper is not None:
             mapper.count_on(self.mapper)
         self.mapper = mapper
-        self.taker = _Sorter(self.engine, mapper)
+        self.taker = _Sorter(self.engine, mapper, probe_port(self.fabric))
         mapper.start(now)
 
     def stop_mapper(self) -> None:
@@ -196,7 +197,7 @@ class Device(Nic):
 
     def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
         engine = make_engine(transport, fabric, host, options or {}, seed)
-        io = PacketIO(fabric, host, (UDP_PORT, PROBE_PORT))
+        io = PacketIO(fabric, host, (fabric.udp_port, probe_port(fabric)))
         super().__init__(fabric, host, engine, io, time.monotonic_ns)
         self._readers = [io.receiver, io.links]
         self._without_ring = [io.links]

@@ -13,6 +13,7 @@ NO_TRIM: Final = 12  # data and Reliability Probes where trimming is off
 TRIMMABLE_RETX: Final = 14  # retransmitted data that a switch may trim
 TRIMMED: Final = 18  # a trimmed packet
 TRIMMED_LASTHOP: Final = 20  # one trimmed on its last hop
+RETX_HIGH: Final = 22  # retransmitted data before other data, in the class of CONTROL; trimmed where that class is long
 ROCE: Final = 26  # the baseline's data: never trimmed, marked on every hop
 
 NAMES: Final = {
@@ -21,6 +22,7 @@ NAMES: Final = {
     NO_TRIM: "NO_TRIM",
     TRIMMABLE_RETX: "TRIMMABLE_RETX",
     TRIMMED: "TRIMMED",
+    RETX_HIGH: "RETX_HIGH",
     TRIMMED_LASTHOP: "TRIMMED_LASTHOP",
     ROCE: "ROCE",
 }

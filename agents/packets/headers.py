@@ -15,15 +15,12 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, w
 from mypy_extensions import i16, i32, i64, u8
 
 from topologies.addressing import HOST_MAC
+from topologies.clos import UDP_PORT
 
 try:
     from isal.isal_zlib import crc32 as crc32
 except ImportError:  # zlib gives the same sums, eight times slower on a full packet
     from zlib import crc32 as crc32
-
-UDP_PORT: Final = 4791
-"""RoCE's port. The specification prints 4971 in one place. Changed here and in
-testbed/dataplane/layout.py, and nowhere else [ours]."""
 
 PSN_MASK: Final = 0xFFFFFF
 

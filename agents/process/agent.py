@@ -386,7 +386,7 @@ class Agent:
         """Write all measurements to the log. ``cpu_ns``: CPU time of its process, 0 without a process."""
         now = self.clock()
         self.record(self.bin_end)  # the bin that is not over yet, under its own time
-        self.write(now, "counters", self.device.counters())
         if rotation := self.engine.rotation():
             self.write(now, "rotation", rotation)
+        self.write(now, "counters", self.device.counters())
         self.write(now, "loop", {**self.device.lag(), "cpu_ns": cpu_ns})

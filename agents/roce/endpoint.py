@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agents.packets.dscp import CE
-from agents.packets.headers import PSN_MASK, UDP_PORT, crc32, icrc_of, psn_delta
+from agents.packets.headers import PSN_MASK, crc32, icrc_of, psn_delta
 from agents.roce.queue_pair import ERROR, INIT, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING
@@ -63,7 +63,7 @@ class Endpoint(QueuePairs):
             ethertype, outer_bytes, next_header, version, inner_bytes, protocol, src, dst,
             sport, dport, udp_bytes, opcode, flags, pkey, dqpn, word,
         ) = HEADERS.unpack_from(buffer, start + HEADERS_AT)  # fmt: skip
-        if ethertype != 0x86DD or next_header != 41 or version >> 4 != 6 or protocol != 17 or dport != UDP_PORT:
+        if ethertype != 0x86DD or next_header != 41 or version >> 4 != 6 or protocol != 17 or dport != self._fabric.udp_port:
             counters.rx_other += 1
             return
         counters.rx_packets += 1
@@ -100,7 +100,7 @@ class Endpoint(QueuePairs):
         if length >= _UDP_PORT_END:
             frame = bytes(memoryview(buffer)[start : start + _UDP_PORT_END])
             port = frame[96] << 8 | frame[97]
-            if frame[12:14] == b"\x86\xdd" and frame[20] == 41 and frame[60] == 17 and port == UDP_PORT:
+            if frame[12:14] == b"\x86\xdd" and frame[20] == 41 and frame[60] == 17 and port == self._fabric.udp_port:
                 self._counters.rx_packets += 1
                 self._counters.rx_bad_length += 1
                 return

@@ -33,14 +33,14 @@ _CACHE: Final = 64
 
 
 class QueuePair:
-    """``address`` is the host's inner address, ``sport`` the UDP source port of every packet it sends."""
+    """``address`` is the host's inner address, ``ports`` the UDP source and destination port of every packet it sends."""
 
     def __init__(
         self,
         qpn: int,
         peer: int,
         address: bytes,
-        sport: int,
+        ports: tuple[int, int],
         flow: int,
         tx: Requester,
         rx: Responder,
@@ -50,7 +50,7 @@ class QueuePair:
         self.peer: int = peer
         self.address: bytes = address
         self.peer_address: bytes = inner_address(peer)
-        self.sport: int = sport
+        self.sport, self.dport = ports
         self.flow: int = flow  # what ECMP hashes it to
         self.tx: Requester = tx
         self.rx: Responder = rx
@@ -89,7 +89,7 @@ class QueuePair:
             if len(self._heads) >= _CACHE:
                 self._heads = {}
             ecn = ECT0 if dscp == DATA_DSCP else NOT_ECT
-            frame_head = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp)
+            frame_head = head((self.address, self._outer), (self.address, self.peer_address), self.sport, dscp, ecn, after_udp, self.dport)
             entry = (frame_head, icrc_of_head(frame_head))
             self._heads[key] = entry
         return entry
@@ -100,7 +100,9 @@ class QueuePair:
         if seed is None:
             if len(self._seeds) >= _CACHE:
                 self._seeds = {}
-            frame_head = head((self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp)
+            frame_head = head(
+                (self.peer_address, self.address), (self.peer_address, self.address), self.remote_sport, 0, 0, after_udp, self.dport
+            )
             seed = icrc_of_head(frame_head)
             self._seeds[after_udp] = seed
         return seed

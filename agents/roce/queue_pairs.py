@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agents.packets.headers import PSN_MASK, UDP_PORT
+from agents.packets.headers import PSN_MASK
 from agents.packets.memory import Memory
 from agents.roce.congestion import NotificationPoint
 from agents.roce.counters import Counters
@@ -80,9 +80,9 @@ class QueuePairs(Transmitter):
         else:
             tx = Requester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), *common)
             rx = Responder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, *common)
-        flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, UDP_PORT)
+        flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port)
         notification = NotificationPoint(o.cnp_interval_ns)
-        qp = QueuePair(qpn, peer, self._address, sport, flow, tx, rx, notification)
+        qp = QueuePair(qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification)
         self._route(qp)
         self._qps[qpn] = qp
         return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}

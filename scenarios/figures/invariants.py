@@ -100,7 +100,8 @@ def _queue_breaks(run: Run, rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         if row["marked"] and peak + slack <= low:
             yield f"port {row['port']} marked {row['marked']} packets above {low:,} bytes, where at most {peak:,} have ever waited"
         trim = fabric.trim_bytes(hop == "last_hop")
-        if row["trimmed"] and peak + frame + slack <= trim:
+        high = int(row.get("backlog_high_peak_bytes", 0))  # where retransmissions may be trimmed, too
+        if row["trimmed"] and max(peak, high) + frame + slack <= trim:
             yield f"port {row['port']} trimmed {row['trimmed']} packets above {trim:,} bytes, where at most {peak:,} have ever waited"
         if row["marked"] and hop == "last_hop" and not fabric.last_hop_ecn and run.record["kind"] != "roce":
             yield f"port {row['port']} marked {row['marked']} packets on a last hop, where ECN is off"

@@ -23,8 +23,8 @@ _INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for mo
 """Sources: a compiled module is as new as the last `make install`."""
 
 
-def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
-    """Compile to ``out``. Raises :class:`UserError` without clang or libbpf's headers."""
+def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
+    """Compile to ``out``, for fabrics whose MRC and RoCE have this port. Raises :class:`UserError` without clang or libbpf's headers."""
     clang = shutil.which("clang")
     if clang is None:
         raise UserError("clang is missing: install it with apt-get install clang libbpf-dev")
@@ -39,7 +39,7 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
         **{f"DSCP_{name}": value for value, name in dscp.NAMES.items()},
         "TRIM_BYTES": layout.TRIM_BYTES,
         "MRC_UDP_PORT": udp_port,
-        "PROBE_UDP_PORT": layout.PROBE_UDP_PORT,
+        "PROBE_UDP_PORT": udp_port + 1,  # as agents/clustermapper/probes.py has it
         "DELAY_TUN": layout.DELAY_TUN,
         "TRUNK": layout.TRUNK,
         "SWITCH_MAC": f"0x{addressing.SWITCH_MAC.hex()}u",
@@ -59,9 +59,9 @@ def compile_object(out: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
     return out
 
 
-def fresh_object(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> Path:
+def fresh_object(scratch: Path, udp_port: int = clos.UDP_PORT) -> Path:
     """The installed object if it is as new as its sources, otherwise one compiled into ``scratch``."""
-    usable = udp_port == layout.MRC_UDP_PORT and OBJECT.exists()
+    usable = udp_port == clos.UDP_PORT and OBJECT.exists()
     if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
         return OBJECT
     return compile_object(scratch / "fabric.bpf.o", udp_port)

@@ -21,7 +21,7 @@
 #if !defined(PORTS) || !defined(SWITCHES) || !defined(ROUTES) || !defined(PATH_FAULTS) || \
 	!defined(PORT_BASE) || !defined(HANDED_OVER) || !defined(LOCATOR_BLOCK) || \
 	!defined(DSCP_CONTROL) || !defined(DSCP_TRIMMABLE) || !defined(DSCP_TRIMMABLE_RETX) || !defined(DSCP_TRIMMED) || \
-	!defined(INNER_HIGH) || !defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
+	!defined(DSCP_RETX_HIGH) || !defined(INNER_HIGH) || !defined(DSCP_TRIMMED_LASTHOP) || !defined(DSCP_ROCE) || !defined(TRIM_BYTES) || !defined(MRC_UDP_PORT) || \
 	!defined(PROBE_UDP_PORT) || !defined(DELAY_TUN) || !defined(TRUNK) || !defined(SWITCH_MAC) || !defined(HELD) || !defined(BACKGROUND_HIGH) || !defined(BACKGROUND_LOW)
 #error "compile through testbed/dataplane/loader.py, which defines the fabric's sizes and the DSCP table"
 #endif
@@ -382,7 +382,7 @@ static __always_inline void look(struct __sk_buff *skb, __u32 *dscp, __u32 *ecn)
 
 static __always_inline __u32 class_of(__u32 dscp)
 {
-	return dscp == DSCP_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP ? HIGH : DATA;
+	return dscp == DSCP_CONTROL || dscp == DSCP_TRIMMED || dscp == DSCP_TRIMMED_LASTHOP || dscp == DSCP_RETX_HIGH ? HIGH : DATA;
 }
 
 /* MRC, or a probe of Clustermapper's, which agents read and which carries a checksum of its own. */
@@ -952,23 +952,28 @@ int fabric_egress(struct __sk_buff *skb)
 	look(skb, &dscp, &ecn);
 	class = class_of(dscp);
 
-	/* Step 3: trimming and marking, by what waits of the data class before this packet. */
+	/* Step 3: trimming and marking, by what waits of its class before this packet. */
 	if (class == DATA) {
 		waiting = waiting_bytes(*(volatile __u64 *)&stats->admitted_bytes[DATA], &far_stats->arrived_bytes[DATA],
 					&flushed->bytes[DATA]);
 		COUNT_BYTES(stats->met_bytes, waiting);
 		count = __sync_fetch_and_add(&stats->met_packets, 1);
-		if ((port->flags & TRIMS) && (dscp == DSCP_TRIMMABLE || dscp == DSCP_TRIMMABLE_RETX) && waiting + length > port->trim_at) {
-			if (trim(skb, port->flags & LAST_HOP ? DSCP_TRIMMED_LASTHOP : DSCP_TRIMMED)) {
-				COUNT(stats->drop_trim_failed);
-				return refuse;
-			}
-			trimmed = 1;
-			class = HIGH;
-			length = skb->len;
-		} else {
+		trimmed = (port->flags & TRIMS) && (dscp == DSCP_TRIMMABLE || dscp == DSCP_TRIMMABLE_RETX) &&
+			  waiting + length > port->trim_at;
+		if (!trimmed)
 			marked = to_mark(port, dscp, ecn, waiting, number, count);
+	} else if (dscp == DSCP_RETX_HIGH) {
+		waiting = waiting_bytes(*(volatile __u64 *)&stats->admitted_bytes[HIGH], &far_stats->arrived_bytes[HIGH],
+					&flushed->bytes[HIGH]);
+		trimmed = (port->flags & TRIMS) && waiting + length > port->trim_at;
+	}
+	if (trimmed) {
+		if (trim(skb, port->flags & LAST_HOP ? DSCP_TRIMMED_LASTHOP : DSCP_TRIMMED)) {
+			COUNT(stats->drop_trim_failed);
+			return refuse;
 		}
+		class = HIGH;
+		length = skb->len;
 	}
 
 	/* Step 4: the finite buffer, one per class; the packet needs room for the size it has now. */

@@ -17,9 +17,6 @@ MAX_ROUTES: Final = 65536
 MAX_PATH_FAULTS: Final = 65536
 MAX_HELD: Final = 65536
 """Pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
-MRC_UDP_PORT: Final = 4791
-PROBE_UDP_PORT: Final = 4792
-"""Of Clustermapper's probes, as agents/clustermapper/probes.py sends them."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
 """Bytes that remain of a trimmed frame: all headers of a WRITE with immediate, the same number for any other frame [ours]."""
 

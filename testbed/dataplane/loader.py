@@ -15,7 +15,7 @@ from testbed.dataplane import build, layout
 from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 from topologies.addressing import inner_number, switch_usid
-from topologies.clos import Fabric
+from topologies.clos import UDP_PORT, Fabric
 from topologies.paths import static_tables
 
 PINS = Path("/sys/fs/bpf/mrcbed")
@@ -28,7 +28,7 @@ _NEVER = (1 << 32) - 1
 """Thresholds have 32 bits; one that does not fit lies above every buffer."""
 
 
-def load(scratch: Path, udp_port: int = layout.MRC_UDP_PORT) -> None:
+def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
     """Load and pin both programs and all maps, empty. Raises :class:`UserError` if the kernel refuses."""
     tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if tool is None:

@@ -76,7 +76,7 @@ class FabricNet(Mininet):
         fabric, part, step = self.fabric, self.part, self._step
         step("data-plane")
         scratch = Path(sandbox.RUN_DIR)
-        loader.load(scratch)
+        loader.load(scratch, fabric.udp_port)
         loader.describe(fabric, switch_kind=self.switch_kind)
         step("switch-namespace")
         self.namespaces[""] = netlink.new_namespace()

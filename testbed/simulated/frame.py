@@ -159,7 +159,7 @@ class Frame(Event):
         data = self.data
         length, first, summed = len(data), layout.TRIM_BYTES, True
         if length <= layout.TRIM_BYTES:
-            summed = not self._is_mrc()
+            summed = not self._has_bth()
             first = _INNER_UDP if summed else _BTH
         if length < first + 2:
             return False
@@ -169,11 +169,10 @@ class Frame(Event):
         self.data = data[:at] + bytes([data[at] ^ 1 + (random & 0xFF) % 0xFF]) + data[at + 1 :]
         return True
 
-    def _is_mrc(self) -> bool:
+    def _has_bth(self) -> bool:
+        """Whether it carries UDP in a tunnel: engines and mappers alone send here."""
         data = self.data
-        if len(data) < _BTH or data[20] != 41 or data[60] != 17:
-            return False
-        return data[_INNER_UDP + 2] << 8 | data[_INNER_UDP + 3] in (layout.MRC_UDP_PORT, layout.PROBE_UDP_PORT)
+        return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
     def contents(self) -> bytes:
         """All its bytes as they are now."""

@@ -58,7 +58,7 @@ def draw(seed: int, number: int, count: int) -> int:
 
 def is_high(klass: i64) -> bool:
     """Whether a DSCP class goes in the high queue."""
-    return klass == dscp.CONTROL or klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP
+    return klass == dscp.CONTROL or klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP or klass == dscp.RETX_HIGH
 
 
 class Pause:
@@ -186,6 +186,8 @@ class SimPort:
             return False
         klass = frame.klass()
         if is_high(klass):
+            if klass == dscp.RETX_HIGH and self.trims and self.waiting_high + frame.size > self.trim_at:
+                return self._trim(frame)
             return self._admit_high(frame)
         waiting = self.waiting
         length = frame.size
@@ -194,11 +196,7 @@ class SimPort:
         stats[MET_PACKETS] = count + 1
         backlog = waiting + length
         if backlog > self.trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
-            frame.trim(dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)
-            if not self._admit_high(frame):
-                return False
-            stats[TRIMMED] += 1
-            return True
+            return self._trim(frame)
         if backlog > self.limit and not (self.lossless and klass == dscp.ROCE):
             stats[TAIL_PACKETS] += 1
             stats[TAIL_BYTES] += length
@@ -219,6 +217,13 @@ class SimPort:
     def _drawn(self, count: int, waiting: i64) -> bool:
         """Whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
         return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
+
+    def _trim(self, frame: Frame) -> bool:
+        frame.trim(dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)
+        if not self._admit_high(frame):
+            return False
+        self.stats[TRIMMED] += 1
+        return True
 
     def _admit_high(self, frame: Frame) -> bool:
         stats = self.stats

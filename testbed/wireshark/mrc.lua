@@ -17,7 +17,7 @@ mrc.prefs.icrc = Pref.bool("Check the iCRC", true, "Compute the invariant CRC of
 -- Addresses and uSIDs as topologies/addressing.py makes them, DSCP values as agents/packets/dscp.py (they are the operator's to choose).
 local BLOCK, BLOCK_TEXT = "\xfc\xbb\xbb\x00", "fcbb:bb00::/32"
 local INNER_PREFIX = "\xfd\x6d\x72\x63" .. ("\0"):rep(10) -- fd6d:7263::<host number + 1>
-local CLASSES = { [48] = "CONTROL", [10] = "TRIMMABLE", [12] = "NO_TRIM", [14] = "TRIMMABLE_RETX", [18] = "TRIMMED", [20] = "TRIMMED_LASTHOP" }
+local CLASSES = { [48] = "CONTROL", [10] = "TRIMMABLE", [12] = "NO_TRIM", [14] = "TRIMMABLE_RETX", [18] = "TRIMMED", [20] = "TRIMMED_LASTHOP", [22] = "RETX_HIGH" }
 local ECN = { [0] = "not ECT", [1] = "ECT(1)", [2] = "ECT(0)", [3] = "CE, met congestion" }
 local TIERS = { [1] = "T0", [2] = "T1", [3] = "host downlink" }
 

@@ -178,7 +178,7 @@ def test_kernels_do_not_answer_probes_and_books_balance_once_they_are_silent(wat
         assert wire.send(path.plane, frame)
         assert wait_until(lambda: cluster.agents[1].call("counters")["mapper_foreign"] == heard + 1)
         seen = wire.receive(1 << 30, timeout=INTO_THE_SOCKET_S)
-        got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.PROBE_PORT]  # queue pairs of before still talk
+        got = [g for g in seen if int.from_bytes(g.frame[96:98], "big") == probes.probe_port(FABRIC)]  # queue pairs of before still talk
         assert [(g.port, g.kind, len(g.frame)) for g in got] == [("h1-p0", OTHERHOST, len(frame))]
     finally:
         wire.close()

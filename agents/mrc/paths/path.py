@@ -35,6 +35,20 @@ def drop(queue: list[SentPacket], count: i64) -> None:
         del queue[:count]
 
 
+def take_before(queue: list[SentPacket], seq: i64, packets: list[SentPacket]) -> None:
+    """Move what left before transmission ``seq`` and is in flight from the front of a queue to ``packets``."""
+    n: i64 = len(queue)
+    k: i64 = 0
+    while k < n:
+        packet = queue[k]
+        if packet.in_flight:
+            if packet.seq >= seq:
+                break
+            packets.append(packet)
+        k += 1
+    drop(queue, k)
+
+
 class Path:
     """``index``: its place among the queue pair's paths. ``need``: clean probe answers in a row that bring it back."""
 
@@ -51,6 +65,8 @@ class Path:
         self.last_data_ns = LONG_AGO
         self.gap_ns = 0  # between the last two packets
         self.seq_high = 0  # newest transmission known to have arrived
+        self.urgent: list[SentPacket] = []  # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
+        self.urgent_high = 0
         self.doubts = 0  # losses that a NACK may yet explain: no data while there are any
         self.data_tx = 0
         self.losses = 0
@@ -82,7 +98,7 @@ class Path:
         self.flying += 1
         if self.oldest_ns == NEVER:
             self.oldest_ns = now
-        self.outstanding.append(packet)
+        (self.urgent if packet.urgent else self.outstanding).append(packet)
 
     def landed(self) -> None:
         """A packet is no longer in flight: it arrived, was lost, or was trimmed."""
@@ -101,21 +117,20 @@ class Path:
             k += 1
         self.oldest_ns = q[k].sent_ns if k < n else NEVER
         drop(q, k)
+        if self.urgent:
+            q = self.urgent
+            while q and not q[0].in_flight:
+                q.pop(0)
+            if q and q[0].sent_ns < self.oldest_ns:
+                self.oldest_ns = q[0].sent_ns
 
     def overtaken(self) -> list[SentPacket]:
-        """Take from the queue the packets in flight that left before one that has arrived: a path is one FIFO."""
+        """Take from the queues the packets in flight that left before one of their class that has arrived: in a class a path is one
+        FIFO."""
         packets: list[SentPacket] = []
-        q = self.outstanding
-        n: i64 = len(q)
-        k: i64 = 0
-        while k < n:
-            packet = q[k]
-            if packet.in_flight:
-                if packet.seq >= self.seq_high:
-                    break
-                packets.append(packet)
-            k += 1
-        drop(q, k)
+        take_before(self.outstanding, self.seq_high, packets)
+        if self.urgent:
+            take_before(self.urgent, self.urgent_high, packets)
         return packets
 
     def arrived(self, seq: int) -> bool:
@@ -124,6 +139,17 @@ class Path:
             return False
         self.seq_high = seq
         return True
+
+    def arrived_urgent(self, seq: int) -> bool:
+        """The same of a transmission that overtakes others."""
+        if seq <= self.urgent_high:
+            return False
+        self.urgent_high = seq
+        return True
+
+    def urgent_first(self) -> bool:
+        """Whether the packet that has been in flight longest is one that overtakes others."""
+        return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ns == self.oldest_ns
 
     def delivered(self) -> None:
         """The newest packet known of has arrived: a loss before it is forgotten."""

@@ -1,6 +1,9 @@
 """What a receiving host asks its senders to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by its
 responders.
 
+A queue pair's receive window may be dynamic, too, and told in SACKs (second MRC paper, section II-B, as told by others): the memory for
+bitmaps that a NIC has is then shared by those that send to it [ours].
+
 MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets are
 trimmed, that there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
 decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared. That
@@ -63,6 +66,16 @@ class Advice:
                 senders += 1
         if flow.share * senders >= total:
             flow.penalty_until = now + self.config.base_rtt
+
+    def window(self, now: int, most: int) -> int:
+        """PSNs of a queue pair's receive window: ``most``, or its part of ``mpr_pool`` among those that have brought something lately; a
+        multiple of 128, as the field counts [ours]."""
+        pool = self.config.mpr_pool
+        if not pool:
+            return most
+        limit = now - QUIET * self.config.base_rtt
+        senders = sum(f.newest_ns > limit for f in self.inflows)
+        return min(most, max(pool // max(senders, 1) >> 7, 1) << 7)
 
     def for_sack(self, now: int, flow: Inflow) -> int:
         """The eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""

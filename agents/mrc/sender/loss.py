@@ -4,8 +4,9 @@ A verdict needs a SACK not older than the newest seen that shows the packet miss
 loss and the timer is the backstop]. It shows what its bitmap covers; if the bitmap has all that waits at the peer (ooo_count), it shows
 everything, or the end of a long burst of losses, which no bitmap reaches, would be left to the timer:
 
-1. *order*: something sent after it on the same EV has arrived. An SRv6 path is one FIFO.
-2. *time*: something sent after it has arrived, and now >= sent + largest recent RTT + reo_wnd, with
+1. *order*: something sent after it on the same EV in the same class has arrived. In a class an SRv6 path is one FIFO; retransmissions
+   have one of their own with ``retransmit_class = "high"``.
+2. *time*: something sent after it in the same class has arrived, and now >= sent + largest recent RTT + reo_wnd, with
    reo_wnd = clamp(spread of recent RTTs, base RTT, 4 base RTT), growing with verdicts that proved wrong. The largest of any plane: when an
    incast begins all planes' queues grow at once, and one plane's samples come later than another's. Between sites the lower bound is a
    site's base RTT, since paths differ by their queues.
@@ -66,7 +67,10 @@ class LossDetection:
     def reorder_window(self) -> int:
         """How long a packet may be later than its plane's slowest, ns."""
         base = self.config.base_rtt
-        return min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base) + self.patience
+        window = min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base)
+        if self.config.urgent:  # they may take half of a link, and what waits behind them takes twice as long [ours]
+            window *= 2
+        return window + self.patience
 
     def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, bitmap: int, waiting: int) -> None:
         """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
@@ -80,7 +84,7 @@ class LossDetection:
                 for path in self.news:
                     self.suspects.extend(path.overtaken())
             self.news.clear()
-        if sent.by_time and sent.by_time[0].seq < sent.seq_high:
+        if sent.any_overtaken():
             self.overdue.extend(sent.overdue(now, self.rtt.largest() + self.reorder_window()))
         if self.suspects or self.overdue:
             if first == sent.una and bitmap.bit_count() == waiting:  # no ACK that overtook it knows more

@@ -47,13 +47,13 @@ class Requester:
         self.full = config.mtu + wire.COUNTED  # bytes of a full packet, as congestion control counts them
         self.rtt = RttTracker(config.base_rtt, paths.planes)
         self.queue = SendQueue(qpn)
-        self.sent = SentPackets(config.mpr)
+        self.sent = SentPackets(config.mpr, config.urgent)
         self.loss = LossDetection(config, self.rtt)
         self.timers = Timers(config)
         self.doubts = Doubts()
         self.suspicion = Suspicion(config, peer, paths, log)
         self.deal = deal  # of first planes, when it first has something to send: queue pairs that never send take nobody's turn
-        self.wish = -1  # the plane where it would begin; -1: no matter
+        self.wish = -1
         self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
         self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
         self.wait = NEVER  # when the port that next_packet wanted is free
@@ -74,8 +74,9 @@ class Requester:
         self.spurious = 0
         self.bad_sacks = 0
 
-    def start(self, now: int, psn: int, mpr: int) -> None:
-        """First PSN, and the peer's window in PSNs."""
+    def start(self, now: int, psn: int, mpr: int, wish: int = -1) -> None:
+        """First PSN, the peer's window in PSNs, and the plane where it would begin (-1: no matter)."""
+        self.wish = wish
         self.sent.start(psn, mpr)
         self.queue.start(psn)
         self.timers.start(now)
@@ -263,7 +264,7 @@ class Requester:
             self.advance(now, max(edge, sent.una))
         if progress or sent.una > before:
             self.timers.progressed(now)
-        sent.widen(mpr * 128)
+        sent.widen(edge, mpr * 128)
         return 1 if fresh else 0
 
     def advance(self, now: int, edge: int) -> None:
@@ -274,12 +275,18 @@ class Requester:
             self.loss.forget()
 
     def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> int:
-        """A SACK's trigger had this RTT: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET)."""
+        """A SACK's trigger had this RTT: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and of what
+        overtook other data."""
         packet = self.sent.find(psn)
         if packet is None or packet.count != (2 if rtx else 1):
             return -1
         full = self.rtt.as_full(rtt, packet.size, self.full)
         self.measured(now, packet.path.plane, full)
+        if packet.urgent:  # this very transmission has arrived, past the queues that congestion control is about
+            if packet.path.arrived_urgent(packet.seq):
+                self.loss.newer_arrived(packet.path)
+            self.sent.arrived_urgent(packet.seq)
+            return -1
         return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
@@ -291,18 +298,22 @@ class Requester:
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
         self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
-    def probe_answered(self, now: int, path: Path, seq: int, sent_ns: int, rtt: int) -> None:
+    def probe_answered(self, now: int, path: Path, seq: int, sent_ns: int, rtt: int, urgent: bool) -> None:
         """The answer to a Reliability Probe arrived: transmission ``seq``, sent at ``sent_ns``. ``rtt``: as if it were a packet's, or -1 if
-        the probe was trimmed: then it overtook the data and says nothing of order, nor of delay.
+        the probe was trimmed: then it overtook the data and says nothing of order, nor of delay. ``urgent``: it went with retransmissions
+        that overtake other data.
         """
         self.suspicion.arrived(path.plane, sent_ns)
         self.paths.probe_answered(now, path, sent_ns, self.rtt.srtt)
         self.planes_changed()
         if rtt >= 0:
             self.measured(now, path.plane, rtt)
-            if path.arrived(seq):
+            if path.arrived_urgent(seq) if urgent else path.arrived(seq):
                 self.loss.newer_arrived(path)
-            self.sent.arrived(seq)
+            if urgent:
+                self.sent.arrived_urgent(seq)
+            else:
+                self.sent.arrived(seq)
 
     def on_ack(self, now: int, psn: int) -> bool:
         """An ACK (D1): all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""

@@ -24,7 +24,8 @@ CUT: Final = 4  # likewise, but not lost: a switch trimmed it and the peer repor
 
 
 class SentPacket:
-    """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them."""
+    """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them. ``urgent``: it
+    overtakes others, so only others of its kind say anything of its loss."""
 
     def __init__(self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
         self.psn = psn
@@ -35,6 +36,7 @@ class SentPacket:
         self.size = size
         self.count = count
         self.blamed = blamed  # the path that lost the transmission before this one, or this one
+        self.urgent = False
         self.lost_once = False  # whether a transmission of it was found lost
         self.state = SENT
 
@@ -47,8 +49,9 @@ class SentPacket:
 class SentPackets:
     """The window of one queue pair: ``una`` <= PSN < ``next`` is sent and not done with."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, urgent: bool = False) -> None:
         self.size = size
+        self.urgent = urgent  # what is sent again overtakes other data
         self.ring: list[SentPacket | None] = [None] * size
         self.una = 0  # lowest PSN not acknowledged
         self.next = 0  # next PSN to send for the first time
@@ -57,17 +60,20 @@ class SentPackets:
         self.in_flight = 0  # bytes
         self.lost_queue: list[int] = []  # PSNs to send again, ascending; one that has arrived meanwhile is dropped when its turn comes
         self.by_time: list[SentPacket] = []  # transmissions not yet judged by time, in the order in which they left
+        self.urgent_by_time: list[SentPacket] = []  # likewise, those that overtake
         self.seq_next = 1
         self.seq_high = 0  # highest seq known to have arrived
+        self.urgent_high = 0
 
     def start(self, psn: int, mpr: int) -> None:
         """First PSN, and the peer's window in PSNs."""
         self.una = self.next = psn
         self.limit = psn + min(mpr, self.size)
 
-    def widen(self, mpr: int) -> None:
-        """The peer's window, from the lowest PSN not acknowledged on, in PSNs; it never takes back what it has allowed."""
-        limit = self.una + min(mpr, self.size)
+    def widen(self, edge: int, mpr: int) -> None:
+        """The peer's window, in PSNs from ``edge`` on, the first that it lacked when it said so; it never takes back what it has
+        allowed."""
+        limit = edge + min(mpr, self.size)
         if limit > self.limit:
             self.limit = limit
 
@@ -109,6 +115,7 @@ class SentPackets:
         """The :meth:`first_lost` leaves again."""
         old = self.latest(self.lost_queue.pop(0))
         packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
+        packet.urgent = self.urgent
         packet.lost_once = old.lost_once
         self._leave(packet)
         return packet
@@ -117,7 +124,7 @@ class SentPackets:
         self.ring[packet.psn % self.size] = packet
         self.seq_next += 1
         self.in_flight += packet.size
-        q = self.by_time
+        q = self.urgent_by_time if packet.urgent else self.by_time
         n: i64 = len(q)
         k: i64 = 0
         while k < n and (not q[k].in_flight or n - k >= 4 * self.size):
@@ -137,6 +144,11 @@ class SentPackets:
         """A packet's first transmission, or a probe, is known to have arrived."""
         if seq > self.seq_high:
             self.seq_high = seq
+
+    def arrived_urgent(self, seq: int) -> None:
+        """The same of a transmission that overtakes others."""
+        if seq > self.urgent_high:
+            self.urgent_high = seq
 
     def arrived_bitmap(self, base: int) -> int:
         """A bitmap of what is known to have arrived from PSN ``base`` on."""
@@ -166,6 +178,7 @@ class SentPackets:
             return False
         self.in_flight = 0
         self.by_time.clear()
+        self.urgent_by_time.clear()
         return True
 
     # --- to go again -----------------------------------------------------------------------------------------
@@ -192,20 +205,32 @@ class SentPackets:
         packet.blamed = None
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
-        """Take what left before something that has arrived, and at least ``limit`` ns ago; each transmission is taken once."""
+        """Take what left before something of its class that has arrived, and at least ``limit`` ns ago; each transmission is taken
+        once."""
         packets: list[SentPacket] = []
-        q = self.by_time
+        if self.urgent_by_time:
+            self._take_overdue(self.urgent_by_time, self.urgent_high, now - limit, packets)
+        self._take_overdue(self.by_time, self.seq_high, now - limit, packets)
+        return packets
+
+    def any_overtaken(self) -> bool:
+        """Whether something in either class left before what has arrived."""
+        return (len(self.by_time) > 0 and self.by_time[0].seq < self.seq_high) or (
+            len(self.urgent_by_time) > 0 and self.urgent_by_time[0].seq < self.urgent_high
+        )
+
+    @staticmethod
+    def _take_overdue(q: list[SentPacket], seq: i64, before: i64, packets: list[SentPacket]) -> None:
         n: i64 = len(q)
         k: i64 = 0
         while k < n:
             packet = q[k]
             if packet.in_flight:
-                if packet.seq >= self.seq_high or now - packet.sent_ns < limit:
+                if packet.seq >= seq or packet.sent_ns > before:
                     break
                 packets.append(packet)
             k += 1
         drop(q, k)
-        return packets
 
     def flush(self) -> None:
         """The queue pair has failed: nothing is in flight, nothing goes again."""

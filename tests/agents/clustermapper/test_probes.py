@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from agents.clustermapper import probes
 from agents.clustermapper.options import Options
 from agents.packets import dscp
-from testbed.dataplane import layout
 from topologies import Fabric, load_fabric, named_fabrics
 from topologies.addressing import shift, switch_usid
 from topologies.paths import static_tables
@@ -47,8 +46,10 @@ def test_probes_come_back_to_their_sender_over_the_links_they_are_meant_for(name
             assert probes.cell_of(fabric, path.plane, path.t1) == path.cell
 
 
-def test_switches_and_agents_know_the_same_port() -> None:
-    assert probes.PROBE_PORT == layout.PROBE_UDP_PORT != layout.MRC_UDP_PORT
+@pytest.mark.parametrize("port", [4791, 4971])
+def test_probes_have_the_port_after_mrc(port: int) -> None:
+    fabric = load_fabric("tiny").with_(udp_port=port)
+    assert int.from_bytes(probes.paths(fabric, 0)[0].head[96:98], "big") == probes.probe_port(fabric) == port + 1
 
 
 def test_a_probe_is_data_that_is_neither_trimmed_nor_marked() -> None:

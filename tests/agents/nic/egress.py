@@ -14,8 +14,8 @@ from topologies.clos import DATA_HEADERS, Fabric
 
 TRIM_BYTES = DATA_HEADERS + 4
 """What a switch leaves of a trimmed frame: every header, the immediate's included."""
-HIGH_CLASSES = frozenset({dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP})
-TRIMMABLE = frozenset({dscp.TRIMMABLE, dscp.TRIMMABLE_RETX})
+HIGH_CLASSES = frozenset({dscp.CONTROL, dscp.TRIMMED, dscp.TRIMMED_LASTHOP, dscp.RETX_HIGH})
+TRIMMABLE = frozenset({dscp.TRIMMABLE, dscp.TRIMMABLE_RETX, dscp.RETX_HIGH})
 HIGH_SHARE = 4
 """The high class has a buffer of its own, this part of the data class's [ours]."""
 
@@ -67,10 +67,12 @@ class Egress:
     def offer(self, now: int, frame: bytes) -> bool:
         """Take a frame in, marked or trimmed as its class and the backlog ask; False if it was dropped."""
         klass = dscp_of(frame)
-        if klass in HIGH_CLASSES:
-            return self._admit_high(frame)
         trims = self.switch and self.fabric.trimming and klass in TRIMMABLE
-        if trims and self.backlog + len(frame) > self.fabric.trim_bytes(self.last_hop):
+        waiting = self.high_backlog if klass in HIGH_CLASSES else self.backlog
+        trims = trims and waiting + len(frame) > self.fabric.trim_bytes(self.last_hop)
+        if klass in HIGH_CLASSES and not trims:
+            return self._admit_high(frame)
+        if trims:
             if not self._admit_high(trimmed(frame, dscp.TRIMMED_LASTHOP if self.last_hop else dscp.TRIMMED)):
                 return False
             self.trimmed += 1

@@ -82,9 +82,9 @@ def test_overdue_is_what_left_before_something_that_arrived_and_long_enough_ago(
 def test_the_peers_window_is_never_taken_back() -> None:
     w = Window()
     assert w.sent.limit == FIRST + 64
-    w.sent.widen(32)
+    w.sent.widen(FIRST, 32)
     assert w.sent.limit == FIRST + 64
-    w.sent.widen(1 << 20)
+    w.sent.widen(FIRST, 1 << 20)
     assert w.sent.limit == FIRST + 128, "the ring holds no more"
 
 
