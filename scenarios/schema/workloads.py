@@ -7,6 +7,7 @@ everywhere. docs/scenarios.md is the manual.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -97,6 +98,18 @@ class Workload:
 
 
 # --- on a fabric ---------------------------------------------------------------------------------------------------
+
+
+def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
+    """The most hosts that send to one host in a workload, whether at the same time or not; 0 where only a run can tell."""
+    if work.jobs:
+        return 0
+    ranks = place_ranks(fabric, work.placement[0])
+    if work.is_pattern:
+        return max(Counter(flow.dst for flow in resolve_flows(work, fabric, ranks, seed)).values(), default=0)
+    peers = find(work.kind).peers
+    n = len(ranks)
+    return max(sum(rank in peers(n, other) for other in range(n) if other != rank) for rank in (0, n - 1))
 
 
 def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:

@@ -20,14 +20,14 @@ from testbed.errors import UserError
 @click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable.")
 @click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as for run. Repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, runs, seconds in each world.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, warnings, runs, seconds in each world.")
 def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a scenario or fabric file, or a shipped one by name; print what it would do, and how long that takes.
 
     Exit status: 0 it is right; 2 it is not, and every line on stderr is a mistake.
     """
     from scenarios.schema.complaints import check_fabric, check_scenario
-    from scenarios.show.plan import fabric_lines, show_plan
+    from scenarios.show.plan import fabric_lines, show_plan, warnings
     from topologies import FabricError
 
     out = terminal.console(120)
@@ -43,7 +43,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
             from scenarios.run.planning import plan
 
             try:
-                report |= {"runs": len(plan(scenario)), "seconds": seconds(scenario)}
+                report |= {"runs": len(plan(scenario)), "seconds": seconds(scenario), "warnings": warnings(scenario)}
             except (UserError, FabricError) as error:
                 report["errors"] = [str(error)]
     report["ok"] = not report["errors"]

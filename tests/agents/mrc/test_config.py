@@ -8,6 +8,7 @@ import pytest
 
 from agents.mrc.config import Config
 from tests.agents.mrc.rig import DEMO, TINY, WIDE
+from topologies import load_fabric
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,14 @@ def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         Config.from_fabric(TINY, options)
     assert "\n" not in str(caught.value)
+
+
+def test_the_sack_period_follows_a_small_bdp() -> None:
+    slow = DEMO.with_(nic_rate=DEMO.nic_rate // 10, delay_ns=DEMO.delay_ns)
+    assert Config.from_fabric(DEMO, {}).sack_bytes <= 16384
+    assert Config.from_fabric(slow, {}).sack_bytes == max(256, slow.planes * slow.plane_bdp // 7) < 16384
+    assert Config.from_fabric(load_fabric("demo"), {}).sack_bytes == Config.from_fabric(load_fabric("demo-1p"), {}).sack_bytes == 16384
+    assert Config.from_fabric(slow, {"sack_bytes": 16384}).sack_bytes == 16384
 
 
 @pytest.mark.parametrize("fabric", [TINY, DEMO, WIDE], ids=lambda f: f.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from agents.collectives.registry import collectives
 from scenarios.run.planning import plan
 from scenarios.schema.fabrics import QueueOptions, figures, variant_of
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from scenarios.schema.workloads import Flow, Workload, edges_of, resolve_flows, watched_ports
+from scenarios.schema.workloads import Flow, Workload, edges_of, most_senders, resolve_flows, watched_ports
+from scenarios.show.plan import warnings
 from topologies import Fabric, load_fabric
 from topologies.theory import COLLECTIVES, place_ranks
 
@@ -161,3 +163,17 @@ def test_figures_of_a_fabric_are_bytes_and_none_where_off() -> None:
 def test_set_reaches_into_flows() -> None:
     work = load_scenario("ev-balance", overrides=["workload.flow.B.start=100us", "workload.flow.0.for=200us"]).workload
     assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 26_400_000_000, 1)]
+
+
+@pytest.mark.parametrize(("text", "senders"), [(INCAST, 7), (STEPS, 15), (STEPS.replace("all-to-all", "ring-allreduce"), 2), (FLOWS, 1)])
+def test_more_senders_than_packets_in_a_round_trip_are_a_warning(text: str, senders: int, tmp_path: Path) -> None:
+    path = tmp_path / "made.toml"
+    path.write_text(text)
+    scenario = load_scenario(str(path))
+    assert most_senders(scenario.workload, scenario.fabric, 1) == senders
+    assert warnings(scenario) == []
+    (transport,) = scenario.transports
+    holds = transport.fabric.planes * transport.fabric.plane_bdp // transport.fabric.frame_bytes
+    crowded = replace(transport, qps=-(-2 * holds // senders))
+    (line,) = warnings(replace(scenario, transports=(crowded, replace(crowded, kind="roce"))))
+    assert line.startswith(f"transport mrc: {senders * crowded.qps} queue pairs send to one host, and its base RTT holds {holds} full")
