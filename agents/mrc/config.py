@@ -22,7 +22,7 @@ Where each EV names a path of its own there is none: senders that each leave out
 SACK_BYTES: Final = 16384
 SACK_PART: Final = 7
 """Data between two SACKs: UET's 16 KiB, but no more than this part of a host's BDP, for NSCC's largest window has room for as much more
-[ours]. Of 16 senders to one at 10 Gb/s in packets of 1,000 bytes, 131 packets were lost untrimmed with the 16 KiB, and none so [measured]."""
+[ours]. Of 16 senders to one at 10 Gb/s in packets of 1,000 bytes, 131 packets were lost untrimmed with 16 KiB, none so [measured]."""
 FAR_WINDOW: Final = 1.5
 """BDPs over all planes that may be in flight to another site: NSCC's largest window."""
 EQUAL: Final = "equal"
