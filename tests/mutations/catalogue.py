@@ -76,7 +76,34 @@ MUTATIONS = (
     ),
     _bug(
         "plane not rotated", "mrc/sender/requester.py", "requester",
-        ("self.plane = plane + 1 if plane + 1 < n else 0", "self.plane = plane"),
+        ("self.plane = after\n", "self.plane = plane\n"),
+    ),
+    _bug(
+        "every queue pair begins on plane 0", "mrc/sender/requester.py", "rotation",
+        ("self.plane = self.plane_again = self.deal.next(self.wish)", "self.plane = self.plane_again = 0"),
+    ),
+    _bug(
+        "first planes drawn, not dealt", "mrc/paths/rotation.py", "rotation",
+        ("self.left = list(range(self.count))", "self.left = [self.rng.randrange(self.count) for _ in range(self.count)]"),
+    ),
+    _bug("wishes uneven at receivers", "mrc/paths/rotation.py", "rotation", ("+ own * host + host // n", "+ self.step * host")),
+    _bug(
+        "a retransmission takes a new packet's turn", "mrc/sender/requester.py", "rotation",
+        ("self.plane_again = after\n", "self.plane_again = self.plane = after\n"),
+    ),
+    _bug("control packets begin on plane 0", "mrc/receiver/reverse.py", "rotation", ("self.turn = plane", "self.turn = 0")),
+    _bug(
+        "queue pairs take turns by number", "mrc/departures.py", "rotation",
+        ("qps.insert(turn, qps.pop(at))", "pass"), ("self.turn = turn + 1 if turn + 1 < len(qps) else 0\n\n    def next", "\n    def next"),
+    ),
+    _bug(
+        "an overtaking retransmission proves a loss", "mrc/sender/requester.py", "second_paper",
+        ("if packet.path.arrived_urgent(packet.seq):", "if packet.path.arrived(packet.seq):"),
+    ),
+    _bug("data behind a higher class not waited for", "mrc/sender/loss.py", "second_paper", ("window *= 2", "pass")),
+    _bug(
+        "a packet beyond the window refused all the same", "mrc/arrivals.py", "second_paper",
+        (" and self.config.out_of_window == NACKED:", ":"),
     ),
     _bug(
         "lost packet again by the same plane", "mrc/sender/requester.py", "requester",
@@ -96,7 +123,7 @@ MUTATIONS = (
         ("not packet.in_flight or not _is(packet, ev, ts, shift)", "not packet.in_flight or path.ev != ev"),
     ),
     # Windows and timers.
-    _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size:", "if i > self.size:")),
+    _bug("receive window one too large", "mrc/receiver/responder.py", "responder", ("if i >= self.size or", "if i > self.size or")),
     _bug(
         "peer's window one too large", "mrc/sender/sent_packets.py", "requester",
         ("self.limit = psn + min(mpr, self.size)", "self.limit = psn + min(mpr, self.size) + 1"),
