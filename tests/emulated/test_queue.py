@@ -183,6 +183,7 @@ def test_trimmed_and_control_packets_take_the_high_class_all_others_the_data_cla
     wanted = (
         ("TRIMMABLE", 0, (0, 1)), ("TRIMMABLE", above, (1, 0)), ("TRIMMABLE_RETX", above, (1, 0)), ("NO_TRIM", 0, (0, 1)),
         ("ROCE", 0, (0, 1)), ("CONTROL", 0, (1, 0)), ("TRIMMED", 0, (1, 0)), ("TRIMMED_LASTHOP", 0, (1, 0)),
+        ("RETX_HIGH", above, (1, 0)),
     )  # fmt: skip
     with tc.Watch(fast, UPLINK) as watch:
         for name, queued, expected in wanted:
@@ -202,6 +203,18 @@ def test_the_trimming_threshold_is_exact(fast: Cluster, wires: list[Wire], port:
         assert one(wires, sent) == arrival(sent)
     with waiting(fast, {port: threshold - size + 1}):
         assert one(wires, sent) == arrival(sent, dscp.TRIMMED_LASTHOP if port == LAST_HOP else dscp.TRIMMED, cut=True)
+
+
+@pytest.mark.parametrize("port", [UPLINK, LAST_HOP])
+def test_retransmissions_of_the_high_class_are_trimmed_by_its_own_queue(fast: Cluster, wires: list[Wire], port: str) -> None:
+    last = port == LAST_HOP
+    threshold, sent = fast.fabric.trim_bytes(last), frame(4242, dscp.RETX_HIGH)
+    with waiting(fast, {port: 2 * threshold}), waiting(fast, {port: threshold - 4242}, layout.HIGH):
+        assert one(wires, sent) == arrival(sent)
+    with waiting(fast, {port: threshold - 4242 + 1}, layout.HIGH):
+        assert one(wires, sent) == arrival(sent, dscp.TRIMMED_LASTHOP if last else dscp.TRIMMED, cut=True)
+    with described(fast, trimming=False), waiting(fast, {port: threshold - 4242 + 1}, layout.HIGH):
+        assert one(wires, sent) == arrival(sent)
 
 
 def test_thresholds_are_the_fabrics(fast: Cluster) -> None:

@@ -118,6 +118,18 @@ def test_the_trimming_threshold_is_exact(port: str, size: int) -> None:
     assert bench.one(sent, **{key(port): threshold - size + 1}) == arrival(sent, becomes, cut=True)
 
 
+@pytest.mark.parametrize("port", [UPLINK, LAST_HOP])
+def test_retransmissions_of_the_high_class_are_trimmed_by_its_own_queue(port: str) -> None:
+    bench, last = Bench(), port == LAST_HOP
+    threshold, sent = TINY.trim_bytes(last), frame(4242, dscp.RETX_HIGH)
+    assert bench.one(sent, **{key(port): 2 * threshold}) == arrival(sent)
+    assert bench.one(sent, **{key(port, True): threshold - 4242}) == arrival(sent)
+    assert bench.one(sent, **{key(port, True): threshold - 4242 + 1}) == arrival(
+        sent, dscp.TRIMMED_LASTHOP if last else dscp.TRIMMED, cut=True
+    )
+    assert Bench(trimming=False).one(sent, **{key(port, True): threshold - 4242 + 1}) == arrival(sent)
+
+
 def test_a_trimmed_packet_passes_later_full_queues_as_it_is() -> None:
     bench, full, sent = Bench(), {key(port): TINY.buffer_bytes for port in (UPLINK, DOWN, LAST_HOP)}, frame(4242)
     assert bench.one(sent, **full) == arrival(sent, dscp.TRIMMED, cut=True)
