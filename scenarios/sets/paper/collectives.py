@@ -256,8 +256,8 @@ def _ahead(e: Evidence, rivals: tuple[str, ...], loss: float | None) -> Row:
         all_hold([is_more(of["mrc", size], of[name, size]) for size in sizes for name in rivals]),
         value=of.get(("mrc", sizes[-1])) if sizes else None,
         unit="of ideal",
-        why="RoCE's flows are short and collide little, a single plane's frames are shorter in time, and each plane has an eighth or a "
-        "quarter of the buffer: where many send to one host at random, its planes mark and trim sooner",
+        why="where racks are few their uplinks are hardly loaded, and RoCE's flows collide little; MRC's data takes longer one way, its "
+        "packets wait longer for each other on links of 100 Gb/s, and its ports are paced at 98 %",
     )
 
 

@@ -50,7 +50,7 @@ def in_bash(line: str, where: Path) -> tuple[int, set[str]]:
         ("mrcbed run demo --set workload.st", {"workload.steps="}),
         ("mrcbed run --set workload.steps = 3 smo", {"smoke"}),  # as bash splits workload.steps=3
         ("mrcbed run demo --out fo", {"folder"}),
-        ("mrcbed check pod", {"pod128", "pod256", "pod512", "pod512-tree", "pod64", "pod64-incast", "pod64-ring"}),
+        ("mrcbed check pod", {"pod128", "pod256", "pod32", "pod512", "pod512-tree", "pod64", "pod64-incast", "pod64-ring"}),
         ("mrcbed graph ti", {"tiny"}),
         ("mrcbed list ", {"scenarios", "fabrics", "faults", "collectives", "transports"}),
         ("mrcbed explain fault.du", {"fault.duty"}),

@@ -57,7 +57,7 @@ def test_every_collective_has_nccl_tests_table(operation: str, go: Go) -> None:
         assert redop == ("sum" if "reduce" in operation else "none") and root == "-1"
         for time, algbw, busbw, wrong in (row[5:9], row[9:13]):
             assert wrong == "0" and float(time) > 4  # a base RTT is 10 us, half of it one way
-            assert float(algbw) == pytest.approx(int(size) / float(time) / 1e3, rel=0.002, abs=0.006)
+            assert float(algbw) == pytest.approx(int(size) / float(time) / 1e3, rel=0.002, abs=0.01)  # both are printed with two decimals
             assert float(busbw) == pytest.approx(float(algbw) * bus_factor(kind, 4), rel=0.002, abs=0.012)
     assert "# Out of bounds values : 0 OK" in lines
     mean = [float(line.split(":")[1]) for line in lines if line.startswith("# Avg bus bandwidth    : ")]

@@ -79,13 +79,13 @@ def test_the_command_lists_counts_and_shows_fields(tmp_path: Path, capsys: pytes
     assert cli.execute(["packets", file]) == 0
     lines = capsys.readouterr().out.splitlines()
     words = lines[1].split()
-    assert len(lines) == 1 + len(expected) and words == ["1", "0.000", "h0", ">", "h7", "0:7", words[6], "398", "WRITE", "First"]
+    assert len(lines) == 1 + len(expected) and words == ["1", "0.000", "h0", ">", "h7", "1:3", words[6], "398", "WRITE", "First"]
     assert cli.execute(["packets", file, "--summary"]) == 0
     total = capsys.readouterr().out.splitlines()[-1].split()
     assert total == [str(len(expected)), str(sum(r.length for r in expected)), "all"]
     assert cli.execute(["packets", file, "--headers", "1"]) == 0
     fields = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert (fields["name"], fields["ev"], fields["payload"]) == ("WRITE First", "7", "256 bytes")
+    assert (fields["name"], fields["ev"], fields["payload"]) == ("WRITE First", str(1 << 16 | 3), "256 bytes")
     assert cli.execute(["packets", file, "--json"]) == 0
     assert [json.loads(line)["bytes"] for line in capsys.readouterr().out.splitlines()] == [r.length for r in expected]
     assert cli.execute(["packets", file, "--headers", "999"]) == 2

@@ -17,7 +17,7 @@ from agents.transport import OK, RECEIVE
 from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import SMALL
 
-CONFIG = Config.from_fabric(SMALL, {})
+CONFIG = Config.from_fabric(SMALL, {"sack_bytes": 16384})
 MTU = SMALL.mtu
 BUFFER = bytearray(range(256)) * 2
 ASK = wire.F_ACKREQ
