@@ -353,6 +353,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
             console.print(f"{run['run']}: {line}", style="yellow")
         for line in run.get("broken", ()):
             console.print(f"{run['run']}: a book does not balance: {line}", style="bold red")
+    if books := books_line(runs):
+        console.print(books, style="dim")
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
     suffix = "".join(_extent(runs, world, words) for world, words in (("simulated", ""), ("fluid", " and without packets")))
@@ -369,6 +371,13 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
     if (directory / REPLAY).is_file():
         console.print(f"Path by path: {directory / REPLAY}", soft_wrap=True)
+
+
+def books_line(runs: Sequence[Run]) -> str:
+    """How many runs keep the books that :mod:`scenarios.figures.invariants` knows; "" for results without them."""
+    judged = [run for run in runs if "broken" in run and run["outcome"] == "done"]
+    kept = sum(not run["broken"] and run["packets"]["unexplained"] == 0 for run in judged)
+    return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
 
 
 def _extent(runs: Sequence[Run], world: str, words: str) -> str:

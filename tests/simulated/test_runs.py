@@ -165,6 +165,9 @@ def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path
     out = io.StringIO()
     report.show(Console(file=out, width=120), summary, tmp_path)
     assert "unusual mrc.expectations.lockstep > 2: expected > 2, seen 0" in out.getvalue() and "FAILED" not in out.getvalue()
+    assert "kept in 1 of 1 runs" in out.getvalue()
+    entry["broken"].append("h0 began all of them on plane 0")
+    assert report.books_line([entry]).endswith("kept in 0 of 1 runs.") and report.books_line([{"outcome": "done"}]) == ""
     assert [row["cells"][0] for row in content.checks(summary["checks"])["rows"]] == ["ok", "unusual"]
 
 

@@ -138,9 +138,10 @@ def trust(stored: Stored) -> Table:
         ]
         unexplained = r["packets"]["unexplained"]
         cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
-        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, "; ".join(reasons) or "–"])
+        kept = "–" if "broken" not in r else "book broken" if r["broken"] else "kept"
+        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, kept, "; ".join(reasons) or "–"])
         marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
-    return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "why"], rows, (0, 1, 2, 5), marks)
+    return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "planes and queues", "why"], rows, (0, 1, 2, 5, 6), marks)
 
 
 def checks(entries: Sequence[dict[str, Any]]) -> Table:
