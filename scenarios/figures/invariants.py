@@ -119,13 +119,18 @@ def broken(run: Run) -> list[str]:
 # --- what is usual ---------------------------------------------------------------------------------------------------
 
 
+def _that_carried_data(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
+    """(hop, row) of each port that data packets met."""
+    for row in port_rows(run.record):
+        hop = hop_of(row["port"])
+        if hop is not None and row.get("met_packets"):
+            yield hop, row
+
+
 def hops(run: Run) -> dict[str, dict[str, int]]:
     """By hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
     sums: dict[str, dict[str, int]] = {}
-    for row in port_rows(run.record):
-        hop = hop_of(row["port"])
-        if hop is None or not row.get("met_packets"):
-            continue
+    for hop, row in _that_carried_data(run):
         total = sums.setdefault(hop, dict.fromkeys(("marked", "trimmed", "met_bytes", "met_packets"), 0))
         for key in total:
             total[key] += int(row[key])
@@ -168,10 +173,7 @@ def _queue_wait(run: Run) -> dict[str, float]:
     links = run.fabric.links_by_name
     met: dict[str, float] = defaultdict(float)
     model: dict[str, float] = defaultdict(float)
-    for row in port_rows(run.record):
-        hop = hop_of(row["port"])
-        if hop is None or not row.get("met_packets"):
-            continue
+    for hop, row in _that_carried_data(run):
         load = min(FULL, int(row["admitted_bytes"]) * 8e9 / (links[row["link"]].rate * (end - begin)))
         met[hop] += int(row["met_bytes"])
         model[hop] += int(row["met_packets"]) * run.fabric.frame_bytes * load * load / (2 * (1 - load))
