@@ -1,23 +1,46 @@
-"""How late a process gets to its timers and frames: a histogram by powers of two, for the fidelity verdict."""
+"""How late a process gets to its timers and frames, for the fidelity verdict."""
 
 from __future__ import annotations
 
+WINDOW_RTTS = 4
+"""Base RTTs over which lateness is averaged: about a step of a small collective [ours]."""
+
 
 class Lateness:
-    """Of one loop, ns."""
+    """Of one loop, ns on the monotonic clock, from ``now`` on.
 
-    def __init__(self) -> None:
+    Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. A loop that
+    was late by L1, L2, ... within a time T makes it wait for sum(L ** 2) / 2 / T on average (the mean residual of the intervals). So many
+    late turns of a tenth of a millisecond do not count as much as one of ten milliseconds, as they do not for a transfer.
+    """
+
+    def __init__(self, now: int, window_ns: int) -> None:
         self.max = 0
+        self.since = now
+        self.window_ns = max(1, window_ns)
         self._bins = [0] * 64  # how often something waited up to 2^k ns
+        self._squares = self._total = self._worst = 0.0  # of this window, of all, of the worst window
+        self._window_end = now + self.window_ns
 
-    def add(self, ns: int) -> None:
-        """Count a timer or frame that had to wait this long for the process."""
+    def add(self, now: int, ns: int) -> None:
+        """Count a timer or frame that had to wait this long for the process, until ``now``."""
+        if now >= self._window_end:
+            self._close_window()
+            self._window_end = now + self.window_ns
         if ns > 0:
             self._bins[ns.bit_length()] += 1
             self.max = max(self.max, ns)
+            self._squares += float(ns) * ns
 
-    def figures(self) -> dict[str, int]:
-        """Largest and 99th percentile (rounded up to a power of two), and of how many."""
+    def _close_window(self) -> None:
+        self._total += self._squares
+        self._worst = max(self._worst, self._squares)
+        self._squares = 0.0
+
+    def figures(self, now: int) -> dict[str, int]:
+        """Largest and 99th percentile (rounded up to a power of two), of how many; expected lateness up to ``now``, and in the worst window
+        of :data:`WINDOW_RTTS`."""
+        self._close_window()
         total = sum(self._bins)
         cumulated = p99 = 0
         for k, count in enumerate(self._bins):
@@ -25,4 +48,7 @@ class Lateness:
             if total and cumulated >= 0.99 * total:
                 p99 = 1 << k
                 break
-        return {"lag_max_ns": self.max, "lag_p99_ns": p99, "timers": total}
+        return {
+            "lag_max_ns": self.max, "lag_p99_ns": p99, "timers": total,
+            "lag_mean_ns": round(self._total / 2 / max(now - self.since, 1)), "lag_window_ns": round(self._worst / 2 / self.window_ns),
+        }  # fmt: skip

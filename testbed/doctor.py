@@ -27,6 +27,7 @@ from testbed.errors import UserError
 from testbed.installation import ROOT, is_clone, remedy
 from testbed.machine import awake, surroundings
 from testbed.machine.probes import NOT_TRIED, PATH
+from testbed.machine.quota import quota_cores
 from testbed.machine.slowness import patient
 
 KERNEL = (6, 1)
@@ -254,16 +255,12 @@ def built() -> Iterator[Check]:
 def machine() -> Iterator[Check]:
     root = os.geteuid() == 0
     yield _check("machine", "root", root, f"uid {os.geteuid()}", "namespaces, links and BPF need it", "use sudo")
-    cpus = len(os.sched_getaffinity(0))
-    yield _check(
-        "machine",
-        "CPUs",
-        cpus >= 2,
-        str(cpus),
-        "the named fabrics' default rates are set for 2",
-        "lower the link rate, or add CPUs",
-        "limited",
-    )
+    cpus, limit = len(os.sched_getaffinity(0)), quota_cores()
+    found = f"{cpus}, of which a CPU quota allows {limit:.2g}" if limit < cpus else str(cpus)
+    why, fix = "the named fabrics' own dilations are for 2", "raise --dilation (auto does), or add CPUs"
+    if limit < cpus:
+        fix += ", or raise the quota (docker --cpus, a pod's CPU limit, systemd's CPUQuota=)"
+    yield _check("machine", "CPUs", min(cpus, limit) >= 2, found, why, fix, "limited")
     yield from _processor()
     yield from _container()
     memory = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo") or "")

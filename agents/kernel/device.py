@@ -22,7 +22,7 @@ from agents.kernel.endpoint import Endpoint
 from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
 from agents.kernel.info import IPPROTO_MPTCP
 from agents.kernel.options import MPTCP
-from agents.lateness import Lateness
+from agents.lateness import WINDOW_RTTS, Lateness
 from agents.transport import LONG_AGO, Completion, Event, Region
 from topologies.addressing import host_of_inner, host_of_plane, inner_address, plane_address, text
 from topologies.clos import Fabric
@@ -56,10 +56,11 @@ class KernelDevice:
         self.fabric, self.host, self.kind = fabric, host, transport
         self.engine = Endpoint(fabric, host, transport, options or {}, seed)
         self.mapper: Any = None
-        self.lateness = Lateness()
+        self.forget_lag()
         self.wakeups = 0
         self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
         self._look_at = LONG_AGO
+        self._woken = time.monotonic_ns()
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
         self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
@@ -201,9 +202,9 @@ class KernelDevice:
             sources.append(self._delay)
         readable, writable, _ = select.select(sources, list(writing), [], wait / 1e9)
         self.wakeups += 1
-        now = time.monotonic_ns()
-        if not readable and not writable and wait and wait < MAX_WAIT:
-            self.lateness.add(now - due)
+        former, now = self._woken, time.monotonic_ns()
+        self._woken = now
+        self.lateness.add(now, now - max(due, former))  # since then: the process may be stopped in the middle of a turn, too
         if self._delay is not None:
             if self._delay in readable:
                 readable.remove(self._delay)
@@ -301,11 +302,11 @@ class KernelDevice:
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.lateness = Lateness()
+        self.lateness = Lateness(time.monotonic_ns(), WINDOW_RTTS * self.fabric.base_rtt_ns)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to its timers, ns."""
-        return {**self.lateness.figures(), "wakeups": self.wakeups}
+        """How late this process got to its timers and to what the delay line held (agents.lateness), ns."""
+        return {**self.lateness.figures(time.monotonic_ns()), "wakeups": self.wakeups}
 
     def events(self) -> list[Event]:
         return self.engine.events()

@@ -25,7 +25,7 @@ from agents.clustermapper.probes import probe_port
 from agents.kernel.device import KernelDevice
 from agents.kernel.options import KINDS
 from agents.kernel.options import Options as KernelOptions
-from agents.lateness import Lateness
+from agents.lateness import WINDOW_RTTS, Lateness
 from agents.nic.packet_io import CARRIER, PacketIO
 from agents.packets.headers import UDP
 from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
@@ -97,7 +97,7 @@ class Nic:
         for port, up in enumerate(self._up):
             if not up:
                 engine.port_state(clock(), port, False)
-        self.lateness = Lateness()
+        self.forget_lag()
         self.wakeups = 0
 
     def port_state(self, now: int, port: int, up: bool) -> None:
@@ -156,11 +156,11 @@ class Nic:
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.lateness = Lateness()
+        self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ns)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to timers and frames, ns: largest and 99th percentile (rounded up to a power of two)."""
-        return {**self.lateness.figures(), "wakeups": self.wakeups}
+        """How late this process got to timers and frames (agents.lateness), ns."""
+        return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
         """Called a few times a second: reads the receive ring's drops, which the kernel resets when it reports them."""
@@ -201,7 +201,7 @@ class Device(Nic):
         super().__init__(fabric, host, engine, io, time.monotonic_ns)
         self._readers = [io.receiver, io.links]
         self._without_ring = [io.links]
-        self.due = self.wake = NEVER  # of the last turn: when something had to be done, and when it would be looked at
+        self.wanted = NEVER  # when something had to be done after the last turn
         self.more = False
 
     def poll(self, timeout: float = 0.0) -> list[Completion]:
@@ -213,9 +213,10 @@ class Device(Nic):
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
+        since = min(now, self.wanted)
         received = io.receive(self.taker, now, BATCH)
         if received:
-            self.lateness.add(now - io.ring.first_due)
+            since = min(since, int(io.ring.first_due))
         engine.timer(now)
         sent = io.send(engine, now, BATCH)
         due = min(engine.deadline(), until)
@@ -226,9 +227,11 @@ class Device(Nic):
             due = min(due, mapper.deadline())
         # A completion may let its user post the next request: do not wait for the next frame.
         self.more = received == BATCH or sent == BATCH or engine.completed()
-        self.due = due
-        self.wake = wake = min(due, io.ring.next_look()) if io.ring.held else due
-        return now if self.more else wake
+        # Late is all that lies between its due time and the end of this turn: the process may be stopped in the middle of one, too.
+        end = time.monotonic_ns()
+        self.lateness.add(end, end - since)
+        self.wanted = now if self.more else max(due, now)  # a deadline that has long passed waits for something else
+        return now if self.more else min(due, io.ring.next_look()) if io.ring.held else due
 
     def sources(self) -> list[Any]:
         """What ends a wait: news of links, and frames unless some are held to their time.
@@ -238,12 +241,6 @@ class Device(Nic):
         look again. A wake-up per due frame, then, and none per arrival.
         """
         return self._without_ring if self.io.ring.held else self._readers
-
-    def woken(self, timed: bool) -> None:
-        """The wait after :meth:`work` is over; ``timed``: because its time was."""
-        self.wakeups += 1
-        if timed and not self.more and self.wake == self.due and self.due != NEVER:
-            self.lateness.add(time.monotonic_ns() - self.due)
 
     def read_links(self) -> None:
         """The kernel has news of links, and of pauses."""
@@ -263,7 +260,7 @@ class Device(Nic):
         wait = 0 if self.more else min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
         readable, _, _ = select.select(self.sources() + (readers or []), [], [], wait / 1e9)
-        self.woken(not readable and wait > 0)
+        self.wakeups += 1
         if self.io.links in readable:
             self.read_links()
         return [r for r in readable if r is not self.io.receiver and r is not self.io.links]

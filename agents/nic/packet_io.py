@@ -99,7 +99,7 @@ class PacketIO:
         if LIBC.setsockopt(s.fileno(), SOL_PACKET, PACKET_RX_RING, wanted, len(wanted)) != 0:
             raise OSError(ctypes.get_errno(), "the kernel refuses a receive ring")
         self.map = mmap.mmap(s.fileno(), blocks * BLOCK)
-        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, DelayLine(fabric))
+        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, DelayLine(fabric), time.monotonic_ns)
         return s
 
     def receive(self, engine: FrameIO, now: int, most: int) -> int:

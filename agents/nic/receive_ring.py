@@ -9,7 +9,7 @@ that one is held: the ring is full when its oldest frame lies a whole lap back.
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from librt.strings import read_i16_be, read_i16_le, read_i32_be, read_i32_le
@@ -42,9 +42,12 @@ def _word(slot: bytes, at: i64) -> i64:
 
 
 class ReceiveRing:
-    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index."""
+    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index; ``clock``:
+    gives monotonic ns."""
 
-    def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine) -> None:
+    def __init__(
+        self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: Callable[[], int]
+    ) -> None:
         per_block = block // slot
         self.slots: i64 = per_block * blocks
         self.offsets = vec[i64]([k // per_block * block + k % per_block * slot for k in range(self.slots)])
@@ -52,6 +55,7 @@ class ReceiveRing:
         self.words = self.view.cast("I")
         self.port_of = port_of
         self.line = line
+        self.clock = clock
         self.at: i64 = 0  # the slot that is filled next
         self.starts = vec[i64]([0] * self.slots)  # where the frame begins
         self.lengths = vec[i64]([0] * self.slots)
@@ -80,7 +84,7 @@ class ReceiveRing:
                 begin = i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME)) & 0xFFFF
                 arrival = _word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind
                 if arrival > mono:  # it came while we look, or the clock was set
-                    present: i64 = time.monotonic_ns()
+                    present: i64 = self.clock()
                     arrival = arrival if arrival < present else present
                 elif arrival < self.looked:
                     arrival = self.looked

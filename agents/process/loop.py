@@ -141,7 +141,6 @@ class Wakers:
 def share(hosts: Sequence[Host]) -> None:
     """Run several hosts in turns, each when it has something to do, until all were told to stop; then all of them end together."""
     wakers = Wakers(hosts)
-    slept_from = LONG_AGO
     while any(host.running for host in hosts):
         now = time.monotonic_ns()
         wake = NEVER
@@ -149,11 +148,10 @@ def share(hosts: Sequence[Host]) -> None:
             if not host.running:
                 continue
             if host.due <= now:
-                host.device.woken(slept_from < host.due)  # else it was due before anybody slept, or something came
+                host.device.wakeups += 1
                 host.go_on()
                 host.due = host.device.work(host.wake_at(time.monotonic_ns()))
                 if not host.armed and not host.device.io.ring.held:
                     wakers.arm(host)
             wake = min(wake, host.due)
-        slept_from = time.monotonic_ns()
-        wakers.wait(min(wake - slept_from, MAX_WAIT))
+        wakers.wait(min(wake - time.monotonic_ns(), MAX_WAIT))

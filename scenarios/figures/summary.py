@@ -155,7 +155,6 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
     record = run.record
     faults = run.of("fault")
     evidence = fidelity.Evidence(
-        samples=record.get("cpu", []),
         window=run.window,
         loops=run.of("loop"),
         causes=packets["causes"],

@@ -6,6 +6,7 @@ middle of their tasks. So a task must leave only files that a second try replace
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +18,15 @@ from typing import TypeVar
 
 from testbed.errors import ClusterDied
 from testbed.machine.parent import die_with_parent
+from testbed.machine.quota import usable_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return how many cores this process may use: at least one, a part of one counted whole."""
+    return max(1, math.ceil(usable_cores()))
 
 
 def at_once(

@@ -9,11 +9,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from scenarios.figures.fidelity import SAMPLE_S
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
 from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
+from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
 from testbed.world import Ports
 
 GAP_NS = 1_000_000_000
@@ -47,6 +49,8 @@ class Watch(threading.Thread):
         self._step = self._slept = 0
         self._gaps: list[tuple[int, int]] = []
         self._marks: list[dict[str, Any]] = []
+        self._throttled: dict[Path, tuple[Throttled, Throttled]] = {}  # by control group: at the first look in the measured part, and now
+        self._cores = usable_cores()
         self._strangers: list[str] = []
         self.failure = ""
 
@@ -75,6 +79,7 @@ class Watch(threading.Thread):
                 continue
             cpu_at = now + int(SAMPLE_S * 1e9)
             self._look_at_clocks()
+            self._look_at_quotas()
             waited = _waited_ns()
             new_busy, new_total, *_ = read_cpu()
             if new_total > total:
@@ -90,6 +95,16 @@ class Watch(threading.Thread):
         self._step = max(self._step, abs((now.real - now.boot) - (former.real - former.boot)) - width)
         self._last = now
 
+    def _look_at_quotas(self) -> None:
+        """Of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
+        if not self._marks:
+            return
+        pids = [os.getpid(), *self._marks[0]["pids"]]
+        self._cores = min(self._cores, *map(quota_cores, pids))
+        for group, now in read_throttled(pids).items():
+            first, _ = self._throttled.get(group, (now, now))
+            self._throttled[group] = first, now
+
     def mark(self) -> None:
         """Mark the begin or end of the measured part: record what every process has used so far."""
         processes = self._processes()
@@ -100,7 +115,10 @@ class Watch(threading.Thread):
             if (namespace := time_namespace(pid)) is not None and namespace != own_namespace and name not in self._strangers
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
-        self._marks.append({"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu()})
+        self._marks.append(
+            {"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu(), "pids": processes.values()}
+        )
+        self._look_at_quotas()
 
     def stop(self) -> None:
         self._over.set()
@@ -121,6 +139,11 @@ class Watch(threading.Thread):
             },
             "gaps": self._gaps,
             "cores": len(os.sched_getaffinity(0)),
+            "quota": {
+                "cores": round(self._cores, 3),
+                "times": max((now.times - first.times for first, now in self._throttled.values()), default=0),
+                "ns": max((now.ns - first.ns for first, now in self._throttled.values()), default=0),
+            },
             "failure": self.failure,
             "shaper_late": self._shaper_late,
         }  # fmt: skip

@@ -8,18 +8,19 @@ for want of CPU time or because timers were late, the whole series is repeated o
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.run.processes import cores
 from scenarios.run.resume import holds_run
 from scenarios.schema.dilation import check_emulable, slowed
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
+from testbed.machine.quota import quota_cores
 from topologies import FabricError
 from topologies.theory import place_ranks
 
@@ -81,12 +82,19 @@ def packets_per_second(scenario: Scenario) -> float:
     return max(of(v.scenario, transport) for v in scenario.variants for transport in v.scenario.transports)
 
 
+def free_cores(others: float) -> float:
+    """Cores that a run gets, where ``others`` keep so many busy: no more than a CPU quota allows."""
+    cores = len(os.sched_getaffinity(0))
+    return min(quota_cores(), max(FAIR_SHARE * cores, cores - others))
+
+
 def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
     """The smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet; ``others``: cores that others keep busy."""
     needed = packets_per_second(scenario) * cpu_us / 1e6
-    free = max(FAIR_SHARE * cores(), cores() - others)
+    free = free_cores(others)
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
-    why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores"
+    limit = " (a CPU quota)" if free == quota_cores() else ""
+    why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores{limit}"
     return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)
 
 

@@ -211,7 +211,7 @@ def imbalance(record: dict[str, Any], base_rtt_ns: int) -> list[str]:
     """Return the errors in the books of agents, switches and cables, in words. ``record``: as of a run, with outcome ``done``."""
     packets = books(record)
     evidence = Evidence(
-        samples=[], window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(record), gone=packets["lost"] + packets["trimmed"],
+        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(record), gone=packets["lost"] + packets["trimmed"],
         **{key: packets[key] for key in ("causes", "unexplained", "rejected", "corrupted")},
     )  # fmt: skip
     return judge(evidence).reasons

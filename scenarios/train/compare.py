@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scenarios.run.processes import cores
 from scenarios.run.resume import write_json
 from scenarios.schema.fabrics import twin_of
-from scenarios.sets.dilation import FAIR_SHARE, MOST_BUSY, STEPS
+from scenarios.sets.dilation import MOST_BUSY, STEPS, free_cores
 from scenarios.sets.estimate import format_duration
 from scenarios.train.figures import summary_of
 from scenarios.train.job import MRC, MRC_HEALTHY, ROCE, TCP, Leg, Outcome, run_leg
@@ -62,7 +61,7 @@ def plan_of(
     if dilation is None:
         # Every host sends at its rate at once, at the busiest moment.
         packets = fabric.host_count * fabric.host_rate / 8 / fabric.frame_bytes
-        cpu_us, free = calibration(progress).cpu_us, max(FAIR_SHARE * cores(), cores() - others_cores())
+        cpu_us, free = calibration(progress).cpu_us, free_cores(others_cores())
         factor = next((step for step in STEPS if packets * cpu_us / 1e6 / step <= MOST_BUSY * free), STEPS[-1])
         fabric = fabric.slowed(factor)
     else:

@@ -16,6 +16,7 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.machine.awake import kept_awake
 from testbed.machine.load import read_work
+from testbed.machine.quota import usable_cores
 from testbed.machine.slowness import patient, remark, slowness
 from topologies import load_fabric
 from topologies.clos import Fabric
@@ -24,6 +25,8 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
+CORES = 2
+"""For which the fabrics' own dilations are chosen."""
 SLOW = 4.0
 """On a machine that is so many times slower than an ordinary one, the ring runs on a fabric as many times slower [ours]."""
 
@@ -37,9 +40,10 @@ def memory_bytes(pid: int) -> int:
 
 
 def ring_fabric() -> Fabric:
-    """`demo`, slowed where the machine is slow: else only lateness and its retransmissions would be measured, if the ring ended at all."""
-    fabric = load_fabric("demo")
-    return fabric.slowed(slowness()) if slowness() >= SLOW else fabric
+    """`demo`, slowed where the machine is slow or a CPU quota leaves little of it: else only lateness and its retransmissions would be
+    measured, if the ring ended at all."""
+    fabric, slower = load_fabric("demo"), slowness() * max(1.0, CORES / usable_cores())
+    return fabric.slowed(slower) if slower >= SLOW else fabric
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,17 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.machine.load import read_cpu
 
 MOST_HOSTS = 64
 """Of a fabric that one machine emulates [ours]."""
+OTHERS = 0.1
+"""Cores that other processes take beside a benchmark before its figures are called spoiled [ours]."""
+COUNTS_ALL = {
+    "bare": "the bare sender's CPU a packet", "paced": "the CPU a packet of bare senders at the ring's pace",
+    "cluster": "the ring's CPU a data packet (not the agents' part of it)",
+}  # fmt: skip
+"""Figures of the whole machine's CPU time, by benchmark."""
 
 
 @click.group(
@@ -45,17 +56,26 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         from testbed.cli.run import ProgressBar
         from topologies import load_fabric, named_fabrics
 
+        others: dict[str, float] = {}
+        results: dict[str, Any] = {"machine": machine(), "others_cores": others}
         with ProgressBar() as progress:
             progress("codec", 0.0)
-            results: dict[str, Any] = {"machine": machine(), "codec": codec_rates(seconds)}
+            with others_of(others, "codec"):
+                results["codec"] = codec_rates(seconds)
             progress("simulated world", 0.0)
-            results["simulator"] = simulated_rates(seconds)
-            results["shared_simulator"] = shared_rates(seconds)
-            results |= engine_ratio(rounds, seconds, progress)
-            results["bare"]["paced_cpu_us_per_packet"] = paced_cost(rounds, seconds, progress)
-            results["cluster"] = cluster_cost(rounds, seconds, progress)
+            with others_of(others, "simulator"):
+                results["simulator"] = simulated_rates(seconds)
+            with others_of(others, "shared_simulator"):
+                results["shared_simulator"] = shared_rates(seconds)
+            with others_of(others, "bare", "engine"):
+                results |= engine_ratio(rounds, seconds, progress)
+            with others_of(others, "paced"):
+                results["bare"]["paced_cpu_us_per_packet"] = paced_cost(rounds, seconds, progress)
+            with others_of(others, "cluster"):
+                results["cluster"] = cluster_cost(rounds, seconds, progress)
             emulable = tuple(name for name in named_fabrics() if load_fabric(name).host_count <= MOST_HOSTS)
-            results["fabrics"] = bring_up(emulable, rounds, progress)
+            with others_of(others, "fabrics"):
+                results["fabrics"] = bring_up(emulable, rounds, progress)
         results["to_bare"] = to_bare(results)
         if as_json:
             print(json.dumps(results, indent=2))
@@ -69,6 +89,33 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 def machine() -> dict[str, Any]:
     """What it was measured on, before anything of ours ran."""
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]}
+
+
+@contextmanager
+def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
+    """Note in ``others`` how many cores processes of others took meanwhile, on average: busy time that is neither ours, nor of processes
+    that we started and that have ended, nor of interrupts."""
+
+    def own_s() -> float:
+        return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+    before, began, own_before = read_cpu(), time.monotonic(), own_s()
+    yield
+    cpu, own = read_cpu(), own_s() - own_before
+    foreign = (cpu.busy - cpu.interrupts - before.busy + before.interrupts) / os.sysconf("SC_CLK_TCK") - own
+    others.update(dict.fromkeys(names, round(max(0.0, foreign / (time.monotonic() - began)), 2)))
+
+
+def spoiled(results: dict[str, Any]) -> str:
+    """Which figures hold what others took of the machine, in words; "" if they left it alone."""
+    others = {name: cores for name, cores in results["others_cores"].items() if cores > OTHERS}
+    if not others:
+        return ""
+    measured = [f"{name} ({cores:.2f})" for name, cores in others.items()]
+    lines = [f"Other processes kept cores busy beside these benchmarks (cores, marked *): {', '.join(measured)}."]
+    if shared := [COUNTS_ALL[name] for name in others if name in COUNTS_ALL]:
+        lines.append(f"Their CPU time is counted in {', '.join(shared)}, and in the ratios of these to the bare sender.")
+    return " ".join([*lines, "Rates and times are those of the cores that were left. Free the machine and measure again."])
 
 
 def to_bare(results: dict[str, Any]) -> dict[str, float]:
@@ -90,38 +137,55 @@ def show(results: dict[str, Any], rounds: int) -> None:
     kind = "compiled" if codec["compiled"] else "interpreted"
     title = f"{os.cpu_count()} CPUs, Linux {platform.release()}, engine {kind}, medians of {rounds}"
     rows = [
-        ["bare sender (C)", f"{bare['packets_per_second']:,.0f} packets/s, {bare['cpu_us_per_packet']:.1f} us CPU each", "1"],
-        [f"codec, {codec['payload_bytes']} B, one core", f"{codec['packets_per_second']:,.0f} packets/s", f"{ratios['codec']:.2f}"],
-        ["engine", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
-        ["engine, fixed window", f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}"],
+        ["bare", "bare sender (C)", f"{bare['packets_per_second']:,.0f} packets/s, {bare['cpu_us_per_packet']:.1f} us CPU each", "1"],
         [
+            "codec",
+            f"codec, {codec['payload_bytes']} B, one core",
+            f"{codec['packets_per_second']:,.0f} packets/s",
+            f"{ratios['codec']:.2f}",
+        ],
+        ["engine", "engine", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
+        ["engine", "engine, fixed window", f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}"],
+        [
+            "simulator",
             f"simulated {simulator['fabric']}",
             f"{simulator['packet_hops_per_second']:,.0f} hops/s, {simulator['slowdown']:.2f} s a second",
             f"{ratios['simulator']:.2f}",
         ],
         [
+            "shared_simulator",
             f"simulated {shared['fabric']}, {shared['processes']} processes",
             f"{shared['packet_hops_per_second']:,.0f} hops/s, {shared['speedup']:.2f} times those of one",
             "",
         ],
         [
+            "paced",
             f"bare senders at the pace of {cluster['fabric']}, CPU",
             f"{bare['paced_cpu_us_per_packet']:.0f} us a packet, without receivers",
             f"{ratios['paced_cpu']:.1f}",
         ],
         [
+            "cluster",
             f"ring on {cluster['fabric']}, CPU",
             f"{cluster['cpu_us_per_data_packet']:.0f} us a data packet, agents {cluster['agents_cpu_us_per_data_packet']:.0f}",
             f"{ratios['cluster_cpu']:.1f}",
         ],
-        ["   its wake-ups", f"{cluster['wakeups_per_data_packet']:.2f} a data packet", ""],
-        ["   its memory", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB a host", ""],
+        ["cluster", "   its wake-ups", f"{cluster['wakeups_per_data_packet']:.2f} a data packet", ""],
+        ["", "   its memory", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB a host", ""],
     ]
     rows += [
-        [f"{f['fabric']} ({f['links']} links)", f"up {f['up_s']:.2f} s, agents {f['agents_s']:.2f} s, down {f['down_s']:.2f} s", ""]
+        [
+            "fabrics",
+            f"{f['fabric']} ({f['links']} links)",
+            f"up {f['up_s']:.2f} s, agents {f['agents_s']:.2f} s, down {f['down_s']:.2f} s",
+            "",
+        ]
         for f in results["fabrics"]
     ]
-    terminal.console().print(terminal.table(("benchmark", "result", "to bare"), rows, title=title, words=("result",)))
+    marked = [[name + " *" if results["others_cores"].get(part, 0) > OTHERS else name, *more] for part, name, *more in rows]
+    terminal.console().print(terminal.table(("benchmark", "result", "to bare"), marked, title=title, words=("result",)))
+    if remark := spoiled(results):
+        print(remark)
 
 
 @command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")

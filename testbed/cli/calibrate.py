@@ -24,6 +24,7 @@ def command(as_json: bool) -> None:
     from testbed.bench.calibration import MAX_AGE_S, calibration, file, keeps_s
     from testbed.cli.run import ProgressBar
     from testbed.machine import sandbox
+    from testbed.machine.quota import quota_cores
     from topologies import named_fabrics
 
     if os.geteuid() != 0:
@@ -40,7 +41,9 @@ def command(as_json: bool) -> None:
             print(json.dumps({**msgspec.to_builtins(made), "fabrics": fabrics}, indent=2))
             return 0
         rows = [[name, f"{d.value:,.0f}", "its own" if d.factor == 1 else f"{d.factor:g} times its own"] for name, d in chosen.items()]
-        cores = f"{made.machine['cores']} cores, {made.others_cores:.1f} of them busy with other work"
+        limit = quota_cores()
+        quota = f", a CPU quota of {limit:.2g} of them" if limit < len(os.sched_getaffinity(0)) else ""
+        cores = f"{made.machine['cores']} cores, {made.others_cores:.1f} of them busy with other work{quota}"
         title = f"{made.cpu_us:.0f} us of CPU time a data packet, {cores}"
         terminal.console().print(terminal.table(("fabric", "dilation", ""), rows, title=title, words=("fabric", "")))
         kept = "a day" if keeps_s(made) == MAX_AGE_S else "ten minutes, as the machine was busy"

@@ -14,6 +14,7 @@ from testbed.machines.channel import Channel, ask_all
 from testbed.machines.clocks import Offset, unsure_ns
 
 Report = Mapping[str, Any]
+_WORST = {"cores": min, "times": max, "ns": max}
 _STILL = {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
@@ -71,6 +72,8 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
         "failure": "; ".join(f"{name}: {report['failure']}" for name, report in reports.items() if report["failure"]),
         "shaper_late": None if any(report["shaper_late"] is None for report in every) else sum(report["shaper_late"] for report in every),
     }
+    if quotas := [report["quota"] for report in every if "quota" in report]:
+        summary["quota"] = {name: worst(quota[name] for quota in quotas) for name, worst in _WORST.items()}
     if all("ports" in report for report in every):
         rows = [row for report in every for row in report["ports"]["ports"]]
         frame = max(report["ports"]["frame_bytes"] for report in every)

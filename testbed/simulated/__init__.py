@@ -21,7 +21,8 @@ UNMEASURED: dict[str, dict[str, str]] = {
     EMULATED: {"expectations.queue_wait": "on the kernel a packet on the wire counts as waiting, which the model does not have"},
     SIMULATED: {
         "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
-        "fidelity.lag_p99_ns": _NO_PROCESS, "fidelity.lag_max_ns": _NO_PROCESS, "fidelity.clock": _NO_PROCESS,
+        **{f"fidelity.lag_{name}_ns": _NO_PROCESS for name in ("mean", "window", "p99", "max")}, "fidelity.clock": _NO_PROCESS,
+        "fidelity.quota": _NO_PROCESS,
         "fidelity.suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },

@@ -74,6 +74,14 @@ def test_no_tools_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not doctor.well(list(checks.values()))
 
 
+@pytest.mark.parametrize(("limit", "status", "found"), [(0.5, "limited", "8, of which a CPU quota allows 0.5"), (float("inf"), "ok", "8")])
+def test_a_cpu_quota_is_seen(limit: float, status: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "quota_cores", lambda: limit)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    cpus = next(check for check in doctor.machine() if check.name == "CPUs")
+    assert (cpus.status, cpus.found) == (status, found) and ("--cpus" in cpus.fix) == (status == "limited")
+
+
 def test_what_is_lacking_and_not_needed_is_no_failure() -> None:
     checks = [Check("g", "a", "optional", "", ""), Check("g", "b", "limited", "", ""), Check("g", "c", "unknown", "", "")]
     assert doctor.well(checks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from random import Random
 from typing import Any
 
@@ -32,7 +31,8 @@ class Kernel:
 
     def __init__(self, blocks: int = 2, fabric: Fabric = FABRIC) -> None:
         self.memory = bytearray(BLOCK * blocks)
-        self.ring = ReceiveRing(self.memory, BLOCK, blocks, SLOT, {1000: 0, 1001: 1}, DelayLine(fabric))
+        self.now = 0  # on the monotonic clock
+        self.ring = ReceiveRing(self.memory, BLOCK, blocks, SLOT, {1000: 0, 1001: 1}, DelayLine(fabric), lambda: self.now)
         self.head = 0
         self.dropped = 0
         self.step = 0  # what the real-time clock was set forward by
@@ -61,7 +61,9 @@ class Kernel:
         self.head = (self.head + 1) % self.ring.slots
         return self.frames
 
-    def look(self, now: int) -> None:
+    def look(self, now: int, took: int = 0) -> None:
+        """At a (monotonic) time; ``took``: how long after it frames are read, ns."""
+        self.now = now + took
         self.ring.look(now, now + EPOCH + self.step)
 
 
@@ -324,22 +326,28 @@ def test_a_frame_that_the_kernel_cut_keeps_what_there_is() -> None:
     assert [length for *_, length in run(kernel, 10**9).got] == [SLOT - 80]
 
 
-@pytest.mark.parametrize("step", [-3600 * 10**9, 3600 * 10**9], ids=["back", "forward"])
-def test_setting_the_real_time_clock_moves_a_frame_by_one_look_at_most(step: int) -> None:
+@pytest.mark.parametrize(("step", "arrival"), [(-3600 * 10**9, 1_000_007), (3600 * 10**9, 1_000)], ids=["back", "forward"])
+def test_setting_the_real_time_clock_moves_a_frame_by_one_look_at_most(step: int, arrival: int) -> None:
+    """Between the look at 1 us and the one at 1 ms, which takes 7 ns, a frame comes at 0.5 ms."""
     kernel = Kernel()
-    start = time.monotonic_ns()
-    kernel.look(start)
-    kernel.arrive(start + 500_000)
+    kernel.look(1_000)
+    kernel.arrive(500_000)
     kernel.step = step
-    kernel.look(start + 1_000_000)
+    kernel.look(1_000_000, took=7)
     due = FABRIC.delay_ns + FULL * 2000
-    # A frame can also come while we look: then the clock itself says how late it can be at most.
-    latest = max(start + 1_000_000, time.monotonic_ns())
-    assert start + due <= kernel.ring.line.next <= latest + due
-    kernel.arrive(start + 2_000_000, port=1)
-    kernel.look(start + 2_000_500)
+    assert kernel.ring.line.next == arrival + due, "set back, it comes from the future; set forward, from before the last look"
+    kernel.arrive(2_000_000, port=1)
+    kernel.look(2_000_500)
     assert kernel.ring.line.take() == 0, "slot 0"
-    assert kernel.ring.line.next == max(start + 2_000_000, latest) + due
+    assert kernel.ring.line.next == 2_000_000 + due, "the next one is right again"
+
+
+@pytest.mark.parametrize(("at", "arrival"), [(1_000_003, 1_000_003), (1_000_009, 1_000_007)])
+def test_a_frame_that_comes_during_a_look_came_no_later_than_now(at: int, arrival: int) -> None:
+    kernel = Kernel()
+    kernel.arrive(at)
+    kernel.look(1_000_000, took=7)
+    assert kernel.ring.line.next == arrival + FABRIC.delay_ns + FULL * 2000
 
 
 def test_without_delay_only_the_wire_is_left_and_next_to_nothing_on_fast_links() -> None:

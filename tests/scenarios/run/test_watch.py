@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from scenarios.run import watch as watching
 from scenarios.run.watch import Watch
 from testbed.machine.kernel_log import KernelLog
 from testbed.machine.load import Clocks, read_clocks, read_work
+from testbed.machine.quota import Throttled
 
 MS = 1_000_000
 
@@ -133,6 +135,27 @@ def test_what_processes_use_between_the_marks() -> None:
     shares = found["cpu_shares"]
     assert shares["own"] == pytest.approx(row["cpu_ns"] / found["window_ns"] / found["cores"], abs=1e-3) and 0 <= shares["busy"] <= 1
     assert found["clock"]["strangers"] == [] and "ports" not in found
+
+
+def test_stops_by_a_quota_count_within_the_measured_part_wherever_a_process_is_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, later = Path("/first"), Path("/later")
+    looks = iter([
+        {first: Throttled(7, 700)},  # the measured part begins: what was before does not count
+        {first: Throttled(9, 900)},
+        {first: Throttled(9, 900), later: Throttled(100, 5)},  # a process was moved into a group that had been stopped before
+        {first: Throttled(9, 900), later: Throttled(101, 25)},
+    ])  # fmt: skip
+    monkeypatch.setattr(watching, "read_throttled", lambda pids: next(looks))
+    monkeypatch.setattr(watching, "usable_cores", lambda: 2)
+    limits = iter([math.inf, math.inf, math.inf, math.inf, 0.08, math.inf, 0.5, 0.5])
+    monkeypatch.setattr(watching, "quota_cores", lambda pid: next(limits))
+    made = Watch(lambda: {"h0": os.getpid()})
+    made._look_at_quotas()  # before the measured part: nothing
+    made.mark()
+    made._look_at_quotas()
+    made._look_at_quotas()
+    made.mark()
+    assert made.result()["quota"] == {"cores": 0.08, "times": 2, "ns": 200}
 
 
 def test_threads_count_and_a_strangers_pid_does_not() -> None:

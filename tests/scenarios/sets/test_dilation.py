@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +26,8 @@ DEMO_PPS = 8 * 32e6 / 8 / 4238
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dilation, "cores", lambda: 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(dilation, "quota_cores", lambda: math.inf)
 
 
 def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
@@ -36,9 +38,14 @@ def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
     assert packets_per_second(load_scenario("permutation", transports=["mrc"])) == pytest.approx(16 * host)
 
 
-@pytest.mark.parametrize(("times", "rate"), [(1.0, 8e6), (3.9, 8e6), (16.0, 0.5e6)])
-def test_a_slow_machine_is_calibrated_on_a_fabric_that_it_carries(times: float, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("times", "cores", "rate"), [(1.0, 2, 8e6), (3.9, 2, 8e6), (16.0, 2, 0.5e6), (1.0, 0.125, 0.5e6), (4.0, 0.5, 0.5e6), (1.0, 8, 8e6)]
+)
+def test_a_slow_or_limited_machine_is_calibrated_on_a_fabric_that_it_carries(
+    times: float, cores: float, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ring, "slowness", lambda: times)
+    monkeypatch.setattr(ring, "usable_cores", lambda: cores)
     assert ring.ring_fabric().nic_rate == rate
 
 
@@ -49,6 +56,16 @@ def test_a_slow_machine_is_calibrated_on_a_fabric_that_it_carries(times: float, 
 def test_the_smallest_step_at_which_it_fits_what_others_leave(cpu_us: float, others: float, factor: int) -> None:
     chosen = automatic(DEMO, cpu_us, others)
     assert (chosen.factor, chosen.value, chosen.chosen) == (factor, 12_500 * factor, AUTO)
+
+
+@pytest.mark.parametrize(("limit", "others", "free"), [(0.12, 0.0, 0.12), (0.12, 1.9, 0.12), (1.5, 1.0, 1.0), (8.0, 0.0, 2.0)])
+def test_no_more_cores_are_free_than_a_quota_allows(limit: float, others: float, free: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dilation, "quota_cores", lambda: limit)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    assert dilation.free_cores(others) == free
+    chosen = automatic(DEMO, 0.6 * 2e6 / DEMO_PPS - 1, others)  # what two free cores just carry
+    assert chosen.factor == {2.0: 1, 1.0: 2, 0.12: 20}[free]
+    assert chosen.why.endswith(f"{free:.2g} free cores" + (" (a CPU quota)" if limit == 0.12 else ""))
 
 
 def test_the_step_after_the_last_is_none_and_none_is_too_slow_to_emulate() -> None:

@@ -29,6 +29,12 @@ def test_rows_come_together_and_of_single_figures_the_worst_stays() -> None:
     assert one["ports"] == {"looks": 10, "frame_bytes": 4300, "ports": [{"port": "p"}] * 2}
 
 
+def test_the_tightest_quota_and_the_most_stops_of_any_machine_stay() -> None:
+    first, second = {"cores": 0.5, "times": 3, "ns": 90}, {"cores": 2, "times": 0, "ns": 0}
+    assert merged({"a": report(quota=second), "b": report(quota=first)})["quota"] == {"cores": 0.5, "times": 3, "ns": 90}
+    assert "quota" not in merged({"a": report(), "b": report()}), "of an earlier version"
+
+
 def test_a_machine_that_did_not_see_the_whole_run_leaves_its_window_out() -> None:
     partial = report(shaper_late=None)
     del partial["window_ns"]
@@ -39,7 +45,7 @@ def test_a_machine_that_did_not_see_the_whole_run_leaves_its_window_out() -> Non
 def reasons(**watch: Any) -> tuple[str, ...]:
     whole = {**merged({"a": report(ports={"looks": 1, "frame_bytes": 1, "ports": []}, processes=[])}), **watch}
     rtt = 100_000_000
-    return judge(Evidence([], (0, 10**9), [], watch.pop("causes", {}), 0, rtt, {}, [], watch=whole)).doubtful
+    return judge(Evidence((0, 10**9), [], watch.pop("causes", {}), 0, rtt, {}, [], watch=whole)).doubtful
 
 
 def test_clocks_that_are_less_sure_than_a_twentieth_of_a_base_rtt_are_doubtful() -> None:

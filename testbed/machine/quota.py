@@ -1,0 +1,90 @@
+"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process. Only reads.
+
+A process beyond its quota is stopped until the next period begins, by default up to 0.1 s. No figure of the scheduler counts this as
+waiting for a core. Sources: Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst. What is not visible from
+this process, such as a limit outside its container, is not known; agents' lateness shows it all the same (agents/lateness.py).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Throttled(NamedTuple):
+    """``times``: periods in which a group used up its quota; ``ns``: how long it was stopped, summed over cores."""
+
+    times: int
+    ns: int
+
+
+def usable_cores() -> float:
+    """Cores that this process may use: those of its affinity, or less by the tightest quota."""
+    return min(len(os.sched_getaffinity(0)), quota_cores())
+
+
+def quota_cores(pid: int | str = "self") -> float:
+    """The tightest CPU quota of the process's group and all groups above it, in cores; infinite without one."""
+    return min((_cores(group) for group in groups(pid)), default=math.inf)
+
+
+def groups(pid: int | str = "self") -> tuple[Path, ...]:
+    """Directories of the process's group in the CPU controller and of those above it, as far as they are mounted here. Empty if it is
+    gone."""
+    with suppress(OSError, ValueError):
+        return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
+    return ()
+
+
+def read_throttled(pids: Iterable[int]) -> dict[Path, Throttled]:
+    """Of every group of these processes that counts it, since the group began."""
+    return {group: seen for group in {group for pid in pids for group in groups(pid)} if (seen := _throttled(group)) is not None}
+
+
+@lru_cache(maxsize=1)
+def _mounts() -> str:
+    return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=64)
+def groups_of(cgroup: str, mountinfo: str) -> tuple[Path, ...]:
+    """As :func:`groups`, of the texts of /proc/PID/cgroup and /proc/PID/mountinfo (cgroups(7), proc_pid_mountinfo(5))."""
+    places = dict(line.split(":", 2)[1:] for line in cgroup.splitlines())
+    found: list[Path] = []
+    for line in mountinfo.splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, _, options = rest.split(" ", 2)
+        if kind == "cgroup2":
+            path = places.get("")
+        elif kind == "cgroup" and "cpu" in options.split(" ")[-1].split(","):
+            path = next((path for names, path in places.items() if "cpu" in names.split(",")), None)
+        else:
+            continue
+        if path is not None:
+            root, mount = (field.encode().decode("unicode_escape") for field in fields.split()[3:5])
+            inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
+            found += [Path(mount) / inside, *(Path(mount) / above for above in inside.parents)]
+    return tuple(found)
+
+
+def _cores(group: Path) -> float:
+    with suppress(OSError, ValueError, ZeroDivisionError):
+        if (file := group / "cpu.max").exists():
+            quota, period = file.read_text(encoding="ascii").split()
+            return math.inf if quota == "max" else int(quota) / int(period)
+        quota_us, period_us = (int((group / f"cpu.cfs_{name}_us").read_text(encoding="ascii")) for name in ("quota", "period"))
+        return quota_us / period_us if quota_us > 0 else math.inf
+    return math.inf
+
+
+def _throttled(group: Path) -> Throttled | None:
+    with suppress(OSError, ValueError, KeyError):
+        stat = dict(line.split() for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines())
+        ns = int(stat["throttled_time"]) if "throttled_time" in stat else 1000 * int(stat["throttled_usec"])
+        return Throttled(int(stat["nr_throttled"]), ns)
+    return None
