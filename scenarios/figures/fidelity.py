@@ -20,6 +20,8 @@ a quarter longer, at 0.001 it was the same [measured; the bound ours]."""
 LATE_WINDOW_RTTS = 0.015
 """The same in the worst window: as much as by one pause of a third of a base RTT. At 0.016 the slowest step of `smoke` was a third longer;
 on busy machines without a quota at most 0.011 were seen [measured; the bound ours]."""
+ACT_RTTS = 0.35
+"""Base RTTs by which a fault may begin or end too late: as much as an agent may stand still once [ours]."""
 RATE_KEPT = 0.98
 """The least share of its rate that a port with a constant backlog must carry."""
 OFF_FRAMES = 1
@@ -98,6 +100,8 @@ class Evidence:
     """Packets still in queues or delay lines when the books were closed."""
     late_pause_ns: int = 0
     """How much later than it should a pause (PFC) took effect, at most."""
+    acts_late_ns: int = 0
+    """How much later than it should the runner began or ended a fault, or a network re-routed, at most."""
 
 
 def judge(run: Evidence) -> Judgement:
@@ -114,6 +118,7 @@ def judge(run: Evidence) -> Judgement:
     ]
     slow = [
         *_late(loops, watch or {}, run.base_rtt_ns),
+        *_acted_late(run),
         *_dropped(run.causes),
         *_paused_late(run),
     ]
@@ -243,6 +248,12 @@ def _paused_late(run: Evidence) -> Iterable[str]:
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
         yield f"a port was paused {run.late_pause_ns / 1e6:.1f} ms too late (PFC), and {drops} packets found no room: {SLOWER}"
+
+
+def _acted_late(run: Evidence) -> Iterable[str]:
+    if run.acts_late_ns > ACT_RTTS * run.base_rtt_ns:
+        late = f"{run.acts_late_ns / 1e6:.0f} ms late, {run.acts_late_ns / run.base_rtt_ns:.2f} base RTTs (tolerance {ACT_RTTS:g})"
+        yield f"a fault began or ended, or a network re-routed, up to {late}{_cause(run.watch or {})}"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:

@@ -170,6 +170,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         touched={link for line in faults for link in line.get("links", ())},
         on_the_way=packets["on_the_way"],
         late_pause_ns=pauses.late_ns(run),
+        acts_late_ns=record.get("acts_late_ns", 0),
     )
     result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):

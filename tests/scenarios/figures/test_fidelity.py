@@ -74,6 +74,7 @@ def test_a_quiet_run_is_trusted() -> None:
             DOUBTFUL,
             "a CPU quota of 0.08 cores stopped the run 82 times, 3.6 s in all: raise it (docker --cpus",
         ),
+        ({"acts_late_ns": 4 * BASE // 10}, DOUBTFUL, "a fault began or ended, or a network re-routed, up to 4 ms late, 0.40 base RTTs"),
         ({"watch": watch(gaps=[(4 * S, 3 * S)])}, DOUBTFUL, "the runner was suspended for 3.0 s (Ctrl-Z, SIGSTOP"),
         ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
         ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "the fidelity watch ended early (OSError: no)"),
@@ -119,6 +120,7 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
         {"watch": watch(shaper_late=3)},
         {"watch": watch(clock={"step_ns": 1_000_000})},
         {"causes": {"drop_tail": 3}},  # a full buffer, or a headroom of the wrong size
+        {"acts_late_ns": 35 * BASE // 100},
         {"late_pause_ns": 2_100_000},  # headroom had room for it
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from agents.process.control import AgentError
 from scenarios.figures.stats import percentile
 from scenarios.figures.summary import exit_status
+from scenarios.run.one_run import OneRun
 from scenarios.run.planning import plan
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
@@ -62,6 +64,21 @@ def test_every_transport_of_a_fabric_loses_the_same_cable(tmp_path: Path) -> Non
     pulled = [[c[1] for c in cluster.calls if c[0] == "link" and not c[2]] for cluster in clusters]
     assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 and len(pulled[1]) == 1
     assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
+
+
+def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped for 0.3 s right after a fault begins, it ends it late."""
+    change = OneRun.change
+
+    def stopped(self: OneRun, action: Any) -> None:
+        change(self, action)
+        time.sleep(0.3 if action.phase == "begin" else 0)
+
+    monkeypatch.setattr(OneRun, "change", stopped)
+    found = run(tmp_path, QUICK)[0]["runs"][0]
+    late = json.loads((tmp_path / "raw" / found["run"] / "run.json").read_text())["acts_late_ns"]
+    assert 100_000_000 < late < 2_000_000_000
+    assert any("a fault began or ended, or a network re-routed" in reason for reason in found["fidelity"]["doubtful"])
 
 
 STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.5\nat = "5us"\nfor = "5us"\n'
