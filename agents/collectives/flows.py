@@ -13,7 +13,7 @@ other between the queue pairs of a flow, so both sides count.
 
 from __future__ import annotations
 
-from collections import deque
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +99,28 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
     return offsets
 
 
+def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
+    """The stretch of the best rate, as perftest's print_report_bw() has it (src/perftest_parameters.c): from posting i to acknowledgement
+    j >= i, times ns in order, passed j - i + 1 messages whole. These messages and ns; (0, 0) where no time passed.
+
+    Dinkelbach's iteration: for a rate, the stretch that is furthest ahead of it has the next rate, until none is ahead.
+    """
+    if not posted or acknowledged[-1] <= posted[0]:
+        return 0, 0
+    count = np.arange(len(posted), dtype=np.float64)
+    begun, ended = (np.array(times, np.int64) - posted[0] for times in (posted, acknowledged))
+    i, j = 0, len(posted) - 1
+    while True:
+        rate = (j - i + 1) / (ended[j] - begun[i])
+        ahead = rate * begun - count  # of the stretches that begin there
+        best = np.maximum.accumulate(ahead)
+        last = int(np.argmax(best + count - rate * ended))
+        first = int(np.argmax(ahead[: last + 1]))
+        if ended[last] <= begun[first] or (last - first + 1) * (ended[j] - begun[i]) <= (j - i + 1) * (ended[last] - begun[first]):
+            return j - i + 1, int(ended[j] - begun[i])
+        i, j = first, last
+
+
 class Content:
     """What the messages of one flow consist of."""
 
@@ -137,8 +159,7 @@ class Sender:
         self.wrong = 0
         self.first_ns = 0
         self.last_ns = 0
-        self.recent_ns: deque[int] = deque(maxlen=job.outstanding + 1)  # when the last ones were acknowledged
-        self.shortest_ns = NEVER  # that as many messages took as may be under way
+        self.times = (array("q"), array("q"))  # of a counted flow: when each was posted, and when one more was acknowledged
         self.end_sent = False
         self.open_writes = 0
         self.complete = False
@@ -170,6 +191,8 @@ class Sender:
             self.posted_ns[n] = now
             if n == 0:
                 self.first_ns = now
+            if self.flow.messages is not None:
+                self.times[0].append(now)
             self.posted += 1
             self.open_writes += 1
             job.group.write(self.bundle, n, n, self.views[buffer], self.to + slot * job.message_bytes, n)
@@ -179,10 +202,11 @@ class Sender:
             job.group.write(self.bundle, 0, _NOT_DATA, memoryview(b""), self.to, _END | self.posted)
         if self.end_sent and self.open_writes == 0 and self.checked == self.posted:
             self.complete = True
+            peak_messages, peak_ns = peak(*self.times)
             job.notes.append(
                 {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
                  "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns,
-                 "peak_bytes": job.message_bytes * job.outstanding, "peak_ns": None if self.shortest_ns == NEVER else self.shortest_ns}
+                 "peak_bytes": peak_messages * job.message_bytes, "peak_ns": peak_ns or None}
             )  # fmt: skip
 
     def write_done(self, now: int, number: int) -> None:
@@ -192,9 +216,8 @@ class Sender:
             return
         self.buffer_free[number % self.job.outstanding] = True
         self.last_ns = now
-        self.recent_ns.append(now)
-        if len(self.recent_ns) > self.job.outstanding:
-            self.shortest_ns = min(self.shortest_ns, now - self.recent_ns[0])
+        if self.flow.messages is not None:
+            self.times[1].append(now)
         posted = self.posted_ns.pop(number)
         record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
         self.job.logged.append((now, "message", record))

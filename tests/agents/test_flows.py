@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, places
+from agents.collectives.flows import Content, Flow, Flows, Receiver, bundles_for, parse, peak, places
 from agents.collectives.group import ARENA, CollectiveError, Group
 from agents.process.flow_log import MOST_PATHS, FlowLog, PathLog
 from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completion, Reports
@@ -405,3 +406,25 @@ def test_an_immediate_reaches_the_right_end() -> None:
     job.completed([Completion(twin.bundle.qpns[0], 0, RECEIVE, OK, 1 << 30 | 9, 0)])
     assert (twin.total, job.receivers[0].total) == (9, -1)
     assert isinstance(twin, Receiver)
+
+
+def perftests_peak(posted: list[int], acknowledged: list[int]) -> float:
+    """Messages a ns: the loops of print_report_bw() in perftest's src/perftest_parameters.c, with cq_mod and post_list 1."""
+    count = len(posted)
+    return 1 / min((acknowledged[j] - posted[i]) / (j - i + 1) for i in range(count) for j in range(i, count))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_peak_is_perftests(seed: int) -> None:
+    rng = random.Random(seed)
+    posted = sorted(rng.randrange(1000) for _ in range(rng.randint(1, 40)))
+    acknowledged = sorted(t + rng.randint(1, 300) for t in posted)
+    messages, ns = peak(posted, acknowledged)
+    assert messages / ns == pytest.approx(perftests_peak(posted, acknowledged), rel=1e-12)
+
+
+def test_the_peak_of_a_burst_of_acknowledgements_is_no_faster_than_the_messages() -> None:
+    """Four messages posted at 0, all acknowledged within 3 ns after 400: one lost cable's worth of them came late, together."""
+    assert peak([0, 0, 0, 0], [400, 401, 402, 403]) == (4, 403)
+    assert peak([0, 100, 200, 1000], [100, 200, 300, 1900]) == (3, 300)
+    assert peak([], []) == peak([5], [5]) == (0, 0)
