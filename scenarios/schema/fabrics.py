@@ -12,9 +12,12 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from topologies import Fabric
+from topologies.clos import ECMP, SOURCE
 from topologies.fabrics import Delay
 from topologies.structs import Doc, docs_of, text
 
+SINGLE_PATH = ("roce", "tcp")
+"""Kinds of transports whose queue pairs have one path each and can name it."""
 _FABRIC = docs_of(Fabric)
 
 
@@ -52,6 +55,17 @@ def twin_of(fabric: Fabric) -> Fabric:
     rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
     return twin.with_(delay_ns=fabric.delay_ns + (fabric.base_rtt_ns - twin.base_rtt_ns) // 2)
+
+
+def usual_fabric(kind: str, base: Fabric) -> Fabric:
+    """Return what a transport that is only named runs on: its twin for one whose queue pairs have a single path, which would have one of a
+    host's NIC ports there, as such networks are built; the fabric for any other. A scenario may say otherwise."""
+    return routable(kind, twin_of(base) if kind in SINGLE_PATH and base.planes > 1 else base)
+
+
+def routable(kind: str, fabric: Fabric) -> Fabric:
+    """Return the fabric as this kind meets it: where switches hash, the flows of all but MRC are hashed by their 5-tuple in any case."""
+    return variant_of(fabric, QueueOptions(routing=SOURCE)) if kind != "mrc" and fabric.routing == ECMP else fabric
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:

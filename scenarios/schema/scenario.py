@@ -15,7 +15,7 @@ from agents.clustermapper.options import Options
 from agents.nic.device import check_options
 from scenarios.schema.background import Background, read_backgrounds
 from scenarios.schema.checks import names_in
-from scenarios.schema.fabrics import QueueOptions, at_rate, twin_of, variant_of
+from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
 from scenarios.schema.faults import Fault, read_faults
 from scenarios.schema.network_time import on_the_clock
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
@@ -26,13 +26,11 @@ from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import USED_BY_QP
 from testbed.reconvergence import RECONVERGENCE_NS
 from topologies import Fabric, FabricError, load_fabric
-from topologies.clos import ADAPTIVE, ECMP, SOURCE
+from topologies.clos import ADAPTIVE, SOURCE
 from topologies.structs import Refused, convert, join, nearest, plain
 from topologies.toml_files import find_file, read_toml, take_format
 
 HERE = Path(__file__).parents[1]
-SINGLE_PATH = ("roce", "tcp")
-"""Kinds whose queue pairs have one path each and can name it."""
 TIMEOUT_NS = 120 * 10**9
 """In the network, where a scenario says nothing: a dozen base RTTs, kind to those who wait for it [ours]."""
 
@@ -236,7 +234,7 @@ class _Reader:
                     raise ScenarioError(
                         f"--transport {name}: {self.file} has {', '.join(t.name for t in transports)}; kinds are {', '.join(KINDS)}"
                     )
-                matches = [self.transport(TransportTable(name), f"--transport {name}", base)]
+                matches = [self.transport(TransportTable(name), f"--transport {name}", usual_fabric(name, base))]
             selected += [t for t in matches if t not in selected]
         return selected or transports
 
@@ -251,8 +249,7 @@ class _Reader:
             fabric = variant_of(fabric, table.fabric_options)
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
-        if kind != "mrc" and fabric.routing == ECMP:
-            fabric = variant_of(fabric, QueueOptions(routing=SOURCE))  # its flows are hashed by their 5-tuple in any case
+        fabric = routable(kind, fabric)
         common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
@@ -309,6 +306,6 @@ class _Reader:
 
 
 __all__ = [
-    "KINDS", "TRANSPORTS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload",
+    "KINDS", "SINGLE_PATH", "TRANSPORTS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload",
     "load_scenario", "named_scenarios", "parse_duration", "parse_size", "twin_of",
 ]  # fmt: skip

@@ -70,7 +70,7 @@ def _values(path: str, param: click.Parameter) -> str:
         return " ".join(param.type.choices)
     if path == "check" and param.name == "file":
         return EITHER
-    if param.name in ("transport", "transports") and path in ("run", "check", "perf", "replay", "launch"):
+    if param.name in ("transport", "transports") and path in ("run", "check"):
         from scenarios.schema.scenario import KINDS
 
         return " ".join(KINDS)

@@ -11,14 +11,14 @@ from typing import Any
 
 import click
 
-from testbed.cli.run import parse_dilation
+from scenarios.schema.scenario import KINDS
+from testbed.cli.run import fabric_for
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import Program, World
-from topologies import load_fabric
 
 
 @click.command(name="launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -26,7 +26,7 @@ from topologies import load_fabric
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
 @click.option("-n", "--ranks", type=click.IntRange(2), metavar="N", help="Number of ranks, on hosts from h0 on. Default: every host.")
-@click.option("--transport", default="mrc", show_default=True, metavar="T", help="mrc, roce, tcp or mptcp.")
+@click.option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
 @click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
 @click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
@@ -40,8 +40,7 @@ def command(
 
     What rank 3 prints begins with "3: ". Exit status 0, or 1 if a rank failed.
     """
-    chosen = load_fabric(fabric)
-    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    chosen, twin = fabric_for(fabric, dilation, transport)
     count = chosen.host_count if ranks is None else ranks
     if count > chosen.host_count:
         raise UserError(f"--ranks {count}: fabric {chosen.name!r} has {chosen.host_count} hosts")
@@ -64,6 +63,7 @@ def command(
             try:
                 cluster.start()
                 cluster.start_agents(transport, {}, log or Path(temporary), seed)
+                sys.stderr.write(twin)
                 return run(cluster, started, list(range(count)), wanted, seed, transport)
             finally:
                 cluster.stop()

@@ -16,6 +16,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from scenarios.schema.fabrics import usual_fabric
 from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
 from testbed import terminal
 from testbed.cli.up_machines import reach_option
@@ -25,7 +26,7 @@ from testbed.errors import UserError
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from testbed.world import FLUID
-from topologies import Fabric, FabricError
+from topologies import Fabric, FabricError, load_fabric
 from topologies.toml_files import MAX_WHOLE
 
 MAX_SEEDS = 1000
@@ -282,6 +283,18 @@ def parse_dilation(text: str, fabric: Fabric) -> float | None:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)
+
+
+def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, str]:
+    """The fabric that a command's ``--transport`` runs on, at its ``--dilation``, and a line for stderr if that is a twin.
+    Raises :class:`UserError`, :class:`FabricError`."""
+    named = load_fabric(name)
+    named = named.slowed((parse_dilation(dilation, named) or named.dilation) / named.dilation)
+    usual = usual_fabric(transport, named)
+    if usual.planes == named.planes:
+        return usual, ""
+    ports = f"where the {named.planes} ports of a host are one"
+    return usual, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
 
 
 def check_switch_is_simulated(switch: str, world: str = SIMULATED) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from scenarios.schema.fabrics import SINGLE_PATH, usual_fabric
 from testbed import terminal
 from testbed.cli.run import check_switch, parse_dilation
 from testbed.cli.up_machines import reach_option
@@ -56,6 +57,12 @@ def command(
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen = load_fabric(fabric)
     chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    if transport in SINGLE_PATH and chosen.planes > 1:
+        print(
+            f"mrcbed: a queue pair of {transport} has one path: one of the {chosen.planes} ports of a host. "
+            f"perf, launch, replay, run and train take {usual_fabric(transport, chosen).name}, where they are one",
+            file=sys.stderr,
+        )
     if on is None:
         check_switch(switch)
     viewed = with_view or view_control
