@@ -11,24 +11,24 @@ from typing import Any
 
 import click
 
-from testbed.cli.run import ProgressBar, parse_dilation
+from scenarios.schema.scenario import KINDS
+from testbed.cli.run import ProgressBar, fabric_for
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
 from testbed.perf.measure import Failed
-from testbed.perf.options import OPTIONS, request_of
+from testbed.perf.options import OPTIONS, Measurement, request_of
 from testbed.perf.run import OPERATIONS, check_request, perf
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import World
-from topologies import load_fabric
 
 FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "link p0-t0-0:p0-t1-0"'
 
 
-@click.command(name="perf")
+@click.command(name="perf", cls=Measurement)
 @click.argument("operation")
 @click.argument("fabric", default="demo")
-@click.option("--transport", "-t", default="mrc", show_default=True, metavar="T", help="mrc, roce, tcp or mptcp.")
+@click.option("--transport", "-t", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
 @click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
 @click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
 @click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
@@ -39,11 +39,10 @@ def command(
 ) -> None:  # fmt: skip
     """Measure OPERATION on FABRIC (a file or a name; demo). See docs/jobs.md.
 
-    Exit status 0, or 1 if an element was wrong or a rank was lost.
+    Exit status 0, 1 if an element was wrong or a rank was lost, or 130 after Ctrl-C; the rows before are there.
     """
     request = request_of(operation, given, seed)
-    chosen = load_fabric(fabric)
-    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    chosen, twin = fabric_for(fabric, dilation, transport)
     check_request(request, chosen)
     try:
         wanted = [read_words(text.split(), FAULT) for text in faults]
@@ -56,18 +55,21 @@ def command(
                 with ProgressBar():
                     cluster.start()
                     cluster.start_agents(transport, {}, Path(logs), seed)
+                sys.stderr.write(twin)
                 for kind, on, keys in wanted:
                     cluster.inject(kind, on, run_seed=seed, **keys)
                 out = (lambda text: None) if as_json else (lambda text: print(text, flush=True))
+                figures: dict[str, Any]
                 figures = perf(cluster, request, transport, world, out, lambda text: print(f"mrcbed: {text}", file=sys.stderr))
+                status = 1 if figures["wrong"] else 0
             except Failed as error:
                 print(f"mrcbed: {operation}: {error}", file=sys.stderr)
-                return 1
+                figures, status = {**(error.figures or {}), "failed": str(error)}, error.status
             finally:
                 cluster.stop()
         if as_json:
             print(json.dumps({**figures, "faults": list(faults)}, indent=2))
-        return 1 if figures["wrong"] else 0
+        return status
 
     if world == SIMULATED:
         from testbed.simulated.cluster import SimulatedCluster

@@ -19,11 +19,20 @@ PATIENCE_S = 60
 
 
 class Failed(UserError):
-    """A measurement that has not come to its end. ``lost``: because of what the text says; else its time was over."""
+    """A measurement that has not come to its end. ``lost``: because of what the text says; else its time was over. ``figures``: of what
+    was measured before, by ``perf``."""
 
-    def __init__(self, text: str, lost: bool) -> None:
+    status = 1
+
+    def __init__(self, text: str, lost: bool, figures: dict[str, Any] | None = None) -> None:
         super().__init__(text)
-        self.lost = lost
+        self.lost, self.figures = lost, figures
+
+
+class Stopped(Failed):
+    """By Ctrl-C or SIGTERM."""
+
+    status = 130
 
 
 @dataclass
@@ -51,7 +60,7 @@ def measure(
     """
     agents = [world.agents[host] for host in hosts]
     measured = Measured()
-    failure, ended = "", False
+    failure, ended, kind = "", False, Failed
     cut_off, shown = CutOff(hosts), ""
 
     def on_note(rank: int, note: dict[str, Any]) -> None:
@@ -81,7 +90,7 @@ def measure(
             agent.call("start", **start)
         ended = wait_for_all(agents, on_note, check, steps * patient(PATIENCE_S), world.clock)
     except KeyboardInterrupt:
-        failure = "stopped"
+        failure, kind = "stopped", Stopped
     except AgentError as error:  # the others have begun
         failure = str(error)
     if failure or not ended:
@@ -89,7 +98,7 @@ def measure(
             agent.call("abort")
             agent.notifications()
         reason = failure or "no end within its time"
-        raise Failed(f"{reason}: {cut_off.line}" if cut_off.line else reason, bool(failure))
+        raise kind(f"{reason}: {cut_off.line}" if cut_off.line else reason, bool(failure))
     return measured
 
 

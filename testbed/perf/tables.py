@@ -50,11 +50,10 @@ def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
 
 def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, Any], transport: str, world: str) -> list[str]:
     """Everything above the rows."""
-    step = f"{flags['factor']}(factor)" if flags["factor"] else f"{flags['increment']}(bytes)"
     lines = [
         f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world, dilation {fabric.dilation:,.0f}",
         "# times and rates are the real network's; buffers of a NIC are the same in place and out of place: both columns are one operation",
-        f"# nThread 1 nGpus 1 minBytes {flags['min']} maxBytes {flags['max']} step: {step} warmup iters: {flags['warmup']} "
+        f"# nThread 1 nGpus 1 minBytes {flags['min']} maxBytes {flags['max']} step: {flags['step']} warmup iters: {flags['warmup']} "
         f"iters: {flags['iters']} agg iters: 1 validation: {flags['check']} graph: 0",
         "#",
         "# Using devices",
@@ -144,7 +143,7 @@ def perftest_head(
     title: str, fabric: Fabric, pair: Sequence[int], qps: int, depth: int, transport: str, world: str, gbits: bool
 ) -> list[str]:  # fmt: skip
     """Everything above the rows. ``title``: "Write BW" or "Write Latency"."""
-    unit = "Gb/sec" if gbits else "MB/sec"
+    unit = "Gb/sec" if gbits else "MiB/sec"
     if "Latency" in title:
         heads = (
             " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   "
