@@ -50,12 +50,20 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
     return file
 
 
+class Stopped(KeyboardInterrupt):
+    """By Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
+
+    def __init__(self, told: dict[int, list[list[float]]]) -> None:
+        super().__init__("stopped")
+        self.told = told
+
+
 def play(
     world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
     look: Callable[[], float | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
     """Carry a plan out on agents that have been started. What each rank told of each pass (rank.py), what went wrong by rank, and what
-    they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied."""
+    they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""
     told: dict[int, list[list[float]]] = {rank: [] for rank in range(len(plan.ranks))}
     lines: list[str] = []
 
@@ -67,6 +75,8 @@ def play(
     programs = world.programs(Program((str(RANK), str(file)), user, qps), range(len(plan.ranks)))
     try:
         failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, look)
+    except KeyboardInterrupt:
+        raise Stopped(told) from None
     finally:
         programs.end()
     return told, failed, lines

@@ -119,16 +119,27 @@ def group(ctx: click.Context) -> None:
         check_memory()
 
 
+def refusal(error: click.ClickException) -> str:
+    """One line for what the command line's reader refuses: with the nearest name, or where all names are."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
+        near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)
+        return f"No such option {error.option_name}: " + (f"did you mean {near[0]}?" if near else f"see {error.ctx.command_path} --help")
+    text = error.format_message().rstrip(".")  # no list() here: the command of that name is in the way
+    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
+        near = difflib.get_close_matches(error.message.split("'")[1].lower(), [*map(str, error.param.type.choices)], n=1)
+        return text + (f": did you mean {near[0]}?" if near else "")
+    if isinstance(error, (click.MissingParameter, click.exceptions.NoSuchCommand)) and error.ctx is not None:
+        return f"{text} (see {error.ctx.command_path} --help)"
+    return text
+
+
 def execute(arguments: list[str] | None = None) -> int:
     """Run a command line; the exit status. What went wrong is one line on stderr."""
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
-    except click.MissingParameter as error:
-        hint = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-        print(f"mrcbed: {error.format_message().rstrip('.')}{hint}", file=sys.stderr)
-        return error.exit_code
     except click.ClickException as error:
-        print(f"mrcbed: {error.format_message()}", file=sys.stderr)
+        print(f"mrcbed: {refusal(error)}", file=sys.stderr)
         return error.exit_code
     except SystemExit as leave:
         if isinstance(leave.code, str):

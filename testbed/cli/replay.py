@@ -11,8 +11,9 @@ from pathlib import Path
 
 import click
 
+from scenarios.schema.scenario import KINDS
 from testbed import terminal
-from testbed.cli.run import ProgressBar, give_back, parse_dilation
+from testbed.cli.run import ProgressBar, fabric_for, give_back
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
@@ -21,7 +22,6 @@ from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.units import parse_duration
 from testbed.world import World
-from topologies import load_fabric
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
@@ -39,7 +39,7 @@ BRING_UP_S = 10.0
 @click.option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
 @click.option("--check", is_flag=True, help="Only read, check and estimate.")
 @click.option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
-@click.option("--transport", default="mrc", show_default=True, metavar="T", help="mrc, roce, tcp or mptcp.")
+@click.option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
 @click.option(
     "--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group."
 )
@@ -55,13 +55,12 @@ def command(
 ) -> None:  # fmt: skip
     """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings) on FABRIC. See docs/traces.md.
 
-    Exit status 0, or 1 if a rank was lost or an element arrived wrong.
+    Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes before count.
     """
-    from scenarios.jobs.replay import figures, play, read_trace, write_plan
+    from scenarios.jobs.replay import Stopped, figures, play, read_trace, write_plan
     from scenarios.sets.estimate import format_duration
 
-    chosen = load_fabric(fabric)
-    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    chosen, twin = fabric_for(fabric, dilation, transport)
     try:
         wanted = [read_words(text.split(), '--fault "KIND ON [KEY=VALUE]..."') for text in faults]
         most_s = parse_duration(within) / 1e9
@@ -79,6 +78,7 @@ def command(
     ]
     if world != SIMULATED:
         lines.append(f"at dilation {chosen.dilation:,.0f}: about {format_duration(seconds)}")
+    sys.stderr.write(twin)
     if not as_json:
         print("\n".join(lines), flush=True)
     if check:
@@ -115,6 +115,9 @@ def command(
                     network = usual(cluster, transport)
                     look = (lambda: None) if network is None else network.look
                     told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
+                stopped = False
+            except Stopped as end:
+                told, failed, printed, stopped = end.told, {}, [], True
             finally:
                 cluster.stop()
         summary = {
@@ -135,6 +138,9 @@ def command(
             print(f"mrcbed: {line}", file=sys.stderr)
         if summary["wrong"]:
             print(f"mrcbed: {summary['wrong']} elements arrived wrong", file=sys.stderr)
+        if stopped:
+            print(f"mrcbed: stopped after {summary['passes']} of {passes} passes", file=sys.stderr)
+            return 130
         return 1 if failed or summary["wrong"] or not summary["passes"] else 0
 
     if world == SIMULATED:
