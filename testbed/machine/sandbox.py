@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from testbed.errors import Interrupted, UserError, explain
+from testbed.errors import UserError, explain
 from testbed.machine import agent_user
 from testbed.machine.streams import take_standard_streams
 
@@ -237,8 +237,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
             import traceback
 
             traceback.print_exc()
-        if not isinstance(error, KeyboardInterrupt) or isinstance(error, Interrupted):
-            print(f"mrcbed: {line}", file=sys.stderr)
+        print(f"mrcbed: {line}", file=sys.stderr)
     finally:
         try:
             sys.stdout.flush()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import tempfile
 import textwrap
 from pathlib import Path
@@ -14,8 +16,9 @@ from agents.process.control import AgentClient, AgentError
 from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from testbed.machine.slowness import patient
+from testbed.perf.tables import RULE
 from testbed.world import Program
-from tests.emulated.command import mrcbed
+from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import CLOSED
 from tests.emulated.ring import logged
 from topologies import load_fabric
@@ -170,6 +173,19 @@ def test_perf_measures_on_the_kernel() -> None:
     assert len(row) == 13 and row[0] == "16384" and row[8] == row[12] == "0"
     done = mrcbed("up", "tiny", input="perf write_lat -s 64 -n 3\nperf nothing\nexit\n")
     assert "RDMA_Write Latency Test" in done.stdout and "no operation 'nothing'" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_ctrl_c_in_perf_shows_the_rows_before() -> None:
+    command = [MRCBED, "perf", "ib_write_bw", "tiny", "-a", "-n", "500"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(" 2 "):
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=patient(60))
+    assert process.returncode == 130 and err.splitlines()[-1] == "mrcbed: ib_write_bw: stopped"
+    assert out.splitlines()[-1] == RULE
 
 
 def test_training_into_a_folder_that_the_caller_of_sudo_cannot_read_is_refused(tmp_path: Path) -> None:
