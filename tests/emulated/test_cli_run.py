@@ -166,6 +166,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.C
         slices = 2
         [[transport]]
         kind = "mrc"
+        [[transport]]
+        kind = "roce"
         [[fault]]
         name = "cable"
         kind = "link"
