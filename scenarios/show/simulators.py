@@ -1,38 +1,109 @@
-"""Inputs for other simulators, from a run: the traffic and one plane for htsim, the network for ASTRA-sim's analytical backend.
+"""Inputs for other simulators, from a run: the traffic and one plane for htsim; network, system and workload for ASTRA-sim's analytical
+backend.
 
-Formats as their programs read them: csg-htsim, sim/datacenter/connection_matrix.cpp and topologies/leaf_spine_tiny.topo, which uet-htsim
-has kept; astra-network-analytical, input/Switch.yml. Nothing of either is needed here.
+Formats and limits as their programs read them. htsim: uet-htsim (40ccb05), sim/datacenter/connection_matrix.cpp, fat_tree_topology.cpp
+and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (518bd51): astra-sim/system/Sys.cc; astra-network-analytical (599a047),
+congestion_unaware/basic-topology and common/NetworkFunction.cpp. Nothing of either is needed here.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import fmean
 from typing import Any
 
+from scenarios.figures.capacity import bandwidths, stretches, theory_of
+from scenarios.figures.measure import Run
+from scenarios.figures.outages import outages_of
 from testbed.errors import UserError
 from topologies import Fabric
+from topologies.theory import bus_factor, collective_step_ns
 from topologies.timing import fill_ns
 
 Stage = list[tuple[int, int, int]]
 """Who sends whom how many bytes at a time."""
+MOST_DOWN, MOST_PORTS = 96, 128
+"""Downlinks of a T0, and ports of a switch, that htsim_uec allows."""
+MOST_BYTES = (1 << 31) - 1
+"""Of a connection: htsim reads an int."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A plane as htsim's two-tier fat tree: speeds in Gb/s, delays in ns of the network. Hosts and T0s that the fabric does not have fill
+    it up to what htsim takes; they have no traffic."""
+
+    t0s: int
+    t1s: int
+    hosts_per_t0: int
+    oversubscribed: int
+    t1_radix: int
+    nic_gbps: int
+    fabric_gbps: int
+
+    def node(self, fabric: Fabric, host: int) -> int:
+        """The number of a host of the fabric there."""
+        t0, downlink = divmod(host, fabric.hosts_per_t0)
+        return t0 * self.hosts_per_t0 + downlink
+
+    @property
+    def nodes(self) -> int:
+        return self.t0s * self.hosts_per_t0
+
+
+def tree(fabric: Fabric) -> Tree:
+    """The smallest tree that htsim takes and that has all links of a plane.
+
+    htsim asks for whole numbers (FatTreeTopologyCfg::set_custom_params): hosts of a T0 / T1s is the oversubscription, rounded down;
+    nodes x NIC speed / (T1s x fabric speed x oversubscription) is a T1's radix. It joins each T0 to each T1 whatever that radix is.
+    Without T1s a T1 stands idle. Raises :class:`UserError`.
+    """
+    if fabric.sites > 1:
+        raise UserError(f"fabric {fabric.name} has two sites: htsim's fat trees are one place")
+    nic, up = (_gbps(fabric, name) for name in ("nic_rate", "fabric_rate"))
+    t1s = max(1, fabric.t1_per_plane)
+    oversubscribed = -(-fabric.hosts_per_t0 // t1s)
+    speeds = Fraction(nic, up)
+    t0s = -(-fabric.t0_per_plane // speeds.denominator) * speeds.denominator
+    hosts = oversubscribed * t1s
+    if hosts > MOST_DOWN or hosts + t1s > MOST_PORTS or t0s > MOST_PORTS:
+        raise UserError(
+            f"fabric {fabric.name} needs T0s with {hosts} downlinks and {t1s} uplinks and T1s with {t0s} ports: htsim allows {MOST_DOWN} "
+            f"downlinks and {MOST_PORTS} ports; lower hosts_per_t0, t1_per_plane or t0_per_plane"
+        )
+    return Tree(t0s, t1s, hosts, oversubscribed, int(t0s * speeds), nic, up)
+
+
+def _gbps(fabric: Fabric, name: str) -> int:
+    rate = float(getattr(fabric, name) * fabric.dilation / 1e9)
+    if round(rate) < 1 or abs(rate - round(rate)) > 1e-4 * rate:
+        raise UserError(f"fabric {fabric.name}: {name} is {rate:g} Gb/s, and htsim's topologies have whole Gb/s: give one")
+    return round(rate)
 
 
 def topology(fabric: Fabric) -> str:
-    """One plane as htsim's two-tier fat tree. Its links have a delay each; ours is the path's, so each gets a quarter. Raises
-    :class:`UserError` if it has one tier, or two sites."""
-    if fabric.sites > 1:
-        raise UserError(f"fabric {fabric.name} has two sites: htsim's fat trees are one place")
+    """One plane as htsim's two-tier fat tree. A path has our delay, under one T0 and across T1s: nearly all of it is in the hosts' links,
+    as the others must have some. Raises :class:`UserError` as :func:`tree`."""
+    it = tree(fabric)
+    load = Fraction(fabric.hosts_per_t0 * it.nic_gbps, it.t1s * it.fabric_gbps)
+    notes = [f"one plane of {fabric.name}: htsim_uec -topo FILE.topo -tm FILE.cm -linkspeed {it.nic_gbps * 1000} -end 10000000"]
+    if (it.t0s, it.hosts_per_t0) != (fabric.t0_per_plane, fabric.hosts_per_t0):
+        notes.append(
+            f"htsim takes no {fabric.hosts_per_t0} hosts under {fabric.t0_per_plane} T0 beside {it.t1s} T1: the nodes beyond these are idle"
+        )
     if not fabric.t1_per_plane:
-        raise UserError(f"fabric {fabric.name} has no T1: htsim's topologies have two tiers or three")
-    real, hosts = fabric.dilation, fabric.host_count
-    over = max(1, round(fabric.hosts_per_t0 * fabric.nic_rate / (fabric.t1_per_plane * fabric.fabric_rate)))
-    delay = round(fabric.delay_ns / real / 4)
+        notes.append("htsim needs a T1: it is idle")
+    elif load != it.oversubscribed:
+        notes.append(f"oversubscription is {float(load):.4g}; only receivers' credit reads it here (-force_disable_oversubscribed_cc)")
     lines = [
-        f"Nodes {hosts}", "Tiers 2", f"Podsize {hosts}", "",
-        "Tier 0", f"Downlink_speed_Gbps {round(fabric.nic_rate * real / 1e9)}", f"Radix_Down {fabric.hosts_per_t0}",
-        f"Radix_Up {fabric.t1_per_plane}", f"Downlink_Latency_ns {delay}", "Switch_Latency_ns 0", f"Oversubscribed {over}", "",
-        "Tier 1", f"Downlink_speed_Gbps {round(fabric.fabric_rate * real / 1e9)}", f"Radix_Down {fabric.t0_per_plane}",
-        f"Downlink_Latency_ns {delay}", "Switch_Latency_ns 0", "",
+        *(f"# {note}" for note in notes), f"Nodes {it.nodes}", "Tiers 2", f"Podsize {it.nodes}", "",
+        "Tier 0", f"Downlink_speed_Gbps {it.nic_gbps}", f"Radix_Down {it.hosts_per_t0}", f"Radix_Up {it.t1s}",
+        f"Downlink_Latency_ns {max(1, round(fabric.delay_ns / fabric.dilation / 2) - 1)}", "Switch_Latency_ns 0",
+        f"Oversubscribed {it.oversubscribed}", "",
+        "Tier 1", f"Downlink_speed_Gbps {it.fabric_gbps}", f"Radix_Down {it.t1_radix}", "Downlink_Latency_ns 1", "Switch_Latency_ns 0", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -58,53 +129,140 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
         halves = [(hosts[r], hosts[r // m * m + (r + 1) % m], max(1, size // m)) for r in range(n) if m > 1]
         twins = [(hosts[r], hosts[(r + m) % n], max(1, size // m)) for r in range(n)]
         return [*[halves] * (m - 1), twins, *[halves] * (m - 1)]
-    raise UserError(f"{collective}: no connection matrix is written of it")
+    raise UserError(f"{collective} is no list of transfers here: export results of a collective of docs/scenarios.md, or of flows")
 
 
 def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric) -> str:
     """htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run. Every
-    plane carries an equal part. Raises :class:`UserError`."""
-    part = fabric.planes
+    plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
+    nothing. Raises :class:`UserError`."""
+    part, real, it = fabric.planes, fabric.dilation, tree(fabric)
+    lines, triggers = list[str](), list[str]()
+
+    def add(src: int, dst: int, begin: str, size: int, end: str = "") -> None:
+        if size > MOST_BYTES:
+            raise UserError(f"h{src} sends h{dst} {size:,} bytes in a plane at once: htsim reads {MOST_BYTES:,} at most; give fewer bytes")
+        ends = f"{it.node(fabric, src)}->{it.node(fabric, dst)}"
+        lines.append(f"{ends} id {len(lines) + 1} {begin} size {max(1, size)}{end}")
+
     if record["flows"]:
-        carried = summary["flows"]
-        flows = [(flow["src"], flow["dst"], carried[flow["name"]]["bytes"] // part, flow["start_ns"]) for flow in record["flows"]]
-        real = fabric.dilation
-        lines = [f"{a}->{b} id {n} start {round(t / real * 1000)} size {size}" for n, (a, b, size, t) in enumerate(flows, 1) if size]
-        return "\n".join([f"Nodes {fabric.host_count}", f"Connections {len(lines)}", *lines, ""])
-    lines, triggers = [], list[str]()
-    waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
-    plan = stages(record["workload"], record["ranks"], record["message_bytes"])
-    for number, stage in enumerate(plan):
-        received: dict[int, int] = {}
-        for src, dst, size in stage:
-            begin = f"trigger {waits[src]}" if number else "start 0"
-            end = ""
-            if number < len(plan) - 1:
-                received[dst] = len(triggers) + 1
-                triggers.append(f"trigger id {received[dst]} oneshot")
-                end = f" recv_done_trigger {received[dst]}"
-            lines.append(f"{src}->{dst} id {len(lines) + 1} {begin} size {max(1, size // part)}{end}")
-        waits = received
-    head = [f"Nodes {fabric.host_count}", f"Connections {len(lines)}", f"Triggers {len(triggers)}"]
+        for flow in record["flows"]:
+            if size := summary["flows"][flow["name"]]["bytes"] // part:
+                add(flow["src"], flow["dst"], f"start {round(flow['start_ns'] / real * 1000)}", size)
+    else:
+        waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
+        plan = stages(record["workload"], record["ranks"], record["message_bytes"])
+        for number, stage in enumerate(plan):
+            received: dict[int, int] = {}
+            for src, dst, size in stage:
+                end = ""
+                if number < len(plan) - 1:
+                    received[dst] = len(triggers) + 1
+                    triggers.append(f"trigger id {received[dst]} oneshot")
+                    end = f" send_done_trigger {received[dst]}"
+                add(src, dst, f"trigger {waits[src]}" if number else "start 0", size // part, end)
+            waits = received
+    head = [f"Nodes {it.nodes}", f"Connections {len(lines)}", f"Triggers {len(triggers)}"]
     return "\n".join([*head, *lines, *triggers, ""])
 
 
-def networks(summary: Mapping[str, Any], fabric: Fabric) -> Iterator[tuple[str, str]]:
-    """(state, ASTRA-sim's network configuration) for each fault state of a collective's run: the bus bandwidth that it had there, as
-    the bandwidth of one switch that all share, and the delay of the longest path. Raises :class:`UserError` for other runs."""
-    states = [state for state in summary.get("outside_busbw") or () if state["busbw_bps"]]
+COMM_TYPES = {"ring-allreduce": 0, "tree-allreduce": 0, "all-gather": 2, "reduce-scatter": 7}
+"""Collectives whose ranks send to one other at a time, as ASTRA-sim's do in its analytical backend, and Chakra's number of each."""
+
+
+def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
+    """(state, ASTRA-sim's network configuration) for each fault state of a collective's run, such that the backend's own step takes as long
+    as the run's. States: "whole", "broken", and, from the second one on, "broken-2". Raises :class:`UserError` for other runs.
+
+    ASTRA-sim takes 2 x latency + bytes / bandwidth for each of K stages: a message passes its one switch by two links, and a GB has
+    2^30 bytes. A run's step of T has K stages of S slices. Where a slice takes t and its way L, T is either K S t + L (ranks send without
+    pause) or K (t + L) + (S - 1) t (they wait for each first slice), whichever is longer (topologies/timing.py). That tells how much of T
+    is latency, L or K L; the bandwidth is what the rest allows, so also what cannot be told apart is in it.
+    """
+    record, fabric = run.record, run.fabric
+    kind, ranks, size = record["workload"], record["ranks"], int(record["message_bytes"])
+    if kind not in COMM_TYPES:
+        raise UserError(f"a network for ASTRA-sim is written of {', '.join(COMM_TYPES)}: these are results of {kind}")
+    states = _states(run)
     if not states:
-        states = [{"broken": False, "busbw_bps": summary["busbw_bps"]}] if summary.get("busbw_bps") else []
-    if not states:
-        raise UserError("a network for ASTRA-sim takes the bus bandwidth of a collective: give results of one")
-    latency = (fill_ns(fabric, local=not fabric.t1_per_plane) + fabric.long_haul_delay_ns) / fabric.dilation
-    for state in states:
-        name = "broken" if state["broken"] else "whole"
+        raise UserError(f"run {run.key} has no whole step: there is nothing to measure ASTRA-sim's network by")
+    plan = stages(kind, ranks, size)
+    way = fmean(_way_ns(fabric, src, dst, sent / slices) for stage in plan for src, dst, sent in stage)
+    sent, count = size * bus_factor(kind, len(ranks)), len(plan)
+    seen: dict[str, int] = {}
+    for broken, step in states:
+        waiting = (step - count * way) / (count + slices - 1)
+        latency = count * way if 0 < waiting < (step - way) / (count * slices) else way
+        name = "broken" if broken else "whole"
+        seen[name] = seen.get(name, 0) + 1
+        real = fabric.dilation
         yield (
-            name,
+            name if seen[name] == 1 else f"{name}-{seen[name]}",
             (
-                f"# mrcbed: {summary['transport']} on {fabric.name}, seed {summary['seed']}, {name}: measured bus bandwidth\n"
-                f"topology: [ Switch ]\nnpus_count: [ {summary['ranks']} ]\n"
-                f"bandwidth: [ {state['busbw_bps'] / 8e9:.3f} ]  # GB/s\nlatency: [ {latency:.1f} ]  # ns\n"
+                f"# mrcbed: {record['transport']} on {fabric.name}, seed {record['seed']}, {name}: {kind} of {size:,} bytes in "
+                f"{step / real / 1000:.2f} us\ntopology: [ Switch ]\nnpus_count: [ {len(ranks)} ]\n"
+                f"bandwidth: [ {sent / (step - latency) * real * 1e9 / (1 << 30):.6g} ]  # GB/s, of 2^30 bytes\n"
+                f"latency: [ {latency / count / 2 / real:.6g} ]  # ns, of one of two links\n"
             ),
         )
+
+
+def _states(run: Run) -> list[tuple[bool, float]]:
+    """(whether something was broken, ns of a step by this machine's clock) for each capacity that theory leaves: the median of the steps
+    within such stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
+    outages, left = outages_of(run), theory_of(run)
+    times = run.step_times
+    steps = run.whole_steps.groupby("step")
+    begins, ends = steps["start_ns"].min(), steps["end_ns"].max()
+    found = []
+    for row in bandwidths(run, outages, left):
+        inside = begins != begins
+        for begin, end, dead in stretches(run, outages):
+            if (round(left(dead)), bool(dead)) == (row["theory_bps"], row["broken"]):
+                inside |= (begins >= begin) & (ends <= end)
+        if inside.any():
+            found.append((row["broken"], float(times[inside].median())))
+        elif row["busbw_bps"]:
+            size = int(run.record["message_bytes"])
+            found.append((row["broken"], collective_step_ns(run.record["workload"], len(run.record["ranks"]), size, row["busbw_bps"])))
+    return found or ([(False, float(times.median()))] if len(times) else [])
+
+
+def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
+    """From a message's last bit on its host's port to its arrival."""
+    far = fabric.long_haul_delay_ns if fabric.is_far(src, dst) else 0
+    return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
+
+
+def system(collective: str) -> str:
+    """ASTRA-sim's system configuration for one: its algorithm, one piece at a time, and no time of memory, which a step here has within.
+    Its event queue refuses an endpoint-delay of 0."""
+    way = ["halvingDoubling" if collective.startswith("tree") else "ring"]
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+    pieces = {"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 1, "endpoint-delay": 1}
+    algorithms = {f"{kind}-implementation": way for kind in kinds}
+    return json.dumps({**pieces, **algorithms, "collective-optimization": "baseline", "local-mem-bw": 1e9}, indent=1) + "\n"
+
+
+def workload(record: Mapping[str, Any]) -> bytes:
+    """A rank's Chakra trace (schema 0.0.4) of one step, the same for each rank."""
+    kind, size = record["workload"], int(record["message_bytes"])
+    given = size // len(record["ranks"]) if kind == "all-gather" else size  # of an all-gather what one rank gives
+    name, number, is_cpu, kind_of, bytes_of = 1, 1, 27, 9, 9  # fields of an attribute: its name, and bool_val or int64_val
+    attributes = (("is_cpu_op", is_cpu, 0), ("comm_type", kind_of, COMM_TYPES[kind]), ("comm_size", bytes_of, given))
+    node = _field(number, 0) + _field(2, kind.encode()) + _field(3, 7)  # COMM_COLL_NODE
+    for label, field, value in attributes:
+        node += _field(10, _field(name, label.encode()) + _field(field, value))
+    metadata = _field(1, b"0.0.4")
+    return _varint(len(metadata)) + metadata + _varint(len(node)) + node
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
+
+
+def _field(number: int, value: int | bytes) -> bytes:
+    """A protobuf field: a varint, or bytes with their length."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    return _varint(number << 3 | 2) + _varint(len(value)) + value

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from testbed.errors import UserError
+
+if TYPE_CHECKING:
+    from scenarios.figures.measure import Run
 
 
 @click.command(name="export")
@@ -16,7 +20,7 @@ from testbed.errors import UserError
 @click.option(
     "--format", "form", type=click.Choice(["perfetto", "csv", "htsim", "astra-sim"]), required=True,
     help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table. htsim: traffic and one plane of each run. "
-    "astra-sim: the network of each run, whole and broken.",
+    "astra-sim: the network of each run, whole and broken, and what runs its step there.",
 )  # fmt: skip
 @click.option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
 @click.option(
@@ -51,23 +55,30 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
                 path = folder / f"{name}.json"
                 yield f"{path} ({write_trace(Run(runs[name]), path):,} events)"
                 continue
-            for ending, text in _inputs(directory, Run(runs[name]), form):
+            for ending, content in _inputs(directory, Run(runs[name]), form):
                 path = folder / f"{name}{ending}"
-                path.write_text(text, encoding="utf-8")
-                yield str(path)
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+                if not re.search(r"\.[1-9]\d*\.et$", ending):  # one line for the traces of all ranks
+                    yield str(path)
 
 
-def _inputs(directory: Path, run: Any, form: str) -> Iterator[tuple[str, str]]:
-    """(end of the file's name, its text) of a run for another simulator."""
+def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | bytes]]:
+    """(end of the file's name, its content) of a run for another simulator."""
     from scenarios.figures.stored import Stored
     from scenarios.show import simulators
 
-    summary = next(entry for entry in Stored(directory).runs if entry["run"] == run.key)
+    stored = Stored(directory)
+    summary = next(entry for entry in stored.runs if entry["run"] == run.key)
     if form == "htsim":
         yield ".cm", simulators.matrix(run.record, summary, run.fabric)
         yield ".topo", simulators.topology(run.fabric)
-    else:
-        yield from ((f"-{state}.yml", text) for state, text in simulators.networks(summary, run.fabric))
+        return
+    slices = int(summary["settings"].get("workload.slices", stored.manifest["scenario"]["workload"]["slices"]))
+    yield from [(f"-{state}.yml", text) for state, text in simulators.networks(run, slices)]
+    yield "-system.json", simulators.system(run.record["workload"])
+    yield "-memory.json", '{"memory-type": "NO_MEMORY_EXPANSION"}\n'
+    trace = simulators.workload(run.record)
+    yield from ((f".{rank}.et", trace) for rank in range(len(run.record["ranks"])))
 
 
 def tables(directory: Path, folder: Path) -> Iterator[str]:
