@@ -6,7 +6,7 @@ parallel, _DP data parallel, _EP expert parallel, _DP_EP data parallel among equ
 
 What SimAI's own front end makes of a file is a state machine; ours is the plain reading: all layers forward, then all backward from the
 last to the first, in which the weights' communication overlaps with what follows. Pipeline stages and their messages are not in the file's
-lines, so pp is taken as more data parallelism, and said so.
+lines, so pp is taken as more data parallelism, and said so. An operation that is not known here is left out, as SimAI does, and said so.
 """
 
 from __future__ import annotations
@@ -14,21 +14,31 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from scenarios.jobs.plan import COMPUTE, MOST_NODES, Node, Plan, PlanError
+from scenarios.jobs.content import content
+from scenarios.jobs.plan import COMPUTE, MOST_NODES, NeedsHosts, Node, Plan, PlanError
 
-KEYS = {"model_parallel_NPU_group": "tp", "ep": "ep", "pp": "pp", "ga": "ga", "all_gpus": "all"}
-OPERATIONS = {"ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all"}
+KEYS = {
+    "model_parallel_NPU_group": "tp", "ep": "ep", "expert_parallel_npu_group": "ep", "pp": "pp", "all_gpus": "all",
+    "checkpoints": "checkpoints", "pp_comm": "pp_comm",
+}  # fmt: skip
+OPERATIONS = {
+    "ALLREDUCE": "all_reduce", "ALLGATHER": "all_gather", "REDUCESCATTER": "reduce_scatter", "ALLTOALL": "all_to_all",
+    "BROADCAST": "broadcast",
+}  # fmt: skip
+GROUPS = ("", "TP", "DP", "EP", "DP_EP")
 COLUMNS = 12
-MOST_BYTES = 64 << 20
-"""Of a file [ours]."""
+MOST_SKIPPED = 20
+"""Operations that are named one by one [ours]."""
 HEADS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
+ASTRA_SIM_1 = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
+"""Heads of the format that AICB's comes from, whose groups follow from a network's dimensions; Chakra's converter reads them."""
 
 
-def read(path: Path, ranks: int) -> Plan:
-    """The plan of so many ranks. Raises :class:`PlanError` with the number of the line, OSError."""
-    if path.stat().st_size > MOST_BYTES:
-        raise PlanError(f"{path.name} has more than {MOST_BYTES >> 20} MiB")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+def read(path: Path, ranks: int, hosts: int | None = None) -> Plan:
+    """The plan of so many ranks; ``hosts``: how many there could be. Raises :class:`PlanError` with the number of the line, OSError."""
+    lines = content(path).decode(errors="replace").splitlines()
+    if lines and "," in lines[0] and "comm_type" in lines[0]:
+        raise PlanError("line 1: a list of calls (CSV) for AICB's own runner; what is read is the text that AICB writes for SimAI")
     if len(lines) < 2:
         raise PlanError(f"{path.name}: {len(lines)} lines: the parallelism, a number of layers, and the layers are expected")
     sizes = _parallelism(lines[0])
@@ -38,20 +48,33 @@ def read(path: Path, ranks: int) -> Plan:
         raise PlanError(f"line 2: {_short(lines[1])} is not the number of layers") from None
     rows = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]
     if count != len(rows):
-        raise PlanError(f"line 2: {count} layers are announced, {len(rows)} are there: is the file complete?")
-    if count * 6 * ranks > MOST_NODES:
-        raise PlanError(f"line 2: {count:,} layers on {ranks} ranks are more than {MOST_NODES:,} nodes: cut the file, or use fewer ranks")
+        there = f"{len(rows)} are there: is the file complete? It is read with {len(rows)} in line 2"
+        raise PlanError(f"line 2: {count} layers are announced, {there}")
+    if count > MOST_NODES:
+        raise PlanError(f"line 2: {count:,} layers: {MOST_NODES:,} at most")
     tp, ep = sizes["tp"], sizes["ep"]
+    unit = tp * ep
+    if ranks % unit:
+        most = hosts or ranks
+        what = f"tensor parallel over {tp}" if ranks % tp else f"tensor parallel over {tp} times expert parallel over {ep}"
+        line = f"line 1: {what} does not divide {ranks} ranks"
+        if unit > most:
+            raise NeedsHosts(f"{line}: it takes {unit} hosts", unit)
+        raise PlanError(f"{line}: use --ranks {max(unit, min(ranks, most) // unit * unit)}")
     skipped: dict[str, int] = {}
     if sizes["pp"] > 1:
-        skipped[f"pp: {sizes['pp']} (a file of this kind has no messages between stages: taken as data parallel)"] = 1
+        messages = f" of {sizes['pp_comm']:,} bytes" if sizes["pp_comm"] else ""
+        skipped[f"pp: {sizes['pp']} (no line says when the stages send their messages{messages}: taken as data parallel)"] = 1
     if sizes["all"] and sizes["all"] != ranks:
         skipped[f"all_gpus: {sizes['all']} (replayed on {ranks} ranks)"] = 1
-    if ranks % tp:
-        raise PlanError(f"line 1: tensor parallel over {tp} does not divide {ranks} ranks: use a multiple of {tp}")
-    if ep > 1 and ranks // tp % ep:
-        raise PlanError(f"line 1: expert parallel over {ep} does not divide {ranks // tp} data-parallel ranks: use a multiple of {tp * ep}")
-    return Plan(tuple(_nodes(rows, rank, ranks, tp, ep, skipped if rank == 0 else {}) for rank in range(ranks)), skipped)
+    if sizes["checkpoints"]:
+        skipped[f"checkpoints: {sizes['checkpoints']} (no layer is computed again)"] = 1
+    first = _nodes(rows, 0, ranks, tp, ep, skipped)
+    if len(first) * ranks > MOST_NODES:
+        fitting = MOST_NODES // len(first) // unit * unit
+        fix = f"use --ranks {fitting}" if fitting > 1 else f"keep {MOST_NODES * count // (len(first) * ranks):,} layers"
+        raise PlanError(f"{len(first):,} nodes on each of {ranks} ranks are more than {MOST_NODES:,}: {fix}")
+    return Plan((first, *(_nodes(rows, rank, ranks, tp, ep, {}) for rank in range(1, ranks))), skipped)
 
 
 def _short(text: str) -> str:
@@ -60,15 +83,19 @@ def _short(text: str) -> str:
 
 def _parallelism(line: str) -> dict[str, int]:
     words = line.split()
+    if words and words[0] in ASTRA_SIM_1:
+        raise PlanError(f"line 1: {_short(words[0])} is of ASTRA-sim 1: chakra_converter Text makes NAME.0.et of it, which is read")
     if not words or words[0] not in HEADS:
         raise PlanError(f"line 1: {_short(words[0] if words else '')} is no kind of job; there are {', '.join(HEADS)}")
-    sizes = {"tp": 1, "ep": 1, "pp": 1, "ga": 1, "all": 0}
+    sizes = {"tp": 1, "ep": 1, "pp": 1, "all": 0, "checkpoints": 0, "pp_comm": 0}
     for key, value in pairwise(words):
         short = KEYS.get(key.rstrip(":"))
         if short is not None:
-            if not value.isdecimal() or not 1 <= int(value) <= 1 << 20:
-                raise PlanError(f"line 1: {key} {_short(value)} is no number of GPUs or steps")
-            sizes[short] = int(value)
+            least, most = (1, 1 << 20) if sizes[short] else (0, 1 << 62)
+            whole = value.partition(".")[0]  # pp_comm is a quotient
+            if not whole.isdecimal() or not least <= int(whole) <= most:
+                raise PlanError(f"line 1: {key} {_short(value)} is no number of GPUs, layers or bytes")
+            sizes[short] = int(whole)
     return sizes
 
 
@@ -76,7 +103,7 @@ def _group(suffix: str, rank: int, ranks: int, tp: int, ep: int) -> tuple[int, .
     """Ranks of a group, as Megatron orders them: tensor parallel next to each other, experts next among data-parallel ones."""
     t, d = rank % tp, rank // tp
     match suffix:
-        case "":
+        case "" | "TP":
             return tuple(range(rank - t, rank - t + tp))
         case "DP":
             return tuple(range(t, ranks, tp))
@@ -113,13 +140,15 @@ def _nodes(rows: list[tuple[int, list[str]]], rank: int, ranks: int, tp: int, ep
         if values[0]:
             last = add(COMPUTE, name, stage, after=after, ns=values[0])
             after = (last,)
-        if operation == "NONE" or not values[1]:
+        base, _, suffix = operation.upper().partition("_")
+        if base == "NONE" or not values[1]:
             return
-        base, _, suffix = operation.partition("_")
-        if base not in OPERATIONS or suffix not in ("", "DP", "EP", "DP_EP"):
-            raise PlanError(
-                f"line {number}: layer {_short(name)}: {_short(operation)} cannot be replayed; there are {', '.join(OPERATIONS)}"
-            )
+        if base not in OPERATIONS or suffix not in GROUPS:
+            if not operation.replace("_", "").isalpha():
+                raise PlanError(f"line {number}: layer {_short(name)}: {_short(operation)} is no operation")
+            what = operation[:40] if len(skipped) < MOST_SKIPPED else "other operations"
+            skipped[what] = skipped.get(what, 0) + 1
+            return
         # The columns of weights have no suffix in files of plain data parallelism.
         group = _group("DP" if stage == "weights" and not suffix else suffix, rank, ranks, tp, ep)
         if len(group) < 2:

@@ -1,15 +1,16 @@
 """What every rank of a job computes and communicates, the checks before the start, and how long it takes at best.
 
 A rank's nodes depend on each other. They run as a GPU with streams runs them: computing one node after the other, calls of a group in one
-order, messages of a pair of ranks in order, all streams at once. :func:`rehearse` goes through a plan that way without a network, so what
-would never end is found before anything starts. scenarios/jobs/rank.py carries a plan out.
+order, messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not
+the other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
+network, so what would never end is found before anything starts, and the order of messages is known. scenarios/jobs/rank.py carries it out.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from topologies.clos import Fabric
@@ -24,7 +25,9 @@ COLLECTIVES = {
 """Operation -> the collective by whose traffic its time is estimated; a broadcast's pipeline carries about what an all-gather's does."""
 KINDS = (COMPUTE, SEND, RECV, *COLLECTIVES, NOTHING)
 MOST_NODES = 200_000
-"""Of all ranks together [ours]."""
+"""Of all ranks together that do something [ours]."""
+MOST_TIES = 64
+"""Dependencies through which a node that does nothing is left out [ours]."""
 MOST_GROUPS = 60
 """That one rank is in; an agent keeps 64 [ours]."""
 MOST_BYTES = 1 << 30
@@ -33,6 +36,14 @@ MOST_BYTES = 1 << 30
 
 class PlanError(ValueError):
     """A job that cannot be carried out. One line that names the node."""
+
+
+class NeedsHosts(PlanError):
+    """More ranks than there are hosts. ``hosts``: how many it takes."""
+
+    def __init__(self, line: str, hosts: int) -> None:
+        super().__init__(line)
+        self.hosts = hosts
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,10 @@ class Node:
         match self.kind:
             case "compute":
                 return COMPUTE
-            case "send" | "recv":
-                return self.kind, self.peer
-            case "nothing":
-                return NOTHING, self.number
+            case "send":
+                return SEND, self.peer
+            case "recv" | "nothing":
+                return self.kind, self.number
         return self.group
 
     def __str__(self) -> str:
@@ -93,6 +104,38 @@ class Plan:
         """Of all calls, each counted once on each rank."""
         return sum(node.size for nodes in self.ranks for node in nodes)
 
+    @property
+    def incoming(self) -> list[dict[int, list[int]]]:
+        """By rank and peer: the rank's receives, in the order in which the peer sends; each takes the oldest message of its tag."""
+        lines: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
+        for rank, nodes in enumerate(self.ranks):
+            for node in nodes:
+                if node.kind == RECV:
+                    lines[rank, node.peer, node.tag].append(node.number)
+        result: list[dict[int, list[int]]] = [{} for _ in self.ranks]
+        for rank, nodes in enumerate(self.ranks):
+            for node in nodes:
+                if node.kind == SEND:
+                    result[node.peer].setdefault(rank, []).append(lines[node.peer, rank, node.tag].popleft())
+        return result
+
+
+def moved(plan: Plan) -> tuple[int, int]:
+    """Payload and messages that all ranks send in a pass: bytes, number."""
+    calls = [node for nodes in plan.ranks for node in nodes if node.group or node.kind == SEND]
+    payload = sum(node.size * (2 if node.kind == "all_reduce" else 1) for node in calls)
+    return payload, sum(_rounds(algorithm(node), len(node.group)) if node.group else 1 for node in calls)
+
+
+def algorithm(node: Node) -> str:
+    """How rank.py carries a collective out, by the name that theory gives it."""
+    n = len(node.group)
+    return "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
+
+
+def _rounds(kind: str, n: int) -> int:
+    return {"ring-allreduce": 2 * (n - 1), "tree-allreduce": 2 * (n - 1).bit_length()}.get(kind, n - 1)
+
 
 def scaled(plan: Plan, sigma: float) -> Plan:
     """Bytes and computing divided by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
@@ -107,8 +150,8 @@ def scaled(plan: Plan, sigma: float) -> Plan:
 
 
 def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
-    """The nodes so that each comes after those that it depends on, otherwise by number: equal programs of several ranks come out in equal
-    order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
+    """The nodes that do something, so that each comes after those that it depends on, otherwise by number: equal programs of several ranks
+    come out in equal order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
     by_number: dict[int, Node] = {}
     for node in nodes:
         if node.number in by_number:
@@ -135,7 +178,21 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
                 heapq.heappush(ready, follower)
     if len(result) < len(nodes):
         raise PlanError(f"rank {rank}: {_in_cycle(by_number, open_count)}: it depends on itself, by way of other nodes")
-    return tuple(result)
+    return tuple(_without_nothing(result))
+
+
+def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
+    """Who depended on a node that does nothing depends on what that one depended on. Traces of PyTorch are nine tenths such nodes."""
+    left_out: dict[int, tuple[int, ...]] = {}
+    result = []
+    for node in nodes:
+        if not left_out.keys().isdisjoint(node.after):
+            node = replace(node, after=tuple(dict.fromkeys(n for before in node.after for n in left_out.get(before, (before,)))))
+        if node.kind == NOTHING and len(node.after) <= MOST_TIES:
+            left_out[node.number] = node.after
+        else:
+            result.append(node)
+    return result
 
 
 def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
@@ -153,8 +210,6 @@ def checked(plan: Plan) -> Plan:
     count = len(plan.ranks)
     if count < 2:
         raise PlanError(f"{count} ranks: a job needs two")
-    if sum(map(len, plan.ranks)) > MOST_NODES:
-        raise PlanError(f"{sum(map(len, plan.ranks)):,} nodes: {MOST_NODES:,} at most: replay fewer layers or ranks")
     for rank, nodes in enumerate(plan.ranks):
         groups: set[tuple[int, ...]] = set()
         for node in nodes:
@@ -162,7 +217,7 @@ def checked(plan: Plan) -> Plan:
             if node.kind not in KINDS:
                 raise PlanError(f"{where}: it cannot be replayed; there are {', '.join(KINDS)}")
             if node.ns < 0 or node.size < 0 or node.size > MOST_BYTES:
-                raise PlanError(f"{where}: {node.size:,} bytes: {MOST_BYTES:,} at most: make sigma larger")
+                raise PlanError(f"{where}: {node.size:,} bytes: {MOST_BYTES:,} at most")
             if node.kind in (SEND, RECV) and (not 0 <= node.peer < count or node.peer == rank):
                 raise PlanError(f"{where}: its other side is rank {node.peer}; there are ranks 0 to {count - 1}, and this one is {rank}")
             if node.kind in COLLECTIVES:
@@ -171,7 +226,10 @@ def checked(plan: Plan) -> Plan:
                 groups.add(node.group)
                 if len(groups) > MOST_GROUPS:
                     raise PlanError(f"{where}: it is of the {len(groups)}th group of this rank; {MOST_GROUPS} at most")
-    return replace(plan, ranks=tuple(ordered(nodes, rank) for rank, nodes in enumerate(plan.ranks)))
+    ranks = tuple(ordered(nodes, rank) for rank, nodes in enumerate(plan.ranks))
+    if (total := sum(map(len, ranks))) > MOST_NODES:
+        raise PlanError(f"{total:,} nodes that do something: {MOST_NODES:,} at most: replay fewer ranks, layers or steps")
+    return replace(plan, ranks=ranks)
 
 
 def _ranks(group: Sequence[int]) -> str:
@@ -179,12 +237,16 @@ def _ranks(group: Sequence[int]) -> str:
 
 
 class Pass:
-    """One rank's way through its nodes: which may begin, given what is over."""
+    """One rank's way through its nodes: which may begin, given what is over. ``free``: computing and sends begin as soon as they can,
+    otherwise in the order of the plan."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[Node], free: bool = False) -> None:
         self.left = len(nodes)
         self.over: set[int] = set()
+        self.free = free
+        self.idle: list[tuple[int, Node]] = []  # computing that may begin, by its place in the plan
         self.lines: dict[Hashable, deque[Node]] = defaultdict(deque)  # of what has not begun, by stream
+        self._place = {node.number: place for place, node in enumerate(nodes)}
         self._by_number = {node.number: node for node in nodes}
         self._waiting = {node.number: len(set(node.after)) for node in nodes}
         self._followers: dict[int, list[int]] = defaultdict(list)
@@ -192,45 +254,65 @@ class Pass:
         for node in nodes:
             for before in set(node.after):
                 self._followers[before].append(node.number)
-            self.lines[node.stream].append(node)
+            self.lines[self._stream(node)].append(node)
+
+    def _stream(self, node: Node) -> Hashable:
+        return (node.kind, node.number) if self.free and node.kind in (COMPUTE, SEND) else node.stream
 
     def begin(self) -> list[Node]:
         """What begins at the start."""
-        return [node for stream in list(self.lines) for node in self._startable(stream)]
+        return self._now([node for stream in list(self.lines) for node in self._startable(stream)])
 
     def finish(self, node: Node) -> list[Node]:
         """What begins when this one is over."""
         self.left -= 1
         self.over.add(node.number)
-        streams: dict[Hashable, None] = {node.stream: None}
+        streams: dict[Hashable, None] = {self._stream(node): None}
         if node.kind == COMPUTE:
             self._computing = False
         for number in self._followers[node.number]:
             self._waiting[number] -= 1
-            streams[self._by_number[number].stream] = None
-        return [other for stream in streams for other in self._startable(stream)]
+            streams[self._stream(self._by_number[number])] = None
+        return self._now([other for stream in streams for other in self._startable(stream)])
 
     def _startable(self, stream: Hashable) -> list[Node]:
         line, result = self.lines[stream], []
-        while line and not self._waiting[line[0].number] and not (stream == COMPUTE and self._computing):
-            self._computing = self._computing or stream == COMPUTE
+        while line and not self._waiting[line[0].number]:
             result.append(line.popleft())
+        return result
+
+    def _now(self, nodes: list[Node]) -> list[Node]:
+        """Of what may begin, what does: one node computes at a time."""
+        result = []
+        for node in nodes:
+            if node.kind == COMPUTE:
+                heapq.heappush(self.idle, (self._place[node.number], node))
+            else:
+                result.append(node)
+        if self.idle and not self._computing:
+            self._computing = True
+            result.append(heapq.heappop(self.idle)[1])
         return result
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute."""
+    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: the nodes of each in the order in
+    which they began: carried out in that order, no message waits behind one that waits for it."""
 
     ns: int
     lost_ns: list[int]
+    ranks: tuple[tuple[Node, ...], ...]
 
 
 def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
     """Go through the plan with given times of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
-    passes = [Pass(nodes) for nodes in plan.ranks]
+    passes = [Pass(nodes, free=True) for nodes in plan.ranks]
+    begun: list[list[Node]] = [[] for _ in passes]
     ends: list[tuple[float, int, int, Node]] = []  # time, serial, rank
-    calls: dict[tuple[bool, tuple[int, ...]], dict[int, deque[Node]]] = {}  # begun and not met, by members, then by rank
+    calls: dict[tuple[int, ...], dict[int, deque[Node]]] = {}  # begun and not met, by members, then by rank
+    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]] = defaultdict(deque)  # by sender, receiver, tag: when it is there
+    wanted: dict[tuple[int, int, int], deque[Node]] = defaultdict(deque)  # receives that have begun
     free_at: dict[Hashable, float] = defaultdict(float)
     serial, now = 0, 0.0
 
@@ -240,23 +322,43 @@ def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
         heapq.heappush(ends, (time, serial, rank, node))
 
     def begin(rank: int, node: Node) -> None:
+        begun[rank].append(node)
         if node.kind in (COMPUTE, NOTHING):
             finish_at(now + node.ns, rank, node)
-            return
-        message = node.kind in (SEND, RECV)
-        members = node.group if not message else (rank, node.peer) if node.kind == SEND else (node.peer, rank)
-        where = (message, members)
-        meeting = calls.setdefault(where, {member: deque() for member in members})
+        elif node.kind in (SEND, RECV):
+            here, there = (rank, node.peer) if node.kind == SEND else (node.peer, rank)
+            where = (here, there, node.tag)
+            if node.kind == SEND:
+                link = (SEND, here, there)
+                free_at[link] = max(now, free_at[link]) + duration(node)
+                finish_at(free_at[link], rank, node)
+                sent[where].append((free_at[link], node))
+            else:
+                wanted[where].append(node)
+            if sent[where] and wanted[where]:
+                time, message = sent[where].popleft()
+                receive = wanted[where].popleft()
+                if message.size != receive.size:
+                    raise PlanError(
+                        f"rank {here}: {message} of {message.size:,} bytes meets rank {there}'s {receive} of {receive.size:,} bytes: "
+                        "messages of one tag need the same sizes in the same order"
+                    )
+                finish_at(max(now, time), there, receive)
+        else:
+            meet(rank, node)
+
+    def meet(rank: int, node: Node) -> None:
+        meeting = calls.setdefault(node.group, {member: deque() for member in node.group})
         meeting[rank].append(node)
         if not all(meeting.values()):
             return
-        end = free_at[where] = max(now, free_at[where]) + duration(node)
+        end = free_at[node.group] = max(now, free_at[node.group]) + duration(node)
         for member, line in meeting.items():
             other = line.popleft()
-            if (other.size, other.tag) != (node.size, node.tag) or (other.kind != node.kind and not message):
+            if (other.size, other.kind) != (node.size, node.kind):
                 raise PlanError(
                     f"rank {rank}: {node} of {node.size:,} bytes meets rank {member}'s {other} of {other.size:,} bytes: ranks that "
-                    "communicate need the same operations, sizes and tags in the same order"
+                    "communicate need the same operations and sizes in the same order"
                 )
             finish_at(end, member, other)
 
@@ -267,28 +369,41 @@ def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
         now, _, rank, node = heapq.heappop(ends)
         for follower in passes[rank].finish(node):
             begin(rank, follower)
-    if any(own.left for own in passes):
-        raise PlanError(_stuck(passes, calls))
-    return Rehearsal(round(now), [round(now) - ns for ns in plan.compute_ns])
+    if any(own.left for own in passes) or any(sent.values()):
+        raise PlanError(_stuck(passes, calls, sent, wanted))
+    return Rehearsal(round(now), [round(now) - ns for ns in plan.compute_ns], tuple(map(tuple, begun)))
 
 
-def _stuck(passes: Sequence[Pass], calls: dict[tuple[bool, tuple[int, ...]], dict[int, deque[Node]]]) -> str:
-    """Who waits for whom, where nothing goes on any more: some rank has begun a call that another has not."""
-    for (message, members), meeting in calls.items():
-        here, missing = [member for member in members if meeting[member]], [member for member in members if not meeting[member]]
-        if not here or not missing:
-            continue
-        node = meeting[here[0]][0]
-        wanted = "such call" if not message else RECV if node.kind == SEND else SEND
-        stream: Hashable = node.group if not message else (wanted, here[0])
-        own = passes[missing[0]].lines
-        if not own[stream]:
-            return f"rank {here[0]}: {node} would wait for ever: rank {missing[0]} has no {wanted} left for it"
-        held = own[stream][0]
-        cause = next((f"waits for node {before}" for before in held.after if before not in passes[missing[0]].over), "waits for its turn")
-        never = f"rank {missing[0]} never comes to its {held}, which {cause}"
-        return f"rank {here[0]}: {node} would wait for ever: {never}"
-    raise AssertionError("a plan without cycles only ends in calls")
+def _stuck(
+    passes: Sequence[Pass], calls: dict[tuple[int, ...], dict[int, deque[Node]]],
+    sent: dict[tuple[int, int, int], deque[tuple[float, Node]]], wanted: dict[tuple[int, int, int], deque[Node]],
+) -> str:  # fmt: skip
+    """Who waits for whom, where nothing goes on any more: a rank has begun a call or a message that another has not."""
+
+    def line(here: int, node: Node, there: int, what: str, own: Iterable[Node]) -> str:
+        held = next(iter(own), None)
+        if held is None:
+            return f"rank {here}: {node} would wait for ever: rank {there} has no {what} left for it"
+        cause = next((f"waits for node {before}" for before in held.after if before not in passes[there].over), "waits for its turn")
+        return f"rank {here}: {node} would wait for ever: rank {there} never comes to its {held}, which {cause}"
+
+    def unbegun(rank: int, kind: str, peer: int, tag: int) -> Iterator[Node]:
+        nodes = (node for stream in passes[rank].lines.values() for node in stream)
+        return (node for node in nodes if (node.kind, node.peer, node.tag) == (kind, peer, tag))
+
+    lines = []
+    for (here, there, tag), receives in wanted.items():
+        if receives:
+            lines.append((here, line(there, receives[0], here, f"send of tag {tag}", unbegun(here, SEND, there, tag))))
+    for members, meeting in calls.items():
+        begun, missing = [rank for rank in members if meeting[rank]], [rank for rank in members if not meeting[rank]]
+        if begun and missing:
+            there = missing[0]
+            lines.append((begun[0], line(begun[0], meeting[begun[0]][0], there, "such call", passes[there].lines[members])))
+    for (here, there, tag), messages in sent.items():
+        if messages:
+            lines.append((here, line(here, messages[0][1], there, f"recv of tag {tag}", unbegun(there, RECV, here, tag))))
+    return lines[0][1]
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
@@ -301,11 +416,11 @@ def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
         if node.kind in (SEND, RECV):
             return real.base_rtt_ns / 2 + node.size * 8e9 / real.host_rate
         n = len(node.group)
-        kind = "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]  # as rank.py chooses
+        kind = algorithm(node)
         key = (kind, node.group)
         if key not in rates:
             rates[key] = bus_bandwidth(real, kind, [hosts[rank] for rank in node.group])
-        rounds = {"ring-allreduce": 2 * (n - 1), "tree-allreduce": 2 * (n - 1).bit_length(), "all-to-all": 1}.get(kind, n - 1)
+        rounds = 1 if kind == "all-to-all" else _rounds(kind, n)
         return collective_step_ns(kind, n, node.size, rates[key]) + rounds * real.base_rtt_ns / 2
 
     return duration

@@ -1,13 +1,16 @@
-"""What every rank of a job runs (agents.communicator): ``rank.py PLAN``; PLAN is a JSON file of scenarios/jobs/replay.py.
+"""What every rank of a job runs (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
 
 Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. In each phase some ranks make
 passes. After each pass a rank tells the phase, its number, when it began and ended (seconds of the network's time), how late the rank
 itself was, and how many elements were wrong so far.
 """
 
+from __future__ import annotations
+
 import json
 import sys
-from collections import deque
+from collections import defaultdict, deque
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,73 @@ PERIOD = 97
 """Of the pattern that is sent, elements: a prime, so that displaced parts are seen [ours]."""
 MARK = 128.0
 """Between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
+PART = 1 << 18
+"""Elements of a message that travel at once [ours]."""
+AHEAD = 4
+"""Parts of one peer's messages that are asked for before they come [ours]: four times a link's bandwidth times delay."""
+MOST_AHEAD = 64
+"""The same, of all peers together: a quarter of the memory that program and agent share."""
+
+
+class Messages:
+    """The messages of one pass, part by part. What comes is asked for and compared whether or not its receive has begun (plan.py)."""
+
+    def __init__(self, player: Player) -> None:
+        self.player, self.comm = player, player.comm
+        self.ahead = max(1, min(AHEAD, MOST_AHEAD // max(1, len(player.incoming))))
+        self.lines = {(RECV, peer): deque(parts for node in nodes for parts in _parts(node)) for peer, nodes in player.incoming.items()}
+        self.open: dict[tuple[str, int], list[tuple[Handle, Node, slice]]] = defaultdict(list)
+        self.left: dict[int, int] = {}  # parts of a message that are not over, by node
+        for nodes in player.incoming.values():
+            self.left |= {node.number: len(_parts(node)) for node in nodes}
+        self.begun: set[int] = set()
+
+    def begin(self, node: Node) -> None:
+        self.begun.add(node.number)
+        if node.kind == SEND:
+            parts = _parts(node)
+            self.left[node.number] = len(parts)
+            self.lines.setdefault((SEND, node.peer), deque()).extend(parts)
+
+    def go_on(self) -> list[Node]:
+        """Take what is over, post what comes next; the nodes that are over."""
+        over: list[Node] = []
+        for (kind, peer), line in self.lines.items():
+            still = []
+            for handle, node, part in self.open[kind, peer]:
+                if not handle.over:
+                    still.append((handle, node, part))
+                    continue
+                self.left[node.number] -= 1
+                if kind == RECV:
+                    expected = self.player.pattern(part.stop)[part] + peer
+                    self.player.wrong += int(np.count_nonzero(handle.result != expected))
+            while line and len(still) < self.ahead:
+                node, part = line.popleft()
+                if kind == SEND:
+                    handle = self.comm.send(self.player.pattern(part.stop)[part] + self.comm.rank, peer, wait=False)
+                else:
+                    handle = self.comm.recv(np.empty(part.stop - part.start, np.float32), peer, wait=False)
+                still.append((handle, node, part))
+            self.open[kind, peer] = still
+        for number in [number for number in self.begun if not self.left[number]]:
+            self.begun.remove(number)
+            over.append(self.player.by_number[number])
+        return over
+
+
+def _parts(node: Node) -> list[tuple[Node, slice]]:
+    items = max(1, node.size // 4)
+    return [(node, slice(at, min(at + PART, items))) for at in range(0, items, PART)]
 
 
 class Player:
     """Carries out one rank's nodes."""
 
-    def __init__(self, comm: Communicator, nodes: list[Node], groups: list[list[int]]) -> None:
+    def __init__(self, comm: Communicator, nodes: list[Node], incoming: dict[str, list[int]], groups: list[list[int]]) -> None:
         self.comm, self.nodes = comm, nodes
+        self.by_number = {node.number: node for node in nodes}
+        self.incoming = {int(peer): [self.by_number[number] for number in numbers] for peer, numbers in incoming.items()}
         self.groups: dict[tuple[int, ...], Communicator | None] = {}
         for ranks in groups:
             self.groups[tuple(ranks)] = comm if ranks == list(range(comm.size)) else comm.group(ranks)
@@ -42,7 +105,8 @@ class Player:
     def play(self) -> float:
         """One pass; how late this rank itself was with what it declared, seconds of the network's time."""
         comm, way = self.comm, Pass(self.nodes)
-        calls: list[tuple[Handle, Node, Array | float | None]] = []
+        calls: list[tuple[Handle, Node, Array | float]] = []
+        messages = Messages(self)
         computing: Node | None = None
         until = late = 0.0
         ready = deque(way.begin())  # nodes of one stream begin in their order
@@ -53,8 +117,13 @@ class Player:
                     ready += way.finish(node)
                 elif node.kind == COMPUTE:
                     computing, until = node, comm.now() + node.ns / 1e9
+                elif node.kind in (SEND, RECV):
+                    messages.begin(node)
                 else:
                     calls.append(self.call(node))
+            if over := messages.go_on():
+                ready += [follower for node in over for follower in way.finish(node)]
+                continue
             if not way.left:
                 return late
             left = None if computing is None else until - comm.now()
@@ -64,20 +133,15 @@ class Player:
                 late += comm.now() - until
                 ready += way.finish(computing)
                 computing = None
-            over = [call for call in calls if call[0].over]
+            ended = [call for call in calls if call[0].over]
             calls = [call for call in calls if not call[0].over]
-            for handle, node, expected in over:
-                if expected is not None:
-                    self.wrong += int(np.count_nonzero(handle.result != expected))
+            for handle, node, expected in ended:
+                self.wrong += int(np.count_nonzero(handle.result != expected))
                 ready += way.finish(node)
 
-    def call(self, node: Node) -> tuple[Handle, Node, Array | float | None]:
-        """Begin a call; what its result is to be comes with it."""
+    def call(self, node: Node) -> tuple[Handle, Node, Array | float]:
+        """Begin a collective; what its result is to be comes with it."""
         items = max(1, node.size // 4)
-        if node.kind == SEND:
-            return self.comm.send(self.pattern(items) + self.comm.rank, node.peer, wait=False), node, None
-        if node.kind == RECV:
-            return self.comm.recv(np.empty(items, np.float32), node.peer, wait=False), node, self.pattern(items) + node.peer
         group = self.groups[node.group]
         assert group is not None  # a rank calls only what it is in
         n, rank = group.size, group.rank
@@ -101,9 +165,11 @@ class Player:
 
 def main(file: str) -> None:
     comm = Communicator.open()
-    plan: dict[str, Any] = json.loads(Path(file).read_text(encoding="utf-8"))
-    nodes = [Node(**{**fields, "after": tuple(fields["after"]), "group": tuple(fields["group"])}) for fields in plan["ranks"][comm.rank]]
-    player = Player(comm, nodes, plan["groups"])
+    with Path(file).open(encoding="utf-8") as lines:
+        plan: dict[str, Any] = json.loads(next(lines))
+        own: dict[str, Any] = json.loads(next(islice(lines, comm.rank, None)))
+    nodes = [Node(**{**fields, "after": tuple(fields["after"]), "group": tuple(fields["group"])}) for fields in own.pop("nodes")]
+    player = Player(comm, nodes, own["incoming"], plan["groups"])
     for phase, (ranks, passes) in enumerate(plan["phases"]):
         comm.barrier()
         for number in range(passes if comm.rank in ranks else 0):

@@ -3,49 +3,100 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from decimal import Decimal
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from scenarios.jobs import aicb, chakra
-from scenarios.jobs.plan import Plan, PlanError, Rehearsal, checked, estimate, rehearse, scaled
+from scenarios.jobs.content import is_text
+from scenarios.jobs.plan import MOST_BYTES, NeedsHosts, Node, Plan, PlanError, Rehearsal, checked, estimate, rehearse, scaled
 from testbed.errors import UserError
 from testbed.world import Program, World
-from topologies.clos import Fabric
+from topologies import Fabric, load_fabric, named_fabrics
 
+NO_BYTES = 1e15
+"""A sigma that leaves delays alone."""
 RANK = Path(__file__).with_name("rank.py")
-PLAN_FILE = "plan.json"
+PLAN_FILE = "plan.jsonl"
 
 
-def read_trace(path: Path, fabric: Fabric, ranks: int | None, groups: Path | None, sigma: float) -> tuple[Plan, Rehearsal]:
-    """A trace, ready to be replayed on the fabric's first hosts, and how it goes by the estimate. Raises :class:`UserError`, one line."""
+def read_trace(
+    path: Path, fabric: Fabric, ranks: int | None, groups: Path | None, sigma: float, most_ns: float = math.inf
+) -> tuple[Plan, Rehearsal]:  # fmt: skip
+    """A trace, ready to be replayed on the fabric's first hosts, and how it goes by the estimate. ``most_ns``: that a pass may take. Raises
+    :class:`UserError`, one line, with a sigma or a number of ranks that works."""
     try:
-        text = path.is_file() and path.suffix != ".et"
+        text = path.is_file() and is_text(path)
         if text and groups is not None:
             raise UserError(f"--groups {groups}: only Chakra traces name groups; {path.name} is read as AICB's text")
-        plan = aicb.read(path, ranks or fabric.host_count) if text else chakra.read(path, chakra.read_groups(groups) if groups else None)
-        if ranks is not None and len(plan.ranks) != ranks:
-            raise UserError(f"--ranks {ranks}: {path.name} is a trace of {len(plan.ranks)} ranks, no more and no less")
-        if len(plan.ranks) > fabric.host_count:
-            raise UserError(
-                f"{path.name} has {len(plan.ranks)} ranks, fabric {fabric.name!r} {fabric.host_count} hosts: use a larger fabric"
-            )
-        plan = checked(scaled(plan, sigma))
-        return plan, rehearse(plan, estimate(fabric, range(fabric.host_count)))
+        if text:
+            whole = aicb.read(path, ranks or fabric.host_count, fabric.host_count)
+        else:
+            whole = chakra.read(path, chakra.read_groups(groups) if groups else None, ranks)
+        count = len(whole.ranks)
+        if ranks is not None and count != ranks:
+            raise UserError(f"--ranks {ranks}: {path.name} is a trace of {count} ranks, no more and no less")
+        if count > fabric.host_count:
+            raise NeedsHosts(f"{path.name} has {count} ranks, fabric {fabric.name!r} {fabric.host_count} hosts", count)
+        duration = estimate(fabric, range(fabric.host_count))
+        largest, rank = max(((node, rank) for rank, own in enumerate(whole.ranks) for node in own), key=lambda pair: pair[0].size)
+        least = max(sigma, largest.size / MOST_BYTES)
+        plan = checked(scaled(whole, least))
+        rehearsal = rehearse(plan, duration)
+        if least > sigma:
+            why = f"rank {rank}: {largest} has {largest.size / sigma:,.0f} bytes, {MOST_BYTES:,} at most"
+        elif rehearsal.ns > most_ns:
+            why = f"a pass takes {rehearsal.ns / 1e6:,.3g} ms, --within leaves {max(0, most_ns) / 1e6:,.3g} ms for it"
+        else:
+            return replace(plan, ranks=rehearsal.ranks), rehearsal
+        delays_ns = rehearse(scaled(plan, NO_BYTES), duration).ns
+        if delays_ns < most_ns:
+            fix = f"use --sigma {_rounded(_fitting(plan, least, rehearsal.ns, delays_ns, duration, most_ns))}"
+        else:
+            with_sigma = f" and --sigma {_rounded(least)}" if least > sigma else ""
+            fix = f"its delays alone take {delays_ns / 1e6:,.3g} ms, whatever sigma: use --world simulated{with_sigma}"
+        raise UserError(f"{path.name}: {why}: {fix}" + (", fewer --passes, or a longer --within" if least == sigma else ""))
+    except NeedsHosts as error:
+        larger = sorted((hosts, name) for name in named_fabrics() if (hosts := load_fabric(name).host_count) >= error.hosts)
+        raise UserError(f"{_named(path, error)}: use a larger fabric" + (f", such as {larger[0][1]}" if larger else "")) from None
     except PlanError as error:
-        raise UserError(str(error) if str(error).startswith((str(path), path.name)) else f"{path.name}: {error}") from None
+        raise UserError(_named(path, error)) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
 
 
+def _named(path: Path, error: PlanError) -> str:
+    return str(error) if str(error).startswith((str(path), path.name)) else f"{path.name}: {error}"
+
+
+def _fitting(plan: Plan, sigma: float, ns: float, delays_ns: float, duration: Callable[[Node], float], most_ns: float) -> float:
+    """The sigma at which a pass fits. ``plan``: at ``sigma``, where a pass takes ``ns``; ``delays_ns``: what stays of it."""
+    while ns > most_ns:
+        factor = 1.05 * (ns - delays_ns) / (most_ns - delays_ns)
+        sigma, plan = sigma * factor, scaled(plan, factor)
+        ns = rehearse(plan, duration).ns
+    return sigma
+
+
+def _rounded(sigma: float) -> str:
+    """Up, to two digits."""
+    unit = Decimal(10) ** (math.floor(math.log10(sigma)) - 1)
+    return f"{math.ceil(Decimal(sigma) / unit) * unit:f}"
+
+
 def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int], int]]) -> Path:
-    """As scenarios/jobs/rank.py reads it; readable for whoever the ranks run as. ``phases``: which ranks make how many passes."""
+    """As scenarios/jobs/rank.py reads it, a line for all and one for each rank; readable for whoever the ranks run as. ``plan``: in the
+    order of its rehearsal. ``phases``: which ranks make how many passes."""
     file = directory / PLAN_FILE
-    ranks = [[{key: value for key, value in asdict(node).items() if key != "stage"} for node in nodes] for nodes in plan.ranks]
-    made = {"groups": [list(group) for group in plan.groups], "ranks": ranks, "phases": [[list(own), passes] for own, passes in phases]}
-    file.write_text(json.dumps(made), encoding="utf-8")
+    with file.open("w", encoding="utf-8") as out:
+        print(json.dumps({"groups": [list(group) for group in plan.groups], "phases": [[list(own), n] for own, n in phases]}), file=out)
+        for nodes, incoming in zip(plan.ranks, plan.incoming, strict=True):
+            own = [{key: value for key, value in asdict(node).items() if key != "stage"} for node in nodes]
+            print(json.dumps({"nodes": own, "incoming": incoming}), file=out)
     file.chmod(0o644)
     return file
 

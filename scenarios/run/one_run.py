@@ -18,7 +18,7 @@ from agents.process.control import AgentError
 from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
-from scenarios.jobs.plan import estimate, rehearse
+from scenarios.jobs.plan import Plan, estimate, rehearse
 from scenarios.jobs.replay import RANK, write_plan
 from scenarios.run.background import BackgroundRun
 from scenarios.run.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
@@ -275,7 +275,7 @@ class OneRun:
             }
             for job, ranks in zip(work.jobs, ranks_of(work.jobs), strict=True)
         ]  # fmt: skip
-        file = write_plan(plan, self.directory, self.phases)
+        file = write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases)
         if self.watch is not None:
             self.watch.mark()
         start = self.clock.now()

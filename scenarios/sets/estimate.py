@@ -10,12 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from scenarios.jobs.describe import plan_of
+from scenarios.jobs.plan import Plan, moved, rehearse
 from scenarios.jobs.plan import estimate as job_estimate
-from scenarios.jobs.plan import rehearse
 from scenarios.run.one_run import Spec
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
+from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
@@ -35,24 +36,32 @@ CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}
 """How often a slice goes from one site to the other: twice each time round the ring."""
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
-MOVED = 1.5
-"""Payload that ranks send, per byte of their calls: an all-reduce sends nearly twice its size, the others less than theirs [ours]."""
 CORES = 2
 """Of the machine that estimates are for."""
 SIMULATED_PACKETS = 60_000
 """Data packets that one core simulates in a second [measured]."""
+COMPARED = 2.2
+"""Time of a job's bytes over that of their packets: its ranks make and compare what they send [measured: 8 ranks, 40 to 700 MB]."""
+MESSAGE_S = 0.0003
+"""Time of a job's message of next to nothing [measured: 0.2 ms on 8 hosts, 0.35 to 0.6 on 32]."""
 FLUID_HOST_S = 0.1
 """Time of a host in a run of the fluid world, most of it for figures and plots [measured: 8 to 504 hosts]."""
 DEAD = 2.0
 """Factor of a step if paths are dead from the start: some T0 has lost half of its uplinks in a plane."""
 
 
+def job_seconds(plan: Plan, fabric: Fabric) -> float:
+    """Estimate one pass of a job in the simulated world, in seconds of one core."""
+    payload, messages = moved(plan)
+    return COMPARED * payload / fabric.frame_bytes / SIMULATED_PACKETS + MESSAGE_S * messages
+
+
 def simulated_seconds(spec: Spec) -> float:
     """Estimate one simulated run, in seconds of one core: all hosts that send, at their rate."""
     work, fabric = spec.scenario.workload, spec.transport.fabric
     if work.jobs:
-        moved = (work.steps + work.warmup_steps + work.alone_steps) * plan_of(work.jobs, fabric.host_count, fabric.dilation).bytes
-        return MOVED * moved / fabric.frame_bytes / SIMULATED_PACKETS
+        steps = work.steps + work.warmup_steps + work.alone_steps
+        return steps * job_seconds(plan_of(work.jobs, fabric.host_count, fabric.dilation), fabric)
     if not work.is_pattern:
         hosts = place_ranks(fabric, spec.placement)
         step_ns = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -25,13 +26,19 @@ from testbed.world import World
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
+LONG_S = 10.0
+"""From when on a simulated replay says how long it takes [ours]."""
 
 
 @click.command(name="replay")
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.argument("fabric", default="demo")
 @click.option(
-    "-n", "--ranks", type=click.IntRange(2, 1024), metavar="N", help="Ranks of an AICB workload, on hosts from h0 on. Default: all."
+    "-n",
+    "--ranks",
+    type=click.IntRange(2, 1024),
+    metavar="N",
+    help="Ranks of an AICB workload, or of one Chakra file for all. Default: all hosts.",
 )
 @click.option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
 @click.option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
@@ -53,12 +60,12 @@ def command(
     trace: Path, fabric: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool, within: str,
     transport: str, qps: int, world: str, faults: tuple[str, ...], seed: int, dilation: str, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings) on FABRIC. See docs/traces.md.
+    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on FABRIC. See docs/traces.md.
 
     Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes before count.
     """
     from scenarios.jobs.replay import Stopped, figures, play, read_trace, write_plan
-    from scenarios.sets.estimate import format_duration
+    from scenarios.sets.estimate import format_duration, job_seconds
 
     chosen, twin = fabric_for(fabric, dilation, transport)
     try:
@@ -68,8 +75,12 @@ def command(
         raise UserError(f"--fault: {error}") from None
     except ValueError as error:
         raise UserError(f"--within {within}: {error}") from None
-    plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma)
-    seconds = BRING_UP_S + rehearsal.ns / 1e9 * (passes + warmup) * chosen.dilation
+    times = (passes + warmup) * chosen.dilation
+    most_ns = math.inf if check or world == SIMULATED else (most_s - BRING_UP_S) * 1e9 / times
+    plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma, most_ns)
+    seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
+    if world == SIMULATED:
+        seconds = (passes + warmup) * job_seconds(plan, chosen)
     lines = [
         f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, {len(plan.groups)} groups, "
         f"{plan.bytes:,} bytes, {sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
@@ -78,19 +89,15 @@ def command(
     ]
     if world != SIMULATED:
         lines.append(f"at dilation {chosen.dilation:,.0f}: about {format_duration(seconds)}")
+    elif seconds > LONG_S:
+        lines.append(f"simulated: about {format_duration(seconds)} on one core")
     sys.stderr.write(twin)
     if not as_json:
         print("\n".join(lines), flush=True)
     if check:
         if as_json:
-            print(json.dumps({**figures(plan, rehearsal, {}, 0), "estimate_seconds": None if world == SIMULATED else seconds}, indent=2))
+            print(json.dumps({**figures(plan, rehearsal, {}, 0), "estimate_seconds": seconds}, indent=2))
         return
-    if world != SIMULATED and seconds > most_s:
-        better = sigma * seconds / most_s * 1.2
-        raise UserError(
-            f"{trace.name} takes about {format_duration(seconds)}, more than {within}: use --sigma {better:,.0f}".replace(",", "")
-            + ", fewer --passes, or a longer --within"
-        )
     if out is not None and out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: it is not empty: name another directory")
 

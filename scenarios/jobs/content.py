@@ -1,0 +1,37 @@
+"""What is in a file of a trace, however it is packed."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from scenarios.jobs.plan import PlanError
+
+MOST_FILE = 64 << 20
+"""Bytes of a file, unpacked [ours]."""
+BOM = b"\xef\xbb\xbf"
+
+
+def content(path: Path, most: int = MOST_FILE) -> bytes:
+    """Of a file, unpacked if it is gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if packed else file).read(most + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise PlanError(f"{path.name}: gzip: {error}") from None
+    if len(data) > most:
+        raise PlanError(f"{path.name} has more than {most >> 20} MiB")
+    return data.removeprefix(BOM)
+
+
+def is_json(data: bytes) -> bool:
+    """A first message of ten bytes begins with a line feed, too; JSON that a program writes does not."""
+    return data[:1] in (b"{", b"[") or (data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"["))
+
+
+def is_text(path: Path) -> bool:
+    """Whether it is AICB's and not Chakra's."""
+    return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(content(path))
