@@ -227,7 +227,7 @@ class _Raw:
 
 def _integer(value: Any) -> int:
     """Protobuf's mapping to JSON writes long numbers as strings."""
-    if isinstance(value, (int, float, str)) and re.fullmatch(r"\d{1,20}(\.0*)?", text := str(value)):
+    if isinstance(value, (int, float, str)) and re.fullmatch(r"\d{1,20}(\.\d*)?", text := str(value)):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")
 

@@ -264,7 +264,7 @@ def test_what_protobuf_writes_is_read_as_its_consumers_read_it(protobuf_files: P
 
 
 NODES = [  # of Chakra's feeder, of the jsonizer (protobuf's mapping: long numbers are strings), of STAGE
-    {"workload_graph": [{"Id": 1, "Name": "a", "NodeType": 7, "data_deps": [], "comm_type": 2, "comm_size": 4096, "is_cpu_op": False}]},
+    {"workload_graph": [{"Id": 1, "Name": "a", "NodeType": 7, "data_deps": [], "runtime": 1.5, "comm_type": 2, "comm_size": 4096}]},
     [
         {"version": "0.0.4"},
         {
