@@ -229,6 +229,13 @@ class Agent:
         """Counters so far."""
         return dict(self.device.counters())
 
+    def op_lag(self, forget: bool = False) -> dict[str, int]:
+        """How late this agent was (agents.lateness) since the last job's warm-up, or since it was last asked to ``forget``."""
+        lag = dict(self.device.lag())
+        if forget:
+            self.device.forget_lag()
+        return lag
+
     def op_paths(self) -> list[dict[str, Any]]:
         """Every queue pair's EVs."""
         return list(self.engine.paths())

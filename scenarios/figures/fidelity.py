@@ -117,7 +117,7 @@ def judge(run: Evidence) -> Judgement:
         *(_clock(watch) if watch else ()),
     ]
     slow = [
-        *_late(loops, watch or {}, run.base_rtt_ns),
+        *judge_lateness(loops, watch or {}, run.base_rtt_ns),
         *_acted_late(run),
         *_dropped(run.causes),
         *_paused_late(run),
@@ -191,7 +191,7 @@ def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[st
         yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a paused virtual machine): run again"
 
 
-def _late(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
     """Agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
     waits = {f"h{loop['host']}": (int(loop.get("lag_mean_ns", 0)), int(loop.get("lag_window_ns", 0))) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}

@@ -398,6 +398,9 @@ class OneRun:
             self.step_count += 1
             self.record.setdefault("wrong", {})[str(rank)] = wrong
             if phase == len(self.phases) - 1 and rank in ranks_of(self.work.jobs)[0]:
+                if number + 1 == self.work.warmup_steps and self.latest_step < 0:
+                    for agent in self.ranked():  # what the programs' start-up cost the agents is not the run's
+                        agent.call("lag", forget=True)
                 self.note_step_begin(number + 1 - self.work.warmup_steps, round(end * 1e9 * self.fabric.dilation))
             self.progress(self.step_count / sum(len(ranks) * steps for ranks, steps in self.phases))
         elif kind == "cut-off":

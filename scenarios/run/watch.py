@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from scenarios.figures.fidelity import SAMPLE_S
+from agents.process.control import AgentError
+from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
 from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
-from testbed.world import Ports
+from testbed.world import EMULATED, Ports, World
 
 GAP_NS = 1_000_000_000
 """A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
@@ -152,6 +154,41 @@ class Watch(threading.Thread):
         if len(self._marks) >= 2:
             summary |= _between(self._marks[0], self._marks[-1])
         return summary
+
+
+class Doubts:
+    """Watches agents of the emulated world for commands whose figures are no run's, and so have no verdict. ``stalled``: hosts that faults
+    stop."""
+
+    def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
+        self._world, self._stalled = world, stalled
+        self._watch = (world.run_watch(SAMPLE_S) or Watch(world.processes)) if world.name == EMULATED else None
+        self._lags: dict[int, dict[str, int]] = {}
+
+    def __enter__(self) -> Self:
+        if self._watch is not None:
+            self._watch.start()
+            self._watch.mark()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+
+    def look(self, forget: bool = False) -> None:
+        """Keep how late the agents were since they began something, or with ``forget`` drop it: what a start-up cost is no figure's."""
+        for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
+            with suppress(AgentError):  # it was killed: whoever needs it says so
+                lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
+                self._lags[host] = {} if forget else {key: max(ns, known.get(key, 0)) for key, ns in lag.items()}
+
+    def reasons(self) -> list[str]:
+        """Why the figures may be the machine's; nothing if they are not."""
+        if self._watch is None:
+            return []
+        self._watch.mark()
+        loops = [{"host": host, **lag} for host, lag in self._lags.items() if host not in self._stalled and lag]
+        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ns))
 
 
 def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:

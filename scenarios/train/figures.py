@@ -23,7 +23,7 @@ def run_figures(outcome: Outcome) -> dict[str, Any]:
     fabric, ranks = outcome.fabric, outcome.ranks
     said = {
         "transport": outcome.leg.transport, "failing": outcome.leg.failing, "fabric": fabric.name, "ranks": fabric.host_count,
-        "failed": {str(rank): reason for rank, reason in outcome.failed.items()},
+        "failed": {str(rank): reason for rank, reason in outcome.failed.items()}, "doubtful": list(outcome.doubtful),
     }  # fmt: skip
     if not ranks or outcome.failed:
         return {**said, "hashes": [], "losses": [], "steps": []}
@@ -97,6 +97,7 @@ def _checks(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         if run["failed"]:
             rank, reason = next(iter(run["failed"].items()))
             out.append({"check": f"{name}: every rank ends", "ok": False, "seen": f"rank {rank}: {reason}"})
+        out += [{"check": f"{name}: its times are the network's, not the machine's", "ok": None, "seen": text} for text in run["doubtful"]]
     hashes = {name: run["hashes"] for name, run in runs.items() if not run["failed"]}
     every = sorted({value for values in hashes.values() for value in values})
     seen = f"{every[0][:16]}..." if len(every) == 1 else ", ".join(f"{name}: {len(v)}" for name, v in hashes.items()) + " hashes"
@@ -107,9 +108,10 @@ def _checks(runs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         lost = sum(failure["costs"] or 0.0 for failure in failing["failures"])
         allowed = lost + SLACK * healthy["total_us"]
         seen = f"{cost:,.0f} us, allowed {lost:,.0f} + {SLACK * healthy['total_us']:,.0f} us"
-        judged = len(healthy["steps"]) >= FEWEST
+        judged = len(healthy["steps"]) >= FEWEST and not (healthy["doubtful"] or failing["doubtful"])
         out.append({
             "check": f"failures cost MRC at most what the lost capacity takes and {SLACK:.0%} of the healthy run",
-            "ok": cost <= allowed if judged else None, "seen": seen if judged else f"{seen}; it is judged from {FEWEST} steps on",
+            "ok": cost <= allowed if judged else None,
+            "seen": seen if judged else f"{seen}; it is judged from {FEWEST} steps on, without doubts",
         })  # fmt: skip
     return out

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scenarios.run.watch import Doubts
 from scenarios.train.model import PARAMETERS
 from testbed.errors import UserError
 from testbed.faults.targets import Injected
@@ -68,13 +69,15 @@ def failures(fabric: Fabric, steps: int) -> list[Failure]:
 
 @dataclass
 class Outcome:
-    """``ranks``: what each rank told at its end. Times in seconds of the network. ``broken``: name, begin, end, links of each failure."""
+    """``ranks``: what each rank told at its end. Times in seconds of the network. ``broken``: name, begin, end, links of each failure.
+    ``doubtful``: reasons why the times may be the machine's."""
 
     leg: Leg
     fabric: Fabric
     ranks: list[dict[str, Any]]
     broken: list[tuple[str, float, float, tuple[str, ...]]]
     failed: dict[int, str]
+    doubtful: Sequence[str] = ()
 
 
 class Breaker:
@@ -143,6 +146,8 @@ def run_leg(
                 return
             if "step" in note["note"]:
                 number = int(note["note"]["step"])
+                if number == 1:
+                    doubts.look(forget=True)
                 breaker.step(number)
                 broken = ", ".join(failure.name for failure, _, _ in breaker.active)
                 progress(f"{leg.name}: step {number - number % 10} of {steps}{f', {broken}' if broken else ''}", number / steps)
@@ -150,7 +155,10 @@ def run_leg(
                 told[rank] = note["note"]["done"]
 
         try:
-            failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, breaker.look)
+            with Doubts(world) as doubts:
+                failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), on_note, breaker.look)
+                doubts.look()
+                doubtful = doubts.reasons()
         finally:
             programs.end()
         breaker.end()
@@ -161,7 +169,7 @@ def run_leg(
         raise UserError(f"{leg.name}: only {len(told)} of {world.fabric.host_count} ranks told what they measured: {'; '.join(lines[-3:])}")
     if failed and lines:
         (logs / "ranks.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Outcome(leg, world.fabric, [told[rank] for rank in sorted(told)], breaker.broken, failed)
+    return Outcome(leg, world.fabric, [told[rank] for rank in sorted(told)], breaker.broken, failed, doubtful)
 
 
 def ideal_ns(fabric: Fabric, dead_links: Sequence[str] = ()) -> float:

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from scenarios.run.watch import Doubts
 from scenarios.schema.scenario import KINDS
-from testbed.cli.run import ProgressBar, fabric_for
+from testbed.cli.run import ProgressBar, fabric_for, stalled
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
@@ -60,7 +61,11 @@ def command(
                     cluster.inject(kind, on, run_seed=seed, **keys)
                 out = (lambda text: None) if as_json else (lambda text: print(text, flush=True))
                 figures: dict[str, Any]
-                figures = perf(cluster, request, transport, world, out, lambda text: print(f"mrcbed: {text}", file=sys.stderr))
+                with Doubts(cluster, stalled(wanted, chosen)) as doubts:
+                    figures = perf(cluster, request, transport, out, lambda text: print(f"mrcbed: {text}", file=sys.stderr), doubts.look)
+                    figures["doubtful"] = doubts.reasons()
+                for reason in figures["doubtful"]:
+                    print(f"mrcbed: doubtful: {reason}", file=sys.stderr)
                 status = 1 if figures["wrong"] else 0
             except Failed as error:
                 print(f"mrcbed: {operation}: {error}", file=sys.stderr)

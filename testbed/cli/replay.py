@@ -14,7 +14,7 @@ import click
 
 from scenarios.schema.scenario import KINDS
 from testbed import terminal
-from testbed.cli.run import ProgressBar, fabric_for, give_back
+from testbed.cli.run import ProgressBar, fabric_for, give_back, stalled
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
@@ -65,6 +65,7 @@ def command(
     Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes before count.
     """
     from scenarios.jobs.replay import Stopped, figures, play, read_trace, write_plan
+    from scenarios.run.watch import Doubts
     from scenarios.sets.estimate import format_duration, job_seconds
 
     chosen, twin = fabric_for(fabric, dilation, transport)
@@ -116,21 +117,26 @@ def command(
                         cluster.inject(kind, on, run_seed=seed, **keys)
 
                     def on_pass(rank: int, number: int) -> None:
+                        if number == 1 and rank == 0:
+                            doubts.look(forget=True)
                         if rank == 0:
                             progress(f"pass {number} of {passes + warmup}", number / (passes + warmup))
 
                     network = usual(cluster, transport)
                     look = (lambda: None) if network is None else network.look
-                    told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
+                    with Doubts(cluster, stalled(wanted, chosen)) as doubts:
+                        told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
+                        doubts.look()
+                        doubtful = doubts.reasons()
                 stopped = False
             except Stopped as end:
-                told, failed, printed, stopped = end.told, {}, [], True
+                told, failed, printed, stopped, doubtful = end.told, {}, [], True, []
             finally:
                 cluster.stop()
         summary = {
             "trace": str(trace), "fabric": chosen.name, "transport": transport, "world": world, "dilation": chosen.dilation, "sigma": sigma,
             "seed": seed, "faults": list(faults), **figures(plan, rehearsal, told, warmup),
-            "failed": {str(rank): reason for rank, reason in failed.items()},
+            "failed": {str(rank): reason for rank, reason in failed.items()}, "doubtful": doubtful,
         }  # fmt: skip
         if out is not None:
             (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -143,6 +149,8 @@ def command(
             print(f"mrcbed: rank {rank}: {reason}", file=sys.stderr)
         for line in printed[-3:] if failed else ():
             print(f"mrcbed: {line}", file=sys.stderr)
+        for reason in doubtful:
+            print(f"mrcbed: doubtful: {reason}", file=sys.stderr)
         if summary["wrong"]:
             print(f"mrcbed: {summary['wrong']} elements arrived wrong", file=sys.stderr)
         if stopped:

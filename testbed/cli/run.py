@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from testbed.cli.up_machines import reach_option
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.faults.kinds import KINDS
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from testbed.world import FLUID
@@ -283,6 +284,11 @@ def parse_dilation(text: str, fabric: Fabric) -> float | None:
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)
+
+
+def stalled(faults: Sequence[tuple[str, str, dict[str, Any]]], fabric: Fabric) -> list[int]:
+    """Hosts whose agents these faults stop, (kind, target, keys) each: their lateness says nothing about the machine."""
+    return [fabric.host_number(on) for kind, on, _ in faults if KINDS[kind].stalls]
 
 
 def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, str]:

@@ -179,17 +179,18 @@ def check_request(request: Request, fabric: Fabric) -> list[int]:
 
 
 def perf(
-    world: World, request: Request, transport: str, name: str, line: Callable[[str], None], say: Callable[[str], None]
+    world: World, request: Request, transport: str, line: Callable[[str], None], say: Callable[[str], None],
+    on_row: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Measure and print line by line; returns the figures, ``wrong`` among them. ``name``: of the world. ``say``: news for people.
+    """Measure and print line by line; returns the figures, ``wrong`` among them. ``say``: news for people. ``on_row``: called after each.
     Raises :class:`UserError`, and :class:`testbed.perf.measure.Failed` with the figures of the rows before. The table ends with its footer
     in any case."""
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
-    made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": name, "dilation": fabric.dilation}
+    made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name, "dilation": fabric.dilation}
     made["ranks" if request.collective else "pair"] = hosts
-    head, shown = _table(request, fabric, hosts, transport, name)
+    head, shown = _table(request, fabric, hosts, transport, world.name)
     rows: list[Any] = []
     wrong = 0
 
@@ -205,6 +206,7 @@ def perf(
                 rows.append(row)
                 wrong += bad
                 line(shown(row))
+                on_row()
     except KeyboardInterrupt:
         raise Stopped("stopped", True, figures()) from None
     except Failed as error:

@@ -317,7 +317,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         """
         request = parse_line(words_of(line))
         out = partial(self.console.print, markup=False, highlight=False, soft_wrap=True)
-        figures = perf(self.cluster, request, self.transport, "emulated", out, out)
+        figures = perf(self.cluster, request, self.transport, out, out)
         if figures["wrong"]:
             raise UserError(f"perf: {figures['wrong']} wrong elements")
 

@@ -9,30 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.figures.fidelity import Evidence, Judgement, judge
-from scenarios.run.watch import Watch
+from scenarios.run.watch import Doubts
 from testbed.emulated.cluster import Cluster
 from testbed.machine import quota
-from tests.emulated.ring import Ring, logged
+from tests.emulated.ring import Ring
 from topologies import load_fabric
 
 pytestmark = pytest.mark.sandbox
 FABRIC = load_fabric("tiny")
 
 
-def judged(cluster: Cluster, logs: Path, transport: str, acts: list[tuple[float, Callable[[], object]]]) -> Judgement:
-    """The verdict on a ring of some two seconds, during which this is done to it."""
+def reason(cluster: Cluster, logs: Path, transport: str, acts: list[tuple[float, Callable[[], object]]]) -> str:
+    """Why the figures of a ring of some two seconds, during which this is done to it, are doubtful."""
     cluster.start_agents(transport, {}, logs, seed=2, alone=False)
-    watch = Watch(cluster.processes)
-    watch.start()
     ring = Ring(cluster)
-    watch.mark()
-    assert ring.run(12, acts) and ring.all_right()
-    watch.mark()
-    watch.stop()
-    cluster.stop_agents()
-    evidence = Evidence((0, 1), logged(logs, "loop"), {}, 0, FABRIC.base_rtt_ns, {}, [], watch=watch.result())
-    return judge(evidence)
+    with Doubts(cluster) as doubts:
+        assert ring.run(12, acts) and ring.all_right()
+        doubts.look()
+        (only,) = doubts.reasons()
+    return only
 
 
 @pytest.fixture
@@ -67,9 +62,8 @@ def test_a_cpu_quota_that_is_set_while_it_runs_is_a_doubt_and_is_named(transport
                 if name.startswith("h"):
                     (group / "cgroup.procs").write_text(str(pid))
 
-        said = judged(cluster, tmp_path / "logs", transport, [(0.4, limit)])
-    (reason,) = [reason for reason in said.doubtful if "acted late" in reason]
-    assert "a CPU quota of 0.04 cores stopped the run" in reason and said.too_slow
+        said = reason(cluster, tmp_path / "logs", transport, [(0.4, limit)])
+    assert "acted late" in said and "a CPU quota of 0.04 cores stopped the run" in said
 
 
 @pytest.mark.parametrize("transport", ["mrc", "tcp"])
@@ -79,6 +73,5 @@ def test_an_agent_that_stood_still_for_a_moment_is_a_doubt(transport: str, tmp_p
         def send(what: signal.Signals) -> Callable[[], object]:
             return lambda: os.kill(cluster.processes()["h0"], what)
 
-        said = judged(cluster, tmp_path / "logs", transport, [(0.5, send(signal.SIGSTOP)), (0.8, send(signal.SIGCONT))])
-    (reason,) = [reason for reason in said.doubtful if "acted late" in reason]
-    assert "of h0" in reason or "worst: h0" in reason or "worst: h1" in reason, reason
+        said = reason(cluster, tmp_path / "logs", transport, [(0.5, send(signal.SIGSTOP)), (0.8, send(signal.SIGCONT))])
+    assert "acted late" in said and ("of h0 " in said or "worst: h0" in said or "worst: h1" in said), said

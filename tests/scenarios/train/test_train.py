@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,13 @@ def test_of_few_steps_the_cost_is_shown_but_not_judged() -> None:
         and "2,400 us, allowed 0 + 120 us; it is judged from 25 steps on" in summary["checks"][-1]["seen"]
     )
     assert summary["verdict"] == "ok"
+
+
+def test_costs_are_not_judged_where_the_machine_made_its_agents_late() -> None:
+    slow = replace(outcome(MRC, ["a"] * 8, 2e-4), doubtful=["3 of 8 agents acted late"])
+    summary = summary_of([outcome(MRC_HEALTHY, ["a"] * 8, 1e-4), slow], 1, "emulated")
+    assert [check["ok"] for check in summary["checks"]] == [None, True, None] and summary["verdict"] == "ok"
+    assert summary["checks"][0]["check"].startswith("mrc: its times") and summary["checks"][0]["seen"] == "3 of 8 agents acted late"
 
 
 def test_a_failure_that_lasts_to_the_end_is_counted(tmp_path: Path) -> None:
