@@ -77,6 +77,10 @@ def text(pattern: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
+NAME = text(r"[^\x00-\x1f\x7f-\x9f]*", "one line of text without control characters")
+"""A name that its author is free to choose. Pages and drawings are XML, which has no control characters."""
+
+
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
     """``data`` as a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:

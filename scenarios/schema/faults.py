@@ -16,7 +16,7 @@ from scenarios.schema.workloads import Workload
 from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, resolve
 from testbed.units import Duration, Span
 from topologies import Fabric, FabricError
-from topologies.structs import Doc, Refused, convert, join, nearest, one_of
+from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: Annotated[str, Doc("what happens", example='"link"')]
     on: Annotated[str, Doc(f"whom it hits, or {USED_BY_QP}", example='"p0-t0-0:p0-t1-3"')]
-    name: Annotated[str, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""
+    name: Annotated[str, NAME, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""
     at: Annotated[
         Duration | None, Doc("network time after the first measured step, or the first flow, began", default="see step, before")
     ] = None

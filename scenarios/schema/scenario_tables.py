@@ -21,7 +21,7 @@ from testbed.reconvergence import RECONVERGENCE_NS
 from testbed.simulated import WORLDS
 from testbed.units import Duration, Span
 from topologies.fabrics import Rate
-from topologies.structs import Doc, Refused, one_of, text
+from topologies.structs import NAME, Doc, Refused, one_of, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE
 
@@ -42,7 +42,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[expect]]``."""
 
     check: Annotated[str, Doc("comparison of figures of summary.json, which must hold", example='"mrc.wrong == 0"')]
-    name: Annotated[str, Doc("its name in results", default="the check", example='"slowest step"')] = ""
+    name: Annotated[str, NAME, Doc("its name in results", default="the check", example='"slowest step"')] = ""
     placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
     median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
     setting: Annotated[
@@ -104,7 +104,7 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     name: Annotated[
         str,
-        text(r"[^/\x00-\x1f\x7f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
+        text(r"[^/\x00-\x1f\x7f-\x9f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
         Doc("name of results directories", default="the file's", example='"my-run"'),
     ]
     description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""

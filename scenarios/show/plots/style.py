@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,7 +147,8 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with rc_context(_RC):
+    with rc_context(_RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ ", UserWarning)  # of a name; a box stands for it
         fig = Figure(figsize=(WIDTH, height))
         FigureCanvasAgg(fig)
         yield fig, fig.subplots(rows, 1, **options)

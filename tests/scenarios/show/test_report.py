@@ -71,6 +71,17 @@ def test_bounds_of_their_own_are_shown_as_they_were_asked() -> None:
     assert [line.plain for line in check_lines(found)] == ["ok 2/2 a: expected <= 2 * mrc.x, seen 1 to 2"]
 
 
+def test_a_name_is_no_pattern() -> None:
+    """Names, bounds and reasons hold what their authors wrote, also what str.format(), % or a regular expression would read."""
+    odd = r"{a} {0} { %s %(b)s \1 [x] }"
+    found = [check(odd, 9, False, odd), check(odd, 1, True, odd), check(odd, odd, None)]
+    assert [line.plain for line in check_lines(found)] == [
+        rf"FAILED {odd}: expected {odd}, seen 9",
+        rf"ok 1/3 {odd}: expected {odd}, seen 1",
+        rf"-  1/3 {odd}: {odd}",
+    ]
+
+
 def shown(summary: dict[str, Any], directory: Path) -> str:
     out = io.StringIO()
     show(terminal.console(140, file=out), summary, directory)
