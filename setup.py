@@ -152,6 +152,6 @@ setup(
     package_data={"": ["*.toml", "*.c", "*.lua", "*.html.j2", "*.html", "*.css", "static/*"]},
     ext_modules=extensions(),
     cmdclass={"build_ext": BuildOnAllCores},
-    entry_points={"console_scripts": ["mrcbed = testbed.cli:main"]},
+    entry_points={"console_scripts": ["mrcbed = testbed.start:main"]},
     zip_safe=False,
 )

@@ -1,29 +1,59 @@
 """Consoles, tables and numbers for people. All consoles and tables of ours are made here, so that they look alike and show text literally.
 
-A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji. Style is given by
-``style=`` or a :class:`rich.text.Text`, never inside a string. Used by all that print: the command line, the prompt, scenarios.
+A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control
+characters, which a terminal would obey (testbed/streams.py). Style is given by ``style=`` or a :class:`rich.text.Text`, never
+inside a string. Used by all that print: the command line, the prompt, scenarios.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from rich import box
 from rich import table as rich_table
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
+from rich.segment import Segment
 from rich.text import Text
+
+from testbed.streams import printable, verbatim
 
 Cell = str | Text
 TEXT = 20
 """Columns that wrapped text gets at least, if it has as many."""
 
 
+class _Console(Console):
+    """All text that is laid out on it is printable; only its own styles and movements reach the terminal as such."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        return super().render(_literal(renderable) if isinstance(renderable, Text) else renderable, options)
+
+
+def _literal(cell: Cell) -> Cell:
+    """A cell whose text is printable; it loses the styles of its parts if it was not."""
+    plain = str(cell)
+    shown = printable(plain)
+    if shown == plain:
+        return cell
+    if isinstance(cell, str):
+        return shown
+    return Text(shown, cell.style, justify=cell.justify, overflow=cell.overflow, no_wrap=cell.no_wrap, end=cell.end)
+
+
 def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
     """A console on stdout, stderr or ``file``: as wide as the terminal, or ``width`` columns where there is none."""
-    out = Console(file=file, stderr=stderr, markup=False, emoji=False, highlight=False)
+    standard = sys.stderr if stderr else sys.stdout
+    own = verbatim(standard)
+    if file is None and own is not standard:
+        file = own
+    out = _Console(file=file, stderr=stderr, markup=False, emoji=False, highlight=False)
     if width is not None and not out.is_terminal:
         out.width = width
     return out
@@ -38,7 +68,8 @@ def table(
     The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold text, which is wrapped. All others
     hold numbers: flush right, never broken.
     """
-    return Table(heads, list(rows), title, caption, words, names)
+    literal = [None if row is None else [_literal(cell) for cell in row] for row in rows]
+    return Table([printable(head) for head in heads], literal, title, caption, list(map(printable, words)), list(map(printable, names)))
 
 
 @dataclass(frozen=True)
@@ -55,10 +86,10 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text | rich_table.Table]:
         if self.title:
-            yield Text(self.title, "table.title")
+            yield Text(printable(self.title), "table.title")
         yield from map(self._part, self._parts(options.max_width))
         if self.caption:
-            yield Text(self.caption, "table.caption")
+            yield Text(printable(self.caption), "table.caption")
 
     def _parts(self, width: int) -> list[list[int]]:
         """Which columns stand beside each other on a console of this width."""
@@ -96,7 +127,7 @@ def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_
     grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
     for head, text in zip(heads, texts, strict=True):
         if text:
-            grid.add_row(Text(head, style), text)
+            grid.add_row(Text(printable(head), style), printable(text))
     return grid
 
 

@@ -29,6 +29,7 @@ from scenarios.run.resume import directory_lock, former_manifest, holds_run, int
 from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
+from testbed.machine.stopping import go_on
 from testbed.world import World
 from topologies import Fabric
 
@@ -47,6 +48,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
 
     With ``resume`` it may also be one where a run was begun.
     """
+    go_on()
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"

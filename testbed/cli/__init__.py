@@ -5,12 +5,16 @@ Exit status: what the command says; 2 for bad input or something the machine lac
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import sys
+
+if sys.argv[:1] == ["-m"]:  # python -m testbed.cli: as the console script does, before the rest is imported
+    importlib.import_module("testbed.start")
+import atexit
+import difflib
 import importlib.util
 import os
-import sys
-from contextlib import suppress
+import signal
 from typing import NoReturn
 
 import click
@@ -18,7 +22,8 @@ import click
 from testbed import errors
 from testbed.errors import UserError
 from testbed.machine.limits import check_memory, raise_open_files
-from testbed.machine.streams import take_standard_streams
+from testbed.machine.stopping import STATUS, started
+from testbed.streams import printable, take_standard_streams
 
 COMMANDS = {
     "doctor": "Check what this machine can do, and print a fix for what it lacks.",
@@ -115,6 +120,7 @@ class Commands(click.Group):
 @click.pass_context
 def group(ctx: click.Context) -> None:
     """mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP."""
+    started()
     if ctx.invoked_subcommand in CALCULATING:
         check_memory()
 
@@ -139,7 +145,7 @@ def execute(arguments: list[str] | None = None) -> int:
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
     except click.ClickException as error:
-        print(f"mrcbed: {refusal(error)}", file=sys.stderr)
+        _complain(" ".join(refusal(error).split()))
         return error.exit_code
     except SystemExit as leave:
         if isinstance(leave.code, str):
@@ -152,17 +158,30 @@ def execute(arguments: list[str] | None = None) -> int:
         line, code = errors.explain(error)
         if code == 70 and os.environ.get("MRCBED_DEBUG"):
             raise
-        print(f"mrcbed: {line}", file=sys.stderr)
+        _complain(line)
         return code
     return status if isinstance(status, int) else 0
 
 
+def _complain(line: str) -> None:
+    print(f"mrcbed: {printable(line, line=True)}", file=sys.stderr)
+
+
 def main() -> NoReturn:
-    """The console script."""
+    """The console script, once testbed.start has begun it."""
     take_standard_streams()
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
-    status = execute()
-    with suppress(KeyboardInterrupt):
+    try:
+        status = execute()
         sys.stdout.flush()
+    except KeyboardInterrupt:  # once more, while the first was answered or the last lines went out
+        status = STATUS
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command has ended, whatever comes now
+    if status == STATUS:
+        # Python ends itself by the signal instead, if the exception passed through exec() or eval() of a string.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     sys.exit(status)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from testbed.cli.reach import json_option, reach, url_option
-from testbed.machine.streams import reader_gone
+from testbed.streams import reader_gone
 
 
 @click.command(name="events")

@@ -18,6 +18,7 @@ from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
+from testbed.streams import verbatim
 from testbed.world import Program, World
 
 
@@ -92,9 +93,10 @@ def run(
         cluster.inject(kind, on, run_seed=seed, **keys)
     network = usual(cluster, transport)
     programs = cluster.programs(program, hosts)
+    out = verbatim(sys.stdout)  # the user's own program may steer the terminal
     try:
         failed = programs.run(
-            lambda rank, line: print(f"{rank}: {line}", flush=True),
+            lambda rank, line: print(f"{rank}: {line}", file=out, flush=True),
             lambda rank, note: None,
             lambda: None if network is None else network.look(),
         )

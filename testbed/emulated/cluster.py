@@ -46,6 +46,7 @@ from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
 from testbed.machine.parent import Adopted, adopting
 from testbed.machine.slowness import patient, remark
+from testbed.machine.stopping import go_on
 from testbed.world import EMULATED, Program, Stream
 from topologies.clos import Fabric
 from topologies.parts import whole
@@ -138,6 +139,7 @@ class Cluster(TakesFaults):
 
         After a failure it tears down what is up and raises the error: :class:`UserError` for what people can fix.
         """
+        go_on()
         started = time.monotonic_ns()
         try:
             self._wake, self._waker = os.pipe()

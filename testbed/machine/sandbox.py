@@ -25,7 +25,8 @@ from types import FrameType
 
 from testbed.errors import UserError, explain
 from testbed.machine import agent_user
-from testbed.machine.streams import take_standard_streams
+from testbed.machine.stopping import go_on, raise_from_now_on
+from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
 """Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
@@ -96,6 +97,7 @@ def run(work: Callable[[], int]) -> int:
     """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
+    go_on()
     take_standard_streams()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -221,7 +223,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
         if os.getppid() != 1:
             os._exit(1)
         _name(b"mrcbed-worker")
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise_from_now_on()
         signal.signal(signal.SIGTERM, _terminate)
         signal.signal(signal.SIGHUP, _terminate)
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)

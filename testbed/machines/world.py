@@ -27,6 +27,7 @@ from testbed.emulated.trace import Hop, first_hop, frame_of
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.machine.slowness import patient
+from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all
 from testbed.machines.clocks import Offset, unsure_ns
@@ -84,6 +85,7 @@ class Machines(TakesFaults):
 
     def start(self) -> None:
         """Reach all machines, give them one clock, build all parts, and see whether frames cross. Raises; then nothing stays anywhere."""
+        go_on()
         started = time.monotonic_ns()
         try:
             self._progress("reaching machines", 0.0)

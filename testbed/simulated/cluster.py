@@ -15,6 +15,7 @@ from testbed.controller.denylist import OPERATOR
 from testbed.dataplane.counters import Loads, far_ends
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
+from testbed.machine.stopping import go_on
 from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
@@ -68,7 +69,8 @@ class SimulatedCluster(TakesFaults):
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Nothing to do: the network exists from the beginning."""
+        """Nothing to build: the network exists from the beginning. Raises KeyboardInterrupt if one was lost before."""
+        go_on()
 
     def stop(self) -> None:
         """Write and close the logs and captures. Idempotent."""

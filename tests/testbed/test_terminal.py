@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from testbed import terminal
 from testbed.cli.run import ProgressBar
@@ -21,6 +22,17 @@ def test_a_console_shows_brackets_and_colons_as_they_are() -> None:
     console.print(HOSTILE, style="red")
     console.print(terminal.table([HOSTILE], [[HOSTILE]], title=HOSTILE))
     assert out.getvalue().count(HOSTILE) == 4 and console.width == 100
+
+
+def test_strangers_text_does_not_steer_the_terminal() -> None:
+    """Styles are of the console's own making; what came with the text is shown."""
+    out = io.StringIO()
+    console = terminal.console(120, file=out)
+    console.print(hostile := "a\x1b[31mb\u202e", style="red")
+    console.print(Text(hostile, "red"), Text.assemble((hostile, "bold"), "c"))
+    console.print(terminal.table([hostile, "n"], [[hostile, "1"], [Text(hostile), "2"]], title=hostile, caption=hostile))
+    console.print(terminal.fields([hostile], [hostile]))
+    assert out.getvalue().count(r"a\x1b[31mb\u202e") == 10 and not set("\x1b\u202e") & set(out.getvalue())
 
 
 @pytest.mark.parametrize(("width", "parts"), [(27, 3), (28, 2), (41, 2), (42, 1)])

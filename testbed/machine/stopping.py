@@ -1,0 +1,52 @@
+"""Ctrl-C from a command's first moment on.
+
+While a command only starts, nothing is there to be put away, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's
+own does, and remembers it: inside the import of an extension an exception may be swallowed. So whatever takes long or leaves something
+behind asks :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # signal itself takes milliseconds, in which Ctrl-C prints a traceback
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+STATUS = 130
+_came = False
+
+
+def leave_at_once() -> None:
+    """From now on Ctrl-C ends this process with one line; not one that is to ignore it, as a shell's background jobs are."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def started() -> None:
+    """The command begins: after :func:`leave_at_once`, Ctrl-C is a KeyboardInterrupt from now on."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        raise_from_now_on()
+
+
+def raise_from_now_on() -> None:
+    """From now on Ctrl-C is a KeyboardInterrupt."""
+    signal.signal(signal.SIGINT, _raise)
+
+
+def go_on() -> None:
+    """Raises KeyboardInterrupt if one has come and got lost."""
+    if _came:
+        raise KeyboardInterrupt
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os.write(2, b"mrcbed: interrupted\n")
+    os._exit(STATUS)
+
+
+def _raise(_number: int, _frame: FrameType | None) -> None:
+    global _came
+    _came = True
+    raise KeyboardInterrupt

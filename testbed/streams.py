@@ -1,0 +1,140 @@
+"""Standard input, output and error of a command, which may be closed, full, a pipe whose reader has gone, or unable to show some character.
+
+Called by the command line and the sandbox before they do anything. Output that cannot be printed changes neither what a command does nor
+its exit status: a run whose table nobody reads is still a run. What is printed is text: names, messages and files of other people cannot
+steer a terminal through it. Must stay free of heavy imports.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+PLAIN = {
+    "–": "-", "—": "-", "…": "...", "µ": "u", "×": "x", "·": ".", "≈": "~", "≤": "<=", "≥": ">=", "−": "-", "→": "->",
+    "█": "#", "░": ".", "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "●": "*", "■": "#", "◂": "<", "±": "+-",
+    "─": "-", "━": "-", "│": "|", "’": "'",
+}  # fmt: skip
+"""What stands for our own signs where an encoding lacks them. All others become an escape, like ``\\u4e2d``."""
+ERRORS = "mrcbed.plain"
+"""The name of that rule, as ``errors=`` of a stream."""
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What is no text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the
+direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
+
+
+def printable(text: str, line: bool = False) -> str:
+    """Text of anybody as a terminal may have it: what would steer it is written as an escape, like ``\\x1b``. ``line``: newlines too."""
+    if not _STEERING.search(text) and not (line and "\n" in text):
+        return text
+    text = _STEERING.sub(lambda found: _escape(found[0]), text)
+    return text.replace("\n", r"\n") if line else text
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else char.encode("unicode_escape").decode()
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(PLAIN.get(char) or _escape(char) for char in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(ERRORS, _plain)
+
+
+class _Lossy(io.FileIO):
+    """A file descriptor that drops what it cannot write, and says so once. A reader that has gone, as of ``| head -1``, is no failure."""
+
+    lost: OSError | None = None
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        if self.lost is None:
+            try:
+                return super().write(data) or 0
+            except OSError as error:
+                self.lost = error
+                if error.errno != errno.EPIPE and self.fileno() != 2:
+                    line = f"standard output cannot be written ({error.strerror}): results are in their files all the same"
+                    print(f"mrcbed: {line}", file=sys.stderr)
+        return memoryview(data).nbytes
+
+
+class _Text(io.TextIOWrapper):
+    """A standard stream that takes any text, and prints it as :func:`printable` has it."""
+
+    def write(self, text: str, /) -> int:
+        super().write(printable(text))
+        return len(text)
+
+
+class _Verbatim:
+    """The same stream as :func:`verbatim` gives it."""
+
+    def __init__(self, stream: _Text) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return io.TextIOWrapper.write(self._stream, text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def verbatim(stream: TextIO) -> TextIO:
+    """A standard stream for what may steer the terminal: our own consoles, which see to strangers' text themselves (testbed.terminal), and
+    the output of a program that the user runs through us."""
+    return cast(TextIO, _Verbatim(stream)) if isinstance(stream, _Text) else stream
+
+
+def take_standard_streams() -> None:
+    """Make all three safe to use. A second call changes nothing.
+
+    Where one was closed, as services and CI may start us, /dev/null takes its number: otherwise the next file opened gets it, and
+    whoever starts a program hands it on or closes it as the program's own.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+    elif sys.stdin is sys.__stdin__ and isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # bytes that are no text must not end a prompt
+    sys.stderr = _safe(2, sys.stderr, sys.__stderr__)
+    sys.stdout = _safe(1, sys.stdout, sys.__stdout__)
+
+
+def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
+    """A standard stream as it should be; ``stream`` itself if it is that already, or somebody else's (a test's)."""
+    if stream is not None:
+        if stream is not at_start:
+            return cast(TextIO, stream)
+        cast(TextIO, stream).flush()
+    raw = _Lossy(number, "w", closefd=False)
+    encoding = None if stream is None else stream.encoding
+    return _Text(io.BufferedWriter(raw), encoding, ERRORS, line_buffering=number == 2 or raw.isatty())
+
+
+def take_input() -> TextIO:
+    """Standard input for one reader alone: /dev/null takes its number, so that no program started from now on can read from it."""
+    own = os.fdopen(os.dup(0), "r", encoding=sys.stdin.encoding, errors="replace")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return own
+
+
+def reader_gone() -> bool:
+    """Whether nobody reads standard output any more: a command that prints without end should end then."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, _Lossy) and raw.lost is not None
