@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 
@@ -50,7 +49,8 @@ def command(
     fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool, with_view: bool,
     view_control: bool, view_port: int, out: str | None, world: str, on: str | None, reach: str,
 ) -> None:  # fmt: skip
-    """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0, or 1 if a process of the cluster died."""
+    """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0; 1 if a process of the
+    cluster died, or if a line from a pipe or file was refused or failed."""
     from testbed.machine import sandbox
 
     if no_controller and policy != "none":
@@ -91,9 +91,6 @@ def command(
         from testbed.emulated.cluster import Cluster
         from testbed.prompt.cli import Prompt
 
-        for stream in (sys.stdin, sys.stdout):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # bytes that are no valid text must not end the prompt
         console = terminal.console()
         bar = ProgressBar()
         cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
@@ -117,7 +114,7 @@ def command(
                     view = ViewOfUp(cluster, transport, seed, folder, view_port, view_control)
                     view.tick_beside()
                     console.print(f"view: {view.url}", markup=False, highlight=False, soft_wrap=True)
-                Prompt(cluster, console, transport)
+                prompt = Prompt(cluster, console, transport)
                 cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
             finally:
                 if view is not None:
@@ -125,6 +122,6 @@ def command(
                 if carriers is not None:
                     carriers.end()
                 cluster.stop()
-        return 0
+        return prompt.status
 
     sys.exit(sandbox.run(work))

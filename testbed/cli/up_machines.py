@@ -49,8 +49,8 @@ def run(fabric: Fabric, transport: str, seed: int, on: str, reach: str) -> int:
                 f"{world.unsure_ns / 1e3:.0f} µs. Try: pingall, trace h0 h{fabric.host_count - 1} 0:0, allreduce, break {cable}, help",
                 markup=False, highlight=False,
             )  # fmt: skip
-            MachinesPrompt(world, console, transport)
+            prompt = MachinesPrompt(world, console, transport)
             world.check()
         finally:
             world.stop()
-    return 0
+    return prompt.status

@@ -1,7 +1,8 @@
 """Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
 
 What differs from Mininet's: nothing that is typed ends it but `exit` (a command that fails is one line of answer); node names may hold a
-hyphen; SIGTERM ends it (Mininet's takes it for Ctrl-C and goes on); what cannot work on this fabric says so.
+hyphen; SIGTERM ends it (Mininet's takes it for Ctrl-C and goes on); what cannot work on this fabric says so; only a terminal's keys go to
+the program that runs in a node, and lines from a pipe or file never do.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import select
 import shlex
 import shutil
+import sys
 import time
 import traceback
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import mininet.cli
 from mininet.cli import CLI
-from mininet.log import output
+from mininet.log import lg, output
+from mininet.util import quietRun
 from rich.console import Console
 
 from agents.process.control import AgentError
 from testbed import terminal
-from testbed.errors import ClusterDied, UserError, internal
+from testbed.errors import ClusterDied, UserError, first_line, internal
 from testbed.machine import sandbox
+from testbed.streams import printable, take_input, verbatim
 from topologies import FabricError
 
 REFUSED = {
@@ -56,16 +62,20 @@ def words_of(line: str) -> list[str]:
 
 
 class Prompt(CLI):
-    """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal."""
+    """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal. ``stdin``: where lines come from."""
 
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
     """Commands that cannot work here, and what to use instead."""
 
-    def __init__(self, net: Any, console: Console | None = None, **kwargs: Any) -> None:
+    def __init__(self, net: Any, console: Console | None = None, stdin: TextIO | None = None, **kwargs: Any) -> None:
         self.console = console or terminal.console()
         self._reading: tuple[Path, ...] = ()
-        super().__init__(net, **kwargs)
+        self.failed = 0  # lines that were answered with what is wrong
+        lines = stdin or (sys.stdin if os.isatty(0) else take_input())
+        self.keys = lines.isatty()  # and not a script: somebody sits there
+        self.use_rawinput = self.keys  # else input() would read from /dev/null
+        super().__init__(net, stdin=lines, **kwargs)
 
     def onecmd(self, line: str) -> Any:
         """Run a line. Whatever goes wrong in it is one line of answer; true: the prompt ends."""
@@ -74,16 +84,21 @@ class Prompt(CLI):
         except ClusterDied:
             return True  # the caller asks the cluster again, and reports it
         except (UserError, FabricError, AgentError) as error:
-            self.console.print(str(error), style="red", soft_wrap=True)  # one line on any terminal
+            self._answer(str(error))
         except SystemExit:
             if self.console.quiet:  # rich found the pipe closed: nobody reads the answers
                 return True
-            self.console.print("only `exit` leaves the prompt", style="red")
+            self._answer("only `exit` leaves the prompt")
         except Exception as error:
             if os.environ.get("MRCBED_DEBUG"):
                 traceback.print_exc()
-            self.console.print(internal(error), style="red", soft_wrap=True)
+            self._answer(internal(error))
         return None
+
+    def _answer(self, error: str) -> None:
+        """What is wrong, as one line on any terminal."""
+        self.failed += 1
+        self.console.print(printable(error, line=True), style="red", soft_wrap=True)
 
     def run_command(self, line: str) -> Any:
         """Run a line; what is wrong with it is raised."""
@@ -95,6 +110,11 @@ class Prompt(CLI):
 
     def emptyline(self) -> None:
         """Nothing."""
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a line from a pipe or file got a refusal or an error for an answer. Who types has read it."""
+        return 1 if self.failed and not self.keys else 0
 
     def postcmd(self, stop: Any, line: str) -> Any:
         return bool(stop) or sandbox.stop_requested()
@@ -121,14 +141,34 @@ class Prompt(CLI):
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
         node = self.mn[name]
         command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in arguments.split(" "))
-        if name in self._with_shells:
-            # The shell stays between commands: it must neither wait for the end of a quotation nor leave.
+        if name in self._with_shells or not self.keys:
+            # A host's shell stays between commands: it must neither wait for the end of a quotation nor leave.
             evaluated = f"eval {shlex.quote(command)}"
             command = f"({evaluated})" if _LEAVES_THE_SHELL.search(command) else evaluated
+            command += "" if self.keys else " </dev/null"  # a program that waited for keys would wait for ever
         if len(command.encode()) > MAX_COMMAND:
             raise UserError(f"{name}: the command has more than {MAX_COMMAND:,} bytes: put it into a script, and run that")
         node.sendCmd(command)
         self.waitForNode(node)
+
+    def waitForNode(self, node: Any) -> None:
+        """Wait for the program in a node, and print what it prints as it is. Keys of a terminal go to it; Ctrl-C interrupts it."""
+        shown = verbatim(lg.handlers[0].stream)  # where Mininet prints
+        ready = select.poll()
+        ready.register(node.stdout, select.POLLIN)
+        if self.keys:
+            ready.register(self.stdin, select.POLLIN)
+            quietRun("stty -icanon min 1")  # each key at once
+        while node.waiting:
+            try:
+                for descriptor, _ in ready.poll():
+                    if self.keys and descriptor == self.stdin.fileno():
+                        node.write(os.read(descriptor, 1024).decode(errors="replace"))
+                    else:
+                        shown.write(node.monitor())
+                        shown.flush()
+            except KeyboardInterrupt:
+                node.sendInt()
 
     def unknown(self, word: str) -> UserError:
         """For what is neither a command nor a node."""
@@ -146,6 +186,24 @@ class Prompt(CLI):
             super().do_sh(line)
         except OSError as error:
             raise UserError(f"sh: {error.strerror}") from None
+
+    def do_py(self, line: str) -> None:
+        """py EXPRESSION: evaluate Python; net and every node are names"""
+        result = self._python(eval, line)
+        if result:
+            say(f"{result if isinstance(result, str) else repr(result)}\n")
+
+    def do_px(self, line: str) -> None:
+        """px STATEMENT: run a Python statement"""
+        self._python(exec, line)
+
+    def _python(self, way: Callable[..., Any], line: str) -> Any:
+        try:
+            return way(line, vars(mininet.cli), self.getLocals())
+        except (UserError, FabricError, AgentError):
+            raise
+        except Exception as error:
+            raise UserError(f"{type(error).__name__}: {first_line(error)}") from None
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
         """xterm NODE...: open a terminal window in a node"""

@@ -7,7 +7,6 @@ from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.text import Text
 
 from agents.collectives.base import Collective
 from agents.collectives.data import DTYPES
@@ -82,4 +81,6 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
     else:
         summary += f"{rate / 8e9:.2f} GB/s, "  # a user's own collective: theory has no figure for it
     right = "every sum right" if kind.name.endswith("allreduce") else "every element right"
-    console.print(Text.assemble(summary, (f"{measured.wrong} wrong elements", "red") if measured.wrong else right))
+    console.print(f"{summary}{f'{measured.wrong} wrong elements' if measured.wrong else right}")
+    if measured.wrong:
+        raise UserError(f"{command}: {measured.wrong} wrong elements")

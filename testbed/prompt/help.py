@@ -29,8 +29,6 @@ MININET = {
     "pingallfull": "pingallfull: like pingall, with round-trip times",
     "pingpairfull": "pingpairfull: like pingpair, with round-trip times",
     "noecho": "noecho NODE COMMAND...: run a program that echoes what is typed itself",
-    "py": "py EXPRESSION: evaluate Python; net and every node are names",
-    "px": "px STATEMENT: run a Python statement",
     "exit": "exit: end the prompt and the fabric; so does Ctrl-D",
     "quit": "quit: the same as exit",
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import time
@@ -130,8 +132,64 @@ def test_the_fabric_lives_on_after_any_line(up: Any) -> None:
     run.wait_for("every sum right")
     run.seen.look()
     run.tell("exit")
-    assert run.front.wait(patient(5)) == 0, run.text()
+    assert run.front.wait(patient(5)) == 1, run.text()
     assert "no switch '[/red]'" in run.text() and "internal error" not in run.text() and "Traceback" not in run.text()
+
+
+READERS = ("h0 true", "h0 cat", "p0-t0-0 cat", "sh cat", 'py __import__("os").system("cat")', "h0 read x; echo got [$x]")
+"""Commands whose programs would read what they get, and one that Mininet's prompt alone would hand a key."""
+
+
+def scripted(*lines: str, fabric: str = "tiny") -> subprocess.CompletedProcess[str]:
+    return mrcbed("up", fabric, input="".join(f"{line}\n" for line in lines))
+
+
+def test_no_program_gets_the_lines_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "more").write_text("".join(f"{line}\nbroken\n" for line in READERS))
+    done = scripted(*(word for line in READERS for word in (line, "broken")), f"source {tmp_path / 'more'}", "broken", "exit")
+    assert done.returncode == 0 and "no command" not in done.stdout, done.stdout
+    assert done.stdout.count("every link is up") == 2 * len(READERS) + 1
+    assert done.stderr.count("got []") == 2
+
+
+@pytest.mark.parametrize("wrong", ["nosuch", "dpctl show", "break p9", "py 1/0", "source /nosuch", "time allreduce steps=0"])
+def test_a_script_with_a_line_that_failed_ends_with_1_once_all_are_run(wrong: str) -> None:
+    done = scripted(wrong, "h0 false", "broken")
+    assert done.returncode == 1 and "every link is up" in done.stdout
+
+
+def test_keys_of_a_terminal_reach_the_program_also_from_a_sourced_file(tmp_path: Path) -> None:
+    """Several at once, as one pastes them; and what is wrong there is no matter of the exit status."""
+    (tmp_path / "lines").write_text("h0 cat\nbroken\n")
+    ours, theirs = pty.openpty()
+    front = subprocess.Popen([MRCBED, "up", "tiny"], cwd=ROOT, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = ""
+
+    def type_after(words: str, keys: str) -> None:
+        nonlocal said
+        until = time.monotonic() + 4 * PATIENCE_S
+        while words not in said:
+            assert time.monotonic() < until, said
+            if select.select([ours], [], [], 1)[0]:
+                said += os.read(ours, 4096).decode()
+        said = ""
+        os.write(ours, keys.encode())
+
+    try:
+        type_after("mrcbed> ", "nosuch\n")
+        type_after("no command 'nosuch'", "h0 env PS1='inner> ' sh\n")
+        type_after("\ninner> ", "echo $((6*7))\n")
+        type_after("42", "exit\n")
+        type_after("mrcbed> ", f"source {tmp_path / 'lines'}\n")
+        type_after("lines", "for cat\n")
+        type_after("for cat", "\x04")
+        type_after("every link is up", "exit\n")
+        assert front.wait(patient(10)) == 0
+    finally:
+        front.kill()
+        front.wait()
+        os.close(ours)
 
 
 def test_the_end_of_the_pipe_ends_it(up: Any) -> None:
