@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 
 FIXES = {
     errno.ENOSPC: "make room there",
@@ -21,10 +22,15 @@ FIXES = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "close other programs, the whole machine is out of open files",
     errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
+    errno.EAGAIN: "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)",
 }
 """What a person can do about each error that the machine returns."""
-_NO_MEMORY = ("can't start new thread", "failed to map segment", "cannot allocate memory", "Cannot allocate memory")
+LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""Those that are of no file or folder."""
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 """How Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
+_NO_THREAD = "can't start new thread"
+"""What Python says of pthread_create(3), which has EAGAIN for both: no more threads, and no memory for the stack of one."""
 
 
 class UserError(Exception):
@@ -57,9 +63,17 @@ def refusal(error: BaseException) -> int | None:
     """The errno, one of :data:`FIXES`, of the system error behind ``error``; None if there is none."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
+    if _NO_THREAD in str(error):
+        return errno.EAGAIN if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else errno.ENOMEM
     if isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY):
         return errno.ENOMEM
     return None
+
+
+def advised(reason: str) -> str:
+    """What another process said before it ended, and what a person can do about it, if the machine refused it something."""
+    number = errno.EAGAIN if _NO_THREAD in reason else next((n for n in LIMITS if os.strerror(n) in reason), None)
+    return reason if number is None else f"{reason}: {FIXES[number]}"
 
 
 def explain(error: BaseException) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from testbed.errors import FIXES, ClusterDied, UserError, refusal
+from testbed.errors import FIXES, LIMITS, ClusterDied, UserError, refusal
 
 ROOM = 1 << 16
 """A disk with less free space than this, in bytes, counts as full: agents write so much at a time [ours]."""
@@ -74,5 +74,5 @@ def _of_another_file(error: Exception, directory: Path) -> bool:
 
 def _line(directory: Path, number: int) -> str:
     advice = f"what was finished is kept, --resume --out {directory} goes on with it"
-    problem = "the run cannot go on" if number in (errno.ENOMEM, errno.EMFILE, errno.ENFILE) else "cannot write results"
+    problem = "the run cannot go on" if number in LIMITS else "cannot write results"
     return f"{directory}: {problem} ({os.strerror(number)}): {FIXES[number]}; {advice}"

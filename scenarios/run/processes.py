@@ -17,9 +17,12 @@ from multiprocessing import active_children, get_context, resource_tracker
 from typing import TypeVar
 
 from testbed.errors import ClusterDied
+from testbed.machine.limits import check_room
 from testbed.machine.parent import die_with_parent
 from testbed.machine.quota import usable_cores
 
+TASKS = 4
+"""Processes and threads of one job: its process, a thread of Arrow's there, and two threads of its pool here."""
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -41,9 +44,11 @@ def at_once(
         for number, task in enumerate(tasks):
             yield number, work(task)
         return
+    jobs = min(jobs, len(tasks))
+    check_room(jobs, TASKS, 1)
     other_children = set(active_children())
     context = get_context("spawn")
-    pools = [ProcessPoolExecutor(1, context, die_with_parent, (os.getpid(),)) for _ in range(min(jobs, len(tasks)))]
+    pools = [ProcessPoolExecutor(1, context, die_with_parent, (os.getpid(),)) for _ in range(jobs)]
     remaining = iter(enumerate(tasks))
     running: dict[Future[Result], tuple[int, ProcessPoolExecutor]] = {}
 

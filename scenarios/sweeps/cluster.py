@@ -25,6 +25,7 @@ from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, 
 from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
 from scenarios.sweeps.work import Answer, answer
 from testbed.errors import UserError, first_line
+from testbed.machine.limits import check_room
 from testbed.machine.slowness import patient
 
 LOOPBACK = "127.0.0.1"
@@ -32,6 +33,8 @@ NO_PAGE = f"{LOOPBACK}:0"
 """Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
 GONE = "the head is gone: start it again; --resume goes on"
 START_S = 30.0
+TASKS = 6
+"""Processes and threads of one job, and of the scheduler: with two jobs 14 are too few for Dask [measured]."""
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 2,
     "distributed.comm.require-encryption": True,
@@ -165,6 +168,7 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
     _configure()
     from distributed import Client, LocalCluster
 
+    check_room(jobs, TASKS, 0)
     wanted = facts(world)
     (made,) = make_certificates(folder / "tls", ["local"])
     identity = Identity(made)

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from scenarios.run.processes import sigint_blocked
-from testbed.errors import UserError, first_line
+from testbed.errors import UserError, advised, first_line
 from testbed.machine.parent import die_with_parent
 from testbed.machine.slowness import patient
 
@@ -48,7 +48,7 @@ def keep(
                     with sigint_blocked():
                         process.start()
                 except OSError as error:
-                    raise UserError(f"no process for blocks can be started: {error.strerror}") from None
+                    raise UserError(f"no process for blocks can be started: {advised(str(error.strerror))}") from None
                 there.close()
                 running[here] = process
             for connection in wait([*running, *([stop] if stop else [])]):

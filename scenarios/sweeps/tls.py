@@ -85,7 +85,9 @@ def make_certificates(folder: Path, names: list[str]) -> list[Path]:
             made.append(place)
         return made
     except OSError as error:
-        raise UserError(f"certs: {error.filename or folder}: {error.strerror}: give a folder that you may write") from None
+        if error.filename is None:  # of no file: openssl could not be started
+            raise
+        raise UserError(f"certs: {error.filename}: {error.strerror}: give a folder that you may write") from None
 
 
 def _openssl(folder: Path, *words: str) -> None:

@@ -40,7 +40,7 @@ from testbed.emulated.port_watch import PortWatch
 from testbed.emulated.programs import GRACE_S, KILL_S, EmulatedPrograms
 from testbed.emulated.rates import Rates
 from testbed.emulated.trunk import Trunk
-from testbed.errors import ClusterDied, UserError
+from testbed.errors import ClusterDied, UserError, advised
 from testbed.faults.injections import TakesFaults
 from testbed.faults.packet_faults import PacketFaults
 from testbed.machine import running, sandbox
@@ -616,4 +616,4 @@ def _last_line(path: Path) -> str:
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    return lines[-1].strip() if lines else ""
+    return advised(lines[-1].strip()) if lines else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 
 from testbed.errors import UserError
 
@@ -34,3 +35,28 @@ def check_memory() -> None:
         soft = resource.getrlimit(limit)[0]
         if 0 <= soft < least:
             raise UserError(f"{name} is limited to {soft >> 10} kB, too little: ulimit {option} {least >> 10}, or unlimited")
+
+
+def check_room(jobs: int, each: int, least: int) -> None:
+    """Raises :class:`UserError` where a limit leaves less than ``each`` processes and threads to each of ``jobs`` and to this process: a
+    pool that cannot start one of its threads waits for ever. Tried out, since no limit tells what others take of it. ``least``: so many
+    jobs need none of them."""
+    enough = threading.Event()
+    started: list[threading.Thread] = []
+    needed = each * (jobs + 1)
+    try:
+        while len(started) < needed:
+            thread = threading.Thread(target=enough.wait)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        few = max(least, len(started) // each - 1)
+        fewer = f"use --jobs {few}, or " if few > 0 else ""
+        raise UserError(
+            f"{needed} processes and threads are needed for --jobs {jobs}, and only {len(started)} may start here: {fewer}raise the limit "
+            "(ulimit -u, or pids.max of the cgroup)"
+        ) from None
+    finally:
+        enough.set()
+        for thread in started:
+            thread.join()

@@ -194,10 +194,9 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
             os.close(alive)
             _worker(work, mask)
         status = _wait(worker, init_is_all=False)
-    except UserError as error:
-        print(f"mrcbed: {error}", file=sys.stderr)
     except BaseException as error:
-        print(f"mrcbed: the sandbox failed: {error!r}", file=sys.stderr)
+        line, status = explain(error)
+        print(f"mrcbed: {line}", file=sys.stderr)
     finally:
         sys.stderr.flush()
         os._exit(status)

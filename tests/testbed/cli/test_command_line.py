@@ -60,6 +60,33 @@ def test_too_little_memory_is_refused_before_anything_runs(limit: str, here: Pat
     assert "too little: ulimit" in ended.stderr and not (here / "out").exists()
 
 
+FEW = "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)"
+JOBS = "processes and threads are needed for --jobs 2, and only"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a user's other processes count, too: becomes another user")
+@pytest.mark.parametrize(
+    ("limit", "command", "status", "says"),
+    [
+        (4, f"{RUN} --seeds 1-2 --jobs 1", 0, "done"),
+        *((limit, f"{RUN} --seeds 1-2 --jobs 2", 2, JOBS) for limit in (1, 4, 5, 8, 12)),
+        (40, f"{RUN} --seeds 1-2 --jobs 2", 0, "done"),
+        *((limit, RUN.replace(" run ", " sweep ") + " --seeds 1-2 --jobs 2", 2, JOBS) for limit in (1, 4, 8, 12)),
+        (1, f"{RUN} --split 2", 2, FEW),
+        (1, f"{MRCBED} certs tls a", 2, FEW),
+    ],
+)
+def test_few_processes_are_one_line_and_no_wait(limit: int, command: str, status: int, says: str, here: Path) -> None:
+    """The limit of a user's processes and threads, which a cgroup has too."""
+    user = 54321 + limit
+    here.chmod(0o777)
+    for parent in here.parents[:2]:
+        parent.chmod(0o755)
+    ended = shell(f"ulimit -u {limit}; exec setpriv --reuid={user} --regid={user} --clear-groups -- {command}", here)
+    lines = [line for line in ended.stderr.splitlines() if not line.startswith("<jemalloc>")]  # Arrow's allocator, which does without
+    assert ended.returncode == status and says in lines[-1] and "Traceback" not in ended.stderr, ended.stderr
+
+
 def stopped_at(stage: str, where: Path) -> tuple[int, str]:
     """Exit status and last line of a run that gets SIGTERM when it says that it has come to ``stage``."""
     command = [*RUN.split(), "--set", "workload.steps=20"]
