@@ -54,7 +54,9 @@ def commands() -> tuple[Command, ...]:
 
 def _read(path: str, line: str, command: click.Command) -> Command:
     options = tuple(
-        Option(tuple(p.opts), p.help or "", "" if p.is_flag else _values(path, p)) for p in command.params if isinstance(p, click.Option)
+        Option(tuple(p.opts), p.help or "", "" if p.is_flag else _values(path, p))
+        for p in command.params
+        if isinstance(p, click.Option) and not p.hidden
     )
     arguments = tuple(_values(path, p) for p in command.params if isinstance(p, click.Argument))
     inner = command.commands.items() if isinstance(command, click.Group) else ()

@@ -74,12 +74,12 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
     verdict = made["fidelity"]["verdict"]
     assert summary_of(run.out)["verdict"] == "not trustworthy" and made["wrong"] == 0
     assert verdict in ("doubtful", "invalid"), "invalid if a port could not keep its rate"
-    assert any("did not run" in reason for reason in made["distrust"])
+    assert any("h2 acted late" in reason or "worst: h2) acted late" in reason for reason in made["distrust"])
     drawn = [path.read_text() for path in (run.out / "plots").glob("*.svg")]
     assert drawn and all(f"<!-- fidelity: {verdict} (1 run) -->" in text for text in drawn)
     assert manifest_of(run.out)["fidelity"][made["run"]]["reasons"] == made["distrust"]
     said = " ".join(run.said.read_text().split())
-    assert "did not run" in said and "Verdict: not trustworthy" in said
+    assert "acted late" in said and "Verdict: not trustworthy" in said
 
 
 def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
