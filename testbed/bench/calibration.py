@@ -1,7 +1,7 @@
 """What a data packet costs on this machine, measured in a few seconds and kept: by it a run chooses how much time is stretched.
 
-Kept in one file per machine. It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was
-made with another version of the project, another kernel, processor or number of cores. docs/time.md explains what follows from it.
+Kept in one file per machine. It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was made
+with another version of the project, another kernel, processor, number of cores or CPU quota. docs/time.md explains what follows from it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.machine.load import read_cpu
+from testbed.machine.quota import quota_cores
 
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
@@ -88,7 +89,8 @@ def machine() -> dict[str, str | int]:
     import agents.process.loop  # compiled, or source: it costs accordingly
 
     made = int(os.stat(agents.process.loop.__file__).st_mtime)
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(), "engine": made}
+    quota = f"{quota_cores():.2g}"  # a packet costs more where a run is stopped again and again
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "quota": quota, "kernel": platform.release(), "engine": made}
 
 
 def others_cores() -> float:

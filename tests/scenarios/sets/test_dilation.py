@@ -160,7 +160,8 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
     file = tmp_path / "cache" / "calibration.json"
     monkeypatch.setenv(bench.PLACE, str(file))
     monkeypatch.setattr(bench, "others_cores", lambda: 0.1)
-    costs = iter([100.0, 200.0, 300.0, 400.0, 500.0])
+    monkeypatch.setattr(bench, "quota_cores", lambda: math.inf)
+    costs = iter([100.0, 200.0, 300.0, 400.0, 450.0, 500.0])
 
     def cost(*arguments: Any) -> dict[str, float]:
         us = next(costs)
@@ -178,6 +179,9 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
     assert cpu_us() == 300.0
     file.write_text(json.dumps(kept | {"machine": kept["machine"] | {"kernel": "another"}}))
     assert cpu_us() == 400.0
+    monkeypatch.setattr(bench, "quota_cores", lambda: 0.5)
+    assert cpu_us() == 450.0
+    monkeypatch.setattr(bench, "quota_cores", lambda: math.inf)
     busy = kept | {"others_cores": 1.5}
     file.write_text(json.dumps(busy | {"measured_s": time.time() - bench.MAX_AGE_BUSY_S / 2}))
     assert cpu_us() == 200.0
