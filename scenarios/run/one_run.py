@@ -430,7 +430,7 @@ class OneRun:
 
     def apply(self, now: int) -> None:
         """Apply the faults that are due, and the late reaction of a network that re-routes; note how late they are."""
-        due = min([self.timeline.next_ns(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
+        due = min([self.timeline.planned_ns(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ns"] = max(self.record.get("acts_late_ns", 0), now - due)
         for action in self.timeline.due(now):

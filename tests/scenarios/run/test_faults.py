@@ -46,7 +46,9 @@ def test_faults_begin_and_end_when_they_are_due() -> None:
     assert phases(timeline, 111) == [("begin", f"link {CABLE}")]
     assert timeline.next_ns() == 116
     timeline.measured_step_began(2, 112)
+    assert (timeline.next_ns(), timeline.planned_ns()) == (112, 116), "nobody could know before when the step would begin"
     assert phases(timeline, 116) == [("begin", "silent p0-t1-1"), ("heal", f"link {CABLE}")]
+    assert timeline.planned_ns() == 123
     assert phases(timeline, 200) == [("heal", "silent p0-t1-1")]
     assert timeline.next_ns() == NEVER and timeline.never_began() == []
 
