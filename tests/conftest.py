@@ -19,6 +19,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """What a command that a test calls in its own process does with signals ends with the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def calibration_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One for all workers: what a packet costs beside other tests must not stretch the time of the machine's own runs."""
