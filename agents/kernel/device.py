@@ -59,6 +59,7 @@ class KernelDevice:
         self.forget_lag()
         self.wakeups = 0
         self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
+        self._beat_ns = fabric.base_rtt_ns // LOOKS_PER_RTT
         self._look_at = LONG_AGO
         self._woken = time.monotonic_ns()
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
@@ -191,7 +192,7 @@ class KernelDevice:
             connection.flush(now)
         reading = {c.sock: c for c in connections if c.sock is not None and c.reads}
         writing = {c.sock: c for c in connections if c.sock is not None and c.writes}
-        due = until
+        due = min(until, now + self._beat_ns) if connections else until  # the TUN does not say when a packet came: a pause shows here
         if any(c.waits for c in connections):
             due = min(due, max(now, self._look_at))
         if self._delay is not None:

@@ -74,7 +74,7 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
     verdict = made["fidelity"]["verdict"]
     assert summary_of(run.out)["verdict"] == "not trustworthy" and made["wrong"] == 0
     assert verdict in ("doubtful", "invalid"), "invalid if a port could not keep its rate"
-    assert any("h2 acted late" in reason or "worst: h2) acted late" in reason for reason in made["distrust"])
+    assert any("acted late" in reason and ("h2" in reason or "h3" in reason) for reason in made["distrust"]), "h2 and h3 share a process"
     drawn = [path.read_text() for path in (run.out / "plots").glob("*.svg")]
     assert drawn and all(f"<!-- fidelity: {verdict} (1 run) -->" in text for text in drawn)
     assert manifest_of(run.out)["fidelity"][made["run"]]["reasons"] == made["distrust"]
