@@ -11,7 +11,7 @@ import pytest
 
 from scenarios.run.watch import Doubts
 from testbed.emulated.cluster import Cluster
-from testbed.machine import quota
+from tests.cgroups import limited_group
 from tests.emulated.ring import Ring
 from topologies import load_fabric
 
@@ -32,25 +32,9 @@ def reason(cluster: Cluster, logs: Path, transport: str, acts: list[tuple[float,
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group that gets 4 ms of every 100; empty at first, and in the end again."""
-    home = next(iter(quota.groups()), None)
-    if home is None or not os.access(home / "cgroup.procs", os.W_OK):
-        pytest.skip("may not make control groups here")
-    made = home / f"mrcbed-test-{os.getpid()}"
-    try:
-        made.mkdir()
-        file, text = ("cpu.max", "4000 100000") if (made / "cpu.max").exists() else ("cpu.cfs_quota_us", "4000")
-        (made / file).write_text(text)
-        (made / "cgroup.procs").write_text(str(os.getpid()))  # version 2 refuses it where the controller is not on
-        (home / "cgroup.procs").write_text(str(os.getpid()))
-    except OSError as error:
-        pytest.skip(f"may not limit control groups here: {error}")
-    else:
+    """A control group that gets 4 ms of every 100."""
+    with limited_group(4000) as made:
         yield made
-        for pid in (made / "cgroup.procs").read_text().split():
-            (home / "cgroup.procs").write_text(pid)
-    finally:
-        made.rmdir()
 
 
 @pytest.mark.parametrize("transport", ["mrc", "tcp"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.machine import quota
+from tests.cgroups import limited_group
 
 V2 = "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
 V1 = (
@@ -77,26 +78,10 @@ def test_a_process_that_is_gone_has_no_group() -> None:
 
 @pytest.fixture
 def limited() -> Iterator[Path]:
-    """A group of this machine that gets 5 ms of every 100; the test's process is in it, and where it was afterwards."""
-    before = quota.groups()
-    if not before or not os.access(before[0] / "cgroup.procs", os.W_OK):
-        pytest.skip("may not make control groups here")
-    made = before[0] / f"mrcbed-test-{os.getpid()}"
-    made.mkdir()
-    try:
-        if (made / "cpu.max").exists():
-            (made / "cpu.max").write_text("5000 100000")
-        elif (made / "cpu.cfs_quota_us").exists():
-            (made / "cpu.cfs_quota_us").write_text("5000")
-        else:
-            pytest.skip("the CPU controller is not on for groups made here")
+    """A group of this machine that gets 5 ms of every 100, with the test's process in it."""
+    with limited_group(5000) as made:
         (made / "cgroup.procs").write_text(str(os.getpid()))
         yield made
-    except OSError as error:
-        pytest.skip(f"may not make control groups here: {error}")
-    finally:
-        (before[0] / "cgroup.procs").write_text(str(os.getpid()))
-        made.rmdir()
 
 
 def test_a_real_limit_is_seen_and_what_it_stops_is_counted(limited: Path) -> None:
