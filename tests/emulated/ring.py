@@ -54,10 +54,11 @@ class Ring:
         todo = sorted(acts, key=lambda act: act[0])
         begun = time.monotonic()
 
-        def check() -> None:
+        def check() -> float | None:
             self.cluster.check()
             while todo and time.monotonic() - begun >= todo[0][0]:
                 todo.pop(0)[1]()
+            return begun + todo[0][0] - time.monotonic() if todo else None
 
         before = len(self.ends)
         ended = self.go(steps, check, size, timeout)

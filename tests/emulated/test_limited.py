@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,8 +55,10 @@ def test_a_cpu_quota_that_is_set_while_it_runs_is_a_doubt_and_is_named(transport
 def test_an_agent_that_stood_still_for_a_moment_is_a_doubt(transport: str, tmp_path: Path) -> None:
     with Cluster(FABRIC, controller=False) as cluster:
 
-        def send(what: signal.Signals) -> Callable[[], object]:
-            return lambda: os.kill(cluster.processes()["h0"], what)
+        def pause() -> None:
+            os.kill(cluster.processes()["h0"], signal.SIGSTOP)
+            time.sleep(0.3)
+            os.kill(cluster.processes()["h0"], signal.SIGCONT)
 
-        said = reason(cluster, tmp_path / "logs", transport, [(0.5, send(signal.SIGSTOP)), (0.8, send(signal.SIGCONT))])
+        said = reason(cluster, tmp_path / "logs", transport, [(0.5, pause)])
     assert "acted late" in said and ("of h0 " in said or "worst: h0" in said or "worst: h1" in said), said
