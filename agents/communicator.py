@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.collectives.data import TYPES
-from agents.process.control import AgentError, Lines
+from agents.process.control import AgentError, Lines, result
 
 Array = NDArray[Any]
 MEMORY = 1 << 28
@@ -99,9 +99,7 @@ class SocketLink:
         while (answer := self._read()) is None:
             self._check()
             select.select([self.lines.sock], [], [], None)
-        if "error" in answer:
-            raise AgentError(answer["error"])
-        return answer["ok"]
+        return result(answer)
 
     def _check(self) -> None:
         if self.lines.closed:
@@ -418,7 +416,7 @@ class Communicator:
             return self._link.call(request, args)
         except AgentError as error:
             self._hear(0.0)  # it may have been refused because a rank was lost: that says which
-            raise CommunicatorError(str(error)) from None
+            raise CommunicatorError(str(error), error.rank) from None
 
     def _check(self) -> None:
         if self.name in self._state.lost:

@@ -26,6 +26,8 @@ PLAIN = {
 """What stands for our own signs where an encoding lacks them. All others become an escape, like ``\\u4e2d``."""
 ERRORS = "mrcbed.plain"
 """The name of that rule, as ``errors=`` of a stream."""
+MOST_LINE = 1 << 20
+"""Characters of a line of a program's output that are passed on [ours]."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """What is no text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the
 direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
@@ -89,6 +91,35 @@ class _Verbatim:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class Cutter:
+    """Text that comes in pieces, as lines. Of a longer line than ``MOST_LINE`` the rest is counted, not kept."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def lines(self, text: str) -> list[str]:
+        """The lines that end in ``text``."""
+        *ends, rest = text.split("\n")
+        found = []
+        for part in ends:
+            self._add(part)
+            found += self.end() or [""]
+        self._add(rest)
+        return found
+
+    def _add(self, part: str) -> None:
+        if part and self._size < MOST_LINE:
+            self._parts.append(part[: MOST_LINE - self._size])
+        self._size += len(part)
+
+    def end(self) -> list[str]:
+        """What there is of a line that has not ended, if anything."""
+        line, more = "".join(self._parts), self._size - MOST_LINE
+        self._parts, self._size = [], 0
+        return [f"{line} ... and {more:,} characters more, left out"] if more > 0 else [line] if line else []
 
 
 def verbatim(stream: TextIO) -> TextIO:

@@ -20,7 +20,7 @@ import numpy as np
 
 from agents.collectives.base import MARK_BITS, RENDEZVOUS, SLICE_BITS, STAGE_BITS, Collective, Given
 from agents.collectives.data import ALL, TYPES, Array, StepData
-from agents.collectives.group import MOST_KEPT, CollectiveError, Group
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError
 from agents.collectives.registry import find
 from agents.transport import NEVER, RECEIVE, Completion
 
@@ -112,6 +112,11 @@ class Channel:
         self.waiting.append(made)
         self._go_on()
 
+    @property
+    def outstanding(self) -> int:
+        """Calls that wait for others."""
+        return len(self.waiting) + sum(map(len, self.sends.values())) + sum(map(len, self.receives.values()))
+
     def lose(self, peer: int, reason: str, steps: int) -> None:
         """A rank's program has ended after calling so many collectives: those still end, later ones cannot."""
         self.gone[peer] = (steps, reason)
@@ -154,7 +159,7 @@ class Channel:
         if peer not in self.bundle:
             raise CollectiveError(f"rank {peer}: there are ranks 0 to {self.group.n - 1}, and this one is {self.group.rank}")
         if peer in self.gone:
-            raise CollectiveError(f"rank {peer} was lost: {self.gone[peer][1]}")
+            raise LostError(peer, self.group.ranks[peer], self.gone[peer][1])
 
     # --- between two ranks -----------------------------------------------------------------------------------
 

@@ -28,6 +28,14 @@ class CollectiveError(ValueError):
     """A collective that cannot be run as asked. One line."""
 
 
+class LostError(CollectiveError):
+    """A call that needs a rank (``host``) whose program has ended."""
+
+    def __init__(self, rank: int, host: int, reason: str) -> None:
+        super().__init__(f"rank {rank} (h{host}) was lost: {reason}")
+        self.rank, self.host = rank, host
+
+
 class Verbs(Protocol):
     """The methods of :class:`agents.nic.device.Device` that this package uses."""
 

@@ -16,9 +16,9 @@ from mypy_extensions import mypyc_attr
 
 from agents.collectives.base import Collective
 from agents.collectives.flows import Flow, Flows, bundles_for, parse
-from agents.collectives.group import MOST_KEPT, CollectiveError, Group
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError
 from agents.collectives.registry import FLOWS, find
-from agents.process.calls import Calls
+from agents.process.calls import MOST_TOLD, Calls
 from agents.process.flow_log import FlowLog, PathLog
 from agents.transport import Completion, Reports
 from topologies.clos import Fabric
@@ -28,7 +28,7 @@ BIN_RTTS = 2
 """Width of a goodput bin, in base RTTs."""
 
 
-_NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError)
+_NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError, RecursionError)
 """The exceptions that wrong arguments raise: they become an answer, and do not end the process."""
 
 
@@ -121,6 +121,8 @@ class Agent:
             if handler is None:
                 raise CollectiveError(f"agent {self.name} knows no request {op!r}")
             return {"id": number, "ok": handler(**request)}
+        except LostError as lost:
+            return {"id": number, "error": f"{self.name}: {op}: {lost}", "rank": lost.rank, "lost": lost.host}
         except _NOT_ARGUMENTS as error:
             return {"id": number, "error": f"{self.name}: {op}: {error}"}
 
@@ -325,6 +327,9 @@ class Agent:
     def op_tell(self, note: dict[str, Any]) -> None:
         """What a program says of itself: logged, and passed on to whoever steers this agent."""
         now = self.clock()
+        self.calls.told_bytes += len(json.dumps(note))
+        if self.calls.told_bytes > MOST_TOLD:
+            raise CollectiveError(f"a program may tell {MOST_TOLD} bytes")
         self.write(now, "told", {"note": note})
         self.notify({"event": "told", "host": self.number, "t_ns": now, "note": note})
 

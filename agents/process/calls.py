@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents.collectives.channel import Channel
-from agents.collectives.group import CollectiveError, Group, Wanted
+from agents.collectives.group import CollectiveError, Group, LostError, Wanted
 from agents.transport import NEVER, Completion, Region
 
 MOST_MEMORY = 1 << 30
 """Bytes [ours]."""
 MOST_GROUPS = 64
 """Groups of a program [ours]."""
+MOST_QPS = 4096
+"""Queue pairs of a program: one to each peer in each of its groups, on 64 hosts. Each takes tens of kilobytes [ours]."""
+MOST_OUTSTANDING = 1 << 16
+"""Calls of a program that wait [ours]."""
+MOST_TOLD = 1 << 26
+"""Bytes that a program may tell: they go into the agent's log [ours]."""
+MOST_NAME = 100
+"""Characters of a group's name [ours]."""
 
 
 class Calls:
@@ -35,6 +43,7 @@ class Calls:
         self.channel_of: dict[int, Channel] = {}  # by QPN
         self.told: set[str] = set()  # groups whose failure was reported
         self.owner: Any = None  # the program
+        self.told_bytes = 0
         self.lost: dict[int, str] = {}  # hosts whose program has ended, and why, for groups that come later
 
     # --- requests --------------------------------------------------------------------------------------------
@@ -58,7 +67,9 @@ class Calls:
             raise CollectiveError(f"group {name!r} is there already, or there are {MOST_GROUPS}")
         gone = next((host for host in ranks if host in self.lost), None)
         if gone is not None:
-            raise CollectiveError(f"rank {ranks.index(gone)} (h{gone}) was lost: {self.lost[gone]}")
+            raise LostError(ranks.index(gone), gone, self.lost[gone])
+        if len(name) > MOST_NAME or len(self.channel_of) + len(ranks) * qps > MOST_QPS:
+            raise CollectiveError(f"a group's name has up to {MOST_NAME} characters, and a program's groups {MOST_QPS} queue pairs in all")
         wanted = [Wanted(peer) for peer in range(len(ranks)) if peer != rank]
         group = Group(self.device, ranks, rank, wanted, qps, self.clock, self.region)
         self.groups[name] = group
@@ -81,9 +92,12 @@ class Calls:
         """The channel of a group. Raises :class:`CollectiveError`, with who was lost."""
         channel = self._channel(name)
         if channel.failure is not None:
-            raise CollectiveError(f"rank {channel.failure['peer_rank']} was lost: {channel.failure['reason']}")
+            rank = channel.failure["peer_rank"]
+            raise LostError(rank, channel.group.ranks[rank], channel.failure["reason"])
         if not channel.group.connected:
             raise CollectiveError(f"group {name!r} is not connected: join comes first")
+        if sum(each.outstanding for each in self) >= MOST_OUTSTANDING:
+            raise CollectiveError(f"{MOST_OUTSTANDING} calls are waiting: wait for some of them")
         return channel
 
     def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:

@@ -23,25 +23,41 @@ MAX_CLIENTS = 8
 
 MAX_LINE = 1 << 26
 """Bytes of a line; a client that sends a longer one is disconnected [ours]."""
+AT_ONCE = 1 << 16
+"""Bytes that a server takes from a client before it looks at what else there is to do [ours]."""
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
 class AgentError(Exception):
-    """The agent refused a request, or is gone. One line."""
+    """The agent refused a request, or is gone. One line. ``rank``: who was lost, if that is why."""
+
+    def __init__(self, line: str, rank: int | None = None) -> None:
+        super().__init__(line)
+        self.rank = rank
+
+
+def result(answer: dict[str, Any]) -> Any:
+    """What an agent answers to a request. Raises :class:`AgentError`."""
+    if "error" in answer:
+        raise AgentError(answer["error"], answer.get("rank"))
+    return answer["ok"]
 
 
 class Lines:
-    """Newline-framed JSON over a non-blocking stream socket."""
+    """Newline-framed JSON over a non-blocking stream socket. ``at_once``: about as many bytes a :meth:`read` takes at most, so that a peer
+    that never pauses holds nobody up. ``longest``: bytes of a line, and of what waits for a peer that does not read."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, at_once: int = MAX_LINE) -> None:
         self.sock = sock
         self.sock.setblocking(False)
-        self.incoming = bytearray()
+        self.at_once, self.longest = at_once, MAX_LINE
+        self.incoming, self.outgoing = bytearray(), bytearray()
         self.closed = False
 
     def read(self) -> list[dict[str, Any]]:
         """Complete lines that have arrived."""
-        while not self.closed:
+        before = len(self.incoming)
+        while not self.closed and len(self.incoming) - before < self.at_once:
             try:
                 data = self.sock.recv(1 << 16)
             except BlockingIOError:
@@ -54,31 +70,39 @@ class Lines:
                 break
             self.incoming += data
         messages: list[dict[str, Any]] = []
-        while (end := self.incoming.find(b"\n")) >= 0:
+        while (end := self.incoming.find(b"\n", before)) >= 0:
             line = bytes(self.incoming[:end])
             del self.incoming[: end + 1]
+            before = 0
             try:
                 messages.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self.closed = True  # this client does not speak our protocol
                 break
-        if len(self.incoming) > MAX_LINE:
+        if len(self.incoming) > self.longest:
             self.closed = True
         return messages
 
-    def write(self, message: dict[str, Any]) -> None:
-        """Send a line; the peer reads promptly, so a short wait for room is enough."""
-        data = memoryview(msgspec.json.encode(message) + b"\n")
+    def write(self, message: dict[str, Any], wait: bool = True) -> None:
+        """Send a line. With ``wait``, the peer reads promptly: a short wait for room is enough. Without, :meth:`flush` sends the rest."""
+        self.outgoing += msgspec.json.encode(message) + b"\n"
         end = time.monotonic() + 5.0
-        while data and not self.closed:
+        while self.flush() and wait:
+            if time.monotonic() > end:
+                self.closed = True
+            time.sleep(0.001)
+
+    def flush(self) -> bool:
+        """Send what waits, as far as there is room; whether something still waits."""
+        while self.outgoing and not self.closed:
             try:
-                data = data[self.sock.send(data) :]
+                del self.outgoing[: self.sock.send(self.outgoing)]
             except BlockingIOError:
-                if time.monotonic() > end:
-                    self.closed = True
-                time.sleep(0.001)
+                self.closed = len(self.outgoing) > self.longest
+                break
             except OSError:
                 self.closed = True
+        return bool(self.outgoing) and not self.closed
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -127,6 +151,8 @@ class AgentServer:
             for request in client.read():
                 if request.pop("quiet", False):
                     self.quiet.add(client)
+                if not isinstance(request.get("id"), int):
+                    request["id"] = 0  # it comes back with the answer
                 requests.append((client, request))
         if any(client.closed for client in self.clients):
             for client in self.clients:
@@ -150,20 +176,25 @@ class AgentServer:
             if len(self.clients) >= MAX_CLIENTS:
                 sock.close()
                 continue
-            self.clients.append(Lines(sock))
+            self.clients.append(Lines(sock, AT_ONCE))
             self.sockets = [*self.sockets, sock]
 
-    def answer(self, client: Lines, message: dict[str, Any]) -> None:
+    def answer(self, client: Lines, message: dict[str, Any], wait: bool = True) -> None:
         """Send the answer to a request of this client, if it is still connected."""
         if not client.closed:
-            client.write(message)
+            client.write(message, wait)
 
     def notify(self, message: dict[str, Any]) -> None:
-        """Send a notification."""
+        """Send a notification, without waiting for who reads it."""
         for client in self.clients:
             if client not in self.quiet and not client.closed:
-                client.write(message)
+                client.write(message, wait=False)
                 return
+
+    def flush(self) -> None:
+        """Send what waits for clients that did not read; call it now and then."""
+        for client in self.clients:
+            client.flush()
 
     def end_wait(self) -> None:
         """End a wait on :meth:`readers` that is going on or about to begin: a signal alone does not. Nobody new is accepted from now on."""
@@ -173,7 +204,7 @@ class AgentServer:
         """Close the sockets. Quiet clients are told that this is intended; the client that steers has asked for it."""
         for client in self.quiet:
             if not client.closed:
-                client.write({"event": "bye"})
+                client.write({"event": "bye"}, wait=False)
         for sock in self.sockets:
             sock.close()
 
@@ -224,9 +255,7 @@ class AgentClient:
                 elif "id" not in message:
                     self.waiting.append(message)
             if answer is not None:
-                if "error" in answer:
-                    raise AgentError(answer["error"])
-                return answer["ok"]
+                return result(answer)
             if self.lines.closed:
                 raise AgentError(f"the agent at {self.path} is gone")
             left = end - time.monotonic()

@@ -6,6 +6,7 @@ receives, acts on what is due, sends, and says when it wants to be called again.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import select
@@ -22,6 +23,8 @@ from topologies.clos import Fabric
 
 HOUSEKEEPING = 100_000_000
 PROGRAM_REQUESTS = ("hello", "group", "join", "call", "send", "recv", "tell")
+PROGRAM_LINE = 1 << 20
+"""Bytes of a program's request, and of what waits for a program that does not read [ours]."""
 
 
 class Host(Agent):
@@ -38,21 +41,31 @@ class Host(Agent):
     def serve(self) -> None:
         """Answer requests. Whoever has begun a program may ask for nothing else from then on: its user need not be ours."""
         for client, request in self.server.requests():
-            if client is self.calls.owner and request.get("op") not in PROGRAM_REQUESTS:
-                self.server.answer(client, {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"})
-                continue
-            self.asking = client
-            self.server.answer(client, self.answer(request))
+            own = client is self.calls.owner
+            if own and request.get("op") not in PROGRAM_REQUESTS:
+                answer = {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"}
+            else:
+                self.asking = client
+                answer = self.answer(request)
+            self.server.answer(client, answer, wait=not own)
+            if "lost" in answer:
+                self.notify({"event": "lost", "host": answer["lost"]})
             if client is self.calls.owner:
                 self.server.quiet.add(client)
+                client.longest = PROGRAM_LINE
 
     def share_memory(self, size: int) -> tuple[Any, int]:
-        fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC)
+        """Sealed: whoever makes a file shorter that another process has mapped ends that by SIGBUS."""
+        fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return mmap.mmap(fd, size), fd
 
     def tell(self, owner: Any, note: dict[str, Any]) -> None:
-        self.server.answer(owner, note)
+        """Never waits: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
+        self.server.answer(owner, note, wait=False)
+        if note["event"] == "lost":
+            self.notify(note)
 
     def op_hello(self) -> dict[str, Any]:
         """Identify the host."""
@@ -76,6 +89,7 @@ class Host(Agent):
         if now >= self.housekeeping_at:
             self.housekeeping_at = now + HOUSEKEEPING
             self.device.housekeeping()
+            self.server.flush()
             self.file.flush()
 
     def end(self, cpu_ns: int) -> None:

@@ -29,6 +29,7 @@ from scenarios.run.resume import directory_lock, former_manifest, holds_run, int
 from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
+from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
 from testbed.world import World
 from topologies import Fabric
@@ -54,13 +55,13 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
     path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     if resume and holds_run(path):
         check_writable(path)
-        return path
+        return written(path, whole=True)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ScenarioError(
             f"--out {path}: it exists and is not empty: give a new directory, results are never overwritten (--resume goes on with a run)"
         )
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        written(path, whole=True).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ScenarioError(f"cannot make the results directory {path}: {error.strerror}: give another --out") from None
     check_writable(path)

@@ -16,6 +16,7 @@ from scenarios.run.planning import plan
 from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
+from testbed.machine.caller import written
 
 FORMAT = 1
 INTERRUPTED = 130
@@ -83,11 +84,12 @@ class Kind:
                 raise ScenarioError(f"--out {out} holds {former.words()}, not {form.words()}: give a new directory")
             if not resume:
                 raise ScenarioError(f"--out {out} holds {self.items} already: add --resume to go on there, or give a new directory")
+            written(out, whole=True)
             return
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ScenarioError(f"--out {out}: it exists and is not empty, and holds no {self.items} of {self.of}: give a new directory")
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            written(out, whole=True).mkdir(parents=True, exist_ok=True)
             write_json(form_file, form.to_dict())
         except OSError as error:
             raise ScenarioError(f"cannot make the results directory {out}: {error.strerror}") from None

@@ -21,6 +21,7 @@ import click
 
 from testbed import errors
 from testbed.errors import UserError
+from testbed.machine.caller import give_back
 from testbed.machine.limits import check_memory, raise_open_files
 from testbed.machine.stopping import STATUS, started
 from testbed.streams import printable, take_standard_streams
@@ -121,6 +122,7 @@ class Commands(click.Group):
 def group(ctx: click.Context) -> None:
     """mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP."""
     started()
+    ctx.call_on_close(give_back)
     if ctx.invoked_subcommand in CALCULATING:
         check_memory()
 

@@ -18,6 +18,7 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.machine.caller import made
 from testbed.machine.load import read_cpu
 
 MOST_HOSTS = 64
@@ -193,7 +194,7 @@ def show(results: dict[str, Any], rounds: int) -> None:
 @click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
 @click.option("--fabric", default="rack16", show_default=True, help="Fabric to run them on.")
-@click.option("--keep", type=click.Path(path_type=Path), default=None, help="Keep the hosts' logs in this directory.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), default=None, help="Keep the hosts' logs in this directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
@@ -203,6 +204,8 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
     from topologies import load_fabric
 
     load_fabric(fabric)  # one line if there is none
+    if keep is not None:
+        made(keep)
     finished = 0
     started = time.monotonic()
     with ProgressBar() as progress:
@@ -232,7 +235,7 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
     from scenarios.run.simulate import simulate
     from scenarios.sets import seeds as sets
     from scenarios.sets.series import Form, concluded, run_series
-    from testbed.cli.run import ProgressBar, give_back, parse_seeds
+    from testbed.cli.run import ProgressBar, parse_seeds
     from testbed.cli.sets import tell
 
     selection = sets.chosen(names)
@@ -261,5 +264,4 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
         for line in row["failed"] or filter(None, [row["reason"]]):
             click.echo(f"{row['scenario']}: {line}")
     click.echo(f"Data: {directory}/")
-    give_back(directory)
     sys.exit(status or int(any(row["verdict"] not in (sets.OK, sets.NOT_SIMULATED) for row in results)))

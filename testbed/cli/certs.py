@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from testbed.machine.caller import written
+
 
 @click.command(name="certs")
 @click.argument("folder", metavar="DIR")
@@ -17,5 +19,5 @@ def command(folder: str, names: tuple[str, ...]) -> None:
     """
     from scenarios.sweeps.tls import make_certificates
 
-    for place in make_certificates(Path(folder), list(names)):
+    for place in make_certificates(written(Path(folder)), list(names)):
         print(place)

@@ -9,6 +9,7 @@ import click
 
 from scenarios.figures.writing import replacing
 from testbed.errors import UserError
+from testbed.machine.caller import written
 from topologies import FabricError
 
 
@@ -30,6 +31,6 @@ def command(files: tuple[str, ...]) -> None:
         except FabricError as error:
             raise UserError(f"{name}: {error}") from None
         os.link(path, kept)
-        with replacing(path) as part:
+        with replacing(written(path)) as part:
             part.write_text(text, encoding="utf-8")
         print(f"{name}: in the real network's units now, times divided by {dilation:,.0f}; {kept} is as it was")

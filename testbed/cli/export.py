@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from testbed.errors import UserError
+from testbed.machine.caller import made
 
 if TYPE_CHECKING:
     from scenarios.figures.measure import Run
@@ -49,7 +50,7 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
         if name not in runs:
             raise UserError(f"--run {name}: {there_are(name, runs)}")
     with written_to(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        made(folder)
         for name in names or runs:
             if form == "perfetto":
                 path = folder / f"{name}.json"
@@ -91,7 +92,7 @@ def tables(directory: Path, folder: Path) -> Iterator[str]:
     if not found:
         raise UserError(f"{directory} holds no Parquet tables: give a directory that mrcbed run wrote")
     with written_to(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        made(folder)
         for source in found:
             frame = Stored(directory).clock_table(source.stem)
             path = folder / f"{source.stem}.csv"

@@ -12,6 +12,7 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.machine.caller import writing
 
 if TYPE_CHECKING:
     from testbed.fluid.study import Failures, Job, Steps
@@ -86,9 +87,10 @@ def command(
     if plot is not None:
         from scenarios.show.plots.fluid import draw
 
-        draw(rows, dead_links, plot)
+        with writing(plot, ".png") as file:
+            draw(rows, dead_links, file)
         if not as_json:
-            print(f"Plot: {plot}")
+            print(f"Plot: {file}")
 
 
 def _compare(directories: tuple[Path, ...], calibrate: Path | None, as_json: bool) -> int:
@@ -100,7 +102,8 @@ def _compare(directories: tuple[Path, ...], calibrate: Path | None, as_json: boo
     runs = [row.measured for row in rows if row.measured is not None]
     calibration = stored() if calibrate is None else fit(runs)
     if calibrate is not None:
-        calibrate.write_text(written(calibration, runs), encoding="utf-8")
+        with writing(calibrate):
+            calibrate.write_text(written(calibration, runs), encoding="utf-8")
     found: list[dict[str, Any]] = [
         {
             "run": row.run, "hosts": run.shape.ranks, "dead_links": run.dead_links, "message_bytes": run.shape.message_bytes,

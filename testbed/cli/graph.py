@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from testbed.machine.caller import writing
+
 
 @click.command(name="graph")
 @click.argument("fabric")
@@ -27,4 +29,5 @@ def command(fabric: str, form: str, out: Path | None) -> None:
     if out is None:
         sys.stdout.write(text)
     else:
-        out.write_text(text, encoding="utf-8")
+        with writing(out):
+            out.write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from testbed.errors import UserError
+from testbed.machine.caller import written
 
 SCHEMA = "mrcbed-scenario.schema.json"
 STARTER = """\
@@ -63,8 +64,8 @@ def command(name: str) -> None:
         raise UserError(f"{path.stem!r} would be the scenario's name: use letters, digits, '-', '_' or '.'")
     from scenarios.schema.json_schema import json_schema
 
-    write_new(path, STARTER.format(schema=SCHEMA, file=path))
-    schema = path.parent / SCHEMA
+    write_new(written(path), STARTER.format(schema=SCHEMA, file=path))
+    schema = written(path.parent / SCHEMA)
     schema.write_text(json.dumps(json_schema("scenario"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{path} is a scenario, {schema} completes it in an editor. Try: mrcbed check {path}; mrcbed run {path} --world simulated")
 

@@ -15,6 +15,7 @@ from scenarios.schema.scenario import KINDS
 from testbed.cli.run import fabric_for
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
+from testbed.machine.caller import made
 from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
@@ -69,12 +70,14 @@ def command(
             finally:
                 cluster.stop()
 
+    if world != SIMULATED and os.geteuid() != 0:
+        raise UserError(f"mrcbed launch needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+    if log is not None:
+        made(log)
     if world == SIMULATED:
         from testbed.simulated.cluster import SimulatedCluster
 
         sys.exit(work(SimulatedCluster(chosen)))
-    if os.geteuid() != 0:
-        raise UserError(f"mrcbed launch needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
     from testbed.machine import sandbox
 
     def emulated() -> int:

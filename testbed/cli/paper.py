@@ -13,9 +13,10 @@ import click
 from rich.console import Console
 
 from testbed import terminal
-from testbed.cli.run import give_back, parse_seeds
+from testbed.cli.run import parse_seeds
 from testbed.cli.sets import conclude_apart, run_part, show_list, tell
 from testbed.errors import UserError
+from testbed.machine.caller import written
 
 
 @click.command(name="paper")
@@ -50,7 +51,7 @@ def command(
         _list(selection, seeds)
         return
     if report is not None:
-        directory = Path(report)
+        directory = written(Path(report))
         series.read_form(directory)
         status = 0
         for figure in selection:
@@ -81,7 +82,6 @@ def _run(figures: list[Any], directory: Path, form: Any, as_json: bool) -> int:
 
     status = series.run_series(figures, directory, form, run_part, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
-    give_back(directory)
     return status
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from testbed.errors import UserError
+from testbed.machine.caller import written
 
 
 @click.command(name="plot")
@@ -17,6 +18,7 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
     """Draw the plots of results directory DIR again. Needs no root."""
     if not (directory / "summary.json").is_file():
         raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
+    written(directory)
     if tables:
         _tables(directory)
     from scenarios.show.plots import draw_all

@@ -14,9 +14,10 @@ import click
 
 from scenarios.schema.scenario import KINDS
 from testbed import terminal
-from testbed.cli.run import ProgressBar, fabric_for, give_back, stalled
+from testbed.cli.run import ProgressBar, fabric_for, stalled
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
+from testbed.machine.caller import made
 from testbed.machine.exclusive import refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
 from testbed.reconvergence import usual
@@ -101,6 +102,8 @@ def command(
         return
     if out is not None and out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: it is not empty: name another directory")
+    if out is not None:
+        made(out, whole=True)
 
     def work(cluster: World) -> int:
         with tempfile.TemporaryDirectory(prefix="mrcbed-replay-") as temporary:
@@ -140,7 +143,6 @@ def command(
         }  # fmt: skip
         if out is not None:
             (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-            give_back(out)
         if as_json:
             print(json.dumps(summary, indent=2))
         elif summary["passes"]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from testbed.machine.caller import written
+
 
 @click.command(name="report")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -13,4 +15,4 @@ def command(directory: Path) -> None:
     """Write report.html of results directory DIR again and print its path. The page needs no network; the command needs no root."""
     from scenarios.show.html import write_report
 
-    click.echo(write_report(directory))
+    click.echo(write_report(written(directory)))

@@ -229,7 +229,7 @@ def command(
 
 
 def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
-    """Print the results of a command, give them to who called sudo, and return the exit status."""
+    """Print the results of a command and return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice
@@ -239,7 +239,6 @@ def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_js
         print(json.dumps(summary, indent=2))
     else:
         show(terminal.console(120), summary, directory)
-    give_back(directory)
     if summary["verdict"] == INTERRUPTED:
         print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
     return exit_status(summary)
@@ -315,13 +314,3 @@ def check_switch(switch: str) -> None:
         ovs.require()
         if limits := ovs.limits(ovs.datapath()):
             print(f"mrcbed: {limits}", file=sys.stderr)
-
-
-def give_back(directory: Path) -> None:
-    """Under sudo, give the results to the user who called it."""
-    try:
-        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-    except (KeyError, ValueError):
-        return
-    for path in (directory, *directory.rglob("*")):
-        os.chown(path, uid, gid, follow_symlinks=False)

@@ -11,6 +11,7 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.machine.caller import writing
 
 SPLITS = (1, 2, 4, 8)
 
@@ -60,9 +61,10 @@ def command(
     if plot is not None:
         from scenarios.show.plots.sizes import draw
 
-        draw(lambda count, split: fewest_tiers(count, *rates, split, ratio), [size.planes for size in designs], given, nics, plot)
+        with writing(plot, ".png") as file:
+            draw(lambda count, split: fewest_tiers(count, *rates, split, ratio), [size.planes for size in designs], given, nics, file)
         if not as_json:
-            print(f"Plot: {plot}")
+            print(f"Plot: {file}")
 
 
 def _rate(option: str, text: str) -> int:

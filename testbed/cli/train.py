@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from testbed import terminal
-from testbed.cli.run import ProgressBar, give_back, parse_dilation
+from testbed.cli.run import ProgressBar, parse_dilation
 from testbed.errors import UserError
+from testbed.machine.caller import made
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
 from testbed.simulated import SIMULATED, WORLDS
@@ -53,6 +54,7 @@ def command(
         raise UserError(f"--out {directory}: it is not empty: name another directory")
     if world != SIMULATED and os.geteuid() != 0:
         raise UserError(f"mrcbed train needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+    made(directory, whole=True)
 
     def work() -> int:
         from scenarios.train.report import table
@@ -68,7 +70,6 @@ def command(
             for check in summary["checks"]:
                 console.print(f"{VERDICTS[check['ok']]}: {check['check']} ({check['seen']})", markup=False, highlight=False)
             console.print(f"report: {directory / 'report.html'}", markup=False, highlight=False)
-        give_back(directory)
         return 0 if summary["verdict"] == "ok" else 1
 
     if world == SIMULATED:

@@ -14,6 +14,7 @@ from testbed.cli.up_machines import reach_option
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.machine.caller import written
 from testbed.simulated import SIMULATED, WORLDS
 from topologies import load_fabric, named_fabrics
 
@@ -68,6 +69,8 @@ def command(
     viewed = with_view or view_control
     if out is not None and not viewed:
         raise UserError(f"--out {out} keeps what a view showed: add --view")
+    if out is not None:
+        written(out)
     if on is not None:
         from testbed.cli.up_machines import run as run_on
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from scenarios.run.living import Living, Ticking
 from scenarios.run.runner import results_directory
 from scenarios.show.replay import look, replay
-from testbed.cli.run import give_back
 from testbed.machine import sandbox
 from testbed.view.live import LiveView
 from testbed.view.read import BEGUN
@@ -31,7 +30,6 @@ def record_folder(out: str | None, transport: str, directory: str | None = None)
             if (logs / BEGUN).is_file():
                 (logs / BEGUN).rename(logs / "run.json")
                 print(f"replay: {replay(root)}")
-            give_back(root)
         return
     with tempfile.TemporaryDirectory(prefix="agents-", dir=directory) as temporary:
         logs = root = Path(temporary)

@@ -13,9 +13,10 @@ from typing import Any
 import click
 
 from testbed import terminal
-from testbed.cli.run import give_back, parse_seeds
+from testbed.cli.run import parse_seeds
 from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
+from testbed.machine.caller import written
 from testbed.simulated import EMULATED, WORLDS
 
 
@@ -55,7 +56,7 @@ def command(
         _list(cases, seeds)
         return
     if report is not None:
-        sys.exit(_report(chosen(names, ()), Path(report), as_json))
+        sys.exit(_report(chosen(names, ()), written(Path(report)), as_json))
     emulated = any(EMULATED in case.worlds for case in cases)
     if emulated and os.geteuid() != 0:
         raise UserError("mrcbed validate needs root for the emulated world: use sudo, or --worlds simulated (--list, --report need none)")
@@ -75,7 +76,6 @@ def command(
 
     status = concluding.run_series(cases, directory, form, run_case, conclude_apart(conclude) if emulated else conclude, tell)
     _show(directory, as_json)
-    give_back(directory)
     case_ids = [case.id for case in cases]
     sys.exit(status or concluding.exit_status(concluding.concluded(directory), case_ids))
 

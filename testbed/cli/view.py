@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from testbed.machine.caller import writing
+
 
 @click.command(name="view")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -22,4 +24,5 @@ def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
     no root."""
     from scenarios.show.replay import replay
 
-    click.echo(replay(directory, keys, out))
+    with writing(out or directory / "replay.html") as page:
+        click.echo(replay(directory, keys, page))

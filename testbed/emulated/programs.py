@@ -6,9 +6,10 @@ network namespace, at low priority, because the agents are the network.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
-import pwd
+import queue
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from agents.collectives.steer import join
 from agents.communicator import MEMORY, WORLD
 from agents.process.control import AgentClient, AgentError
 from testbed.errors import ClusterDied, UserError
+from testbed.machine.sandbox import group_of
+from testbed.streams import Cutter
 from testbed.world import Program
 
 if TYPE_CHECKING:
@@ -33,6 +36,13 @@ LOOK_S = 0.2
 GRACE_S = 5.0
 """After the first failure: how long the other ranks have to end by themselves."""
 KILL_S = 2.0
+PIECE = 1 << 16
+"""Bytes of output that are taken at once."""
+PIECES = 64
+"""Pieces that wait to be passed on, of all ranks: beyond that a program waits until its output is taken [ours]."""
+LEFT = 2 * PIECES
+"""Pieces that there may be when the last rank has ended: these, and one in the pipe of each of 64 ranks."""
+SOON_S = 0.01
 
 
 class EmulatedPrograms:
@@ -44,8 +54,9 @@ class EmulatedPrograms:
         self.agents = [cluster.agents[host] for host in hosts]
         self.processes: list[subprocess.Popen[bytes]] = []
         self.readers: list[threading.Thread] = []
-        self.lines: list[tuple[int, str]] = []
-        self.lock = threading.Lock()
+        self.output: queue.Queue[tuple[int, bytes]] = queue.Queue(PIECES)
+        self.decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in hosts]
+        self.cutters = [Cutter() for _ in hosts]
         clients: list[AgentClient] = []
         try:
             clients = [AgentClient(agent.path) for agent in self.agents]
@@ -89,15 +100,29 @@ class EmulatedPrograms:
 
     def _read(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            with self.lock:
-                self.lines.append((rank, line.decode(errors="replace").rstrip("\n")))
+        while data := os.read(process.stdout.fileno(), PIECE):
+            self.output.put((rank, data))
 
-    def _tell_lines(self, on_line: Callable[[int, str], None]) -> None:
-        with self.lock:
-            lines, self.lines = self.lines, []
-        for rank, line in lines:
-            on_line(rank, line)
+    def _tell_lines(self, on_line: Callable[[int, str], None]) -> int:
+        """Pass on what there is now; how many pieces."""
+        pieces = self.output.qsize()
+        for _ in range(pieces):
+            rank, data = self.output.get()
+            for line in self.cutters[rank].lines(self.decoders[rank].decode(data)):
+                on_line(rank, line)
+        return pieces
+
+    def _tell_rest(self, on_line: Callable[[int, str], None]) -> None:
+        """Pass on what is left when all have ended. What such a rank has started may still hold its end of the pipe, and go on."""
+        left, until = LEFT, time.monotonic() + 1.0
+        while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
+            if told := self._tell_lines(on_line):
+                left, until = left - told, time.monotonic() + 1.0
+            time.sleep(SOON_S)
+        self._tell_lines(on_line)
+        for rank, cutter in enumerate(self.cutters):
+            for line in cutter.end():
+                on_line(rank, line)
 
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
@@ -106,18 +131,23 @@ class EmulatedPrograms:
         failed: dict[int, str] = {}
         ended: set[int] = set()
         give_up = float("inf")
+        missing: int | None = None  # the first that was lost
         died: ClusterDied | None = None
         sooner: float | None = None
+        told = 0
         with self.cluster.clock.waiter(self.agents) as wait:
             while len(ended) < len(self.processes):
                 if died is None:
-                    wait(LOOK_S if sooner is None else max(0.0, min(sooner, LOOK_S)))
+                    wait(SOON_S if told else LOOK_S if sooner is None else max(0.0, min(sooner, LOOK_S)))
                     try:
                         sooner = look()
                         self.cluster.check()
                         for rank, agent in enumerate(self.agents):
                             for note in agent.notifications():
-                                on_note(rank, note)
+                                if note["event"] != "lost":
+                                    on_note(rank, note)
+                                elif missing is None and (lost := self.hosts.index(note["host"])) in ended:
+                                    give_up, missing = time.monotonic() + GRACE_S, lost
                     except ClusterDied as error:  # the others are told who is missing before all ends
                         died, give_up = error, time.monotonic() + GRACE_S
                         for rank, agent in enumerate(self.agents):
@@ -125,22 +155,25 @@ class EmulatedPrograms:
                                 self._lose(rank, str(error).partition(":")[0], {})
                 else:
                     time.sleep(LOOK_S)
-                self._tell_lines(on_line)
+                told = self._tell_lines(on_line)
                 for rank, process in enumerate(self.processes):
-                    if rank not in ended and process.poll() is not None:
+                    if rank not in ended and _over(process):
                         ended.add(rank)
                         steps = self._steps(rank)
                         gone = f"the agent of h{self.hosts[rank]} is gone"
                         reason = gone if steps is None else _ending(process.returncode)
                         if process.returncode:
                             failed.setdefault(rank, reason)
-                            give_up = min(give_up, time.monotonic() + GRACE_S)
+                            give_up, missing = min(give_up, time.monotonic() + GRACE_S), rank if missing is None else missing
                         self._lose(rank, reason, steps or {})
-                if time.monotonic() > give_up:
+                if time.monotonic() > give_up and len(ended) < len(self.processes):
+                    if missing is not None:
+                        line = (
+                            f"its program went on for {GRACE_S:g} s after rank {missing} (h{self.hosts[missing]}) was lost, and was ended"
+                        )
+                        failed |= dict.fromkeys(sorted(set(range(len(self.processes))) - ended), line)
                     self.end()
-        for reader in self.readers:
-            reader.join(1.0)
-        self._tell_lines(on_line)
+        self._tell_rest(on_line)
         if died is not None:
             raise died
         return failed
@@ -161,16 +194,25 @@ class EmulatedPrograms:
 
     def end(self) -> None:
         """End those that still run. Idempotent."""
-        running = [process for process in self.processes if process.poll() is None]
+        running = [process for process in self.processes if not _over(process)]
         for process in running:
             process.terminate()
         until = time.monotonic() + KILL_S
-        while any(process.poll() is None for process in running) and time.monotonic() < until:
-            time.sleep(0.01)
+        while not all(map(_over, running)) and time.monotonic() < until:
+            time.sleep(SOON_S)
         for process in running:
-            if process.poll() is None:
+            if not _over(process):
                 process.kill()
-                process.wait()
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+                _over(process)
+
+
+def _over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a rank has ended. What it has started in its session ends with it, while the number is still its own."""
+    if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.poll() is not None
 
 
 def require_readable(file: Path, user: int | None) -> None:
@@ -183,15 +225,7 @@ def _as(user: int | None) -> list[str]:
     """What a command begins with that a user shall run."""
     if user is None or user == 0:
         return []
-    return ["setpriv", f"--reuid={user}", f"--regid={_group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]
-
-
-def _group_of(user: int) -> int:
-    """The user's own group; one of the same number if no account has it."""
-    try:
-        return pwd.getpwuid(user).pw_gid
-    except KeyError:
-        return user
+    return ["setpriv", f"--reuid={user}", f"--regid={group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]
 
 
 def _ending(status: int) -> str:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
+import re
 import select
 import signal
 import sys
@@ -73,10 +75,16 @@ def agent_uid(process: int) -> int:
 
 def caller_uid() -> int | None:
     """Under sudo, the user who called it; a program of theirs needs no root. None without sudo."""
+    number = os.environ.get("SUDO_UID", "")
+    return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
+
+
+def group_of(user: int) -> int:
+    """The user's own group; one of the same number if no account has it."""
     try:
-        return int(os.environ["SUDO_UID"])
-    except (KeyError, ValueError):
-        return None
+        return pwd.getpwuid(user).pw_gid
+    except KeyError:
+        return user
 
 
 def unprivileged_uid() -> int:

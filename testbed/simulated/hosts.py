@@ -14,7 +14,7 @@ from mypy_extensions import mypyc_attr
 
 from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
-from agents.process.control import AgentError
+from agents.process.control import AgentError, result
 from agents.transport import NEVER, FrameIO
 from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
@@ -178,10 +178,9 @@ class SimulatedHost(Steered):
         try:
             plain_args = json.loads(json.dumps(args))
             answer = json.loads(json.dumps(self.agent.answer({"id": 1, "op": op, **plain_args})))
-            if "error" in answer:
-                raise AgentError(answer["error"])
-            self.turn()
-            return answer["ok"]
+            if "error" not in answer:
+                self.turn()
+            return result(answer)
         finally:
             if paused:
                 self.pause(stop=True)

@@ -25,6 +25,7 @@ from agents.transport import NEVER
 from testbed.errors import UserError
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
+from testbed.streams import Cutter
 from testbed.world import Program
 
 LOOK_RTTS = 100
@@ -115,7 +116,8 @@ class SimulatedPrograms:
         self.links = [SimulatedLink(self, rank, agent) for rank, agent in enumerate(self.agents)]
         self.threads: list[threading.Thread] = []
         self.ending = False
-        self.lines: list[tuple[int, str]] = []  # what ranks have printed, to be passed on by the thread that runs us
+        self.on_line: Callable[[int, str], None] = lambda rank, line: None  # called by whichever thread runs
+        self.cutters = [Cutter() for _ in hosts]
 
     # --- in the ranks' threads -------------------------------------------------------------------------------
 
@@ -140,12 +142,21 @@ class SimulatedPrograms:
                     link.failure = f"its program ended with status {leave.code}"
             except CommunicatorError as error:
                 link.failure = f"its program ended with {error}"
-                self.lines.append((link.rank, f"CommunicatorError: {error}"))
+                self.print(link, "", end=True)
+                self.print(link, f"CommunicatorError: {error}\n")
             except BaseException as error:
                 link.failure = f"its program ended with {type(error).__name__}: {error}"
-                self.lines += [(link.rank, line) for line in traceback.format_exc().splitlines()]
+                self.print(link, "", end=True)
+                self.print(link, traceback.format_exc())
+        self.print(link, "", end=True)
         link.over = True
         self.main.release()
+
+    def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
+        """Pass on what a rank has printed, at once: it may print without end before it pauses. ``end``: its last line, too."""
+        cutter = self.cutters[link.rank]
+        for line in cutter.lines(text) + (cutter.end() if end else []):
+            self.on_line(link.rank, line)
 
     # --- outside ---------------------------------------------------------------------------------------------
 
@@ -154,6 +165,7 @@ class SimulatedPrograms:
     ) -> dict[int, str]:  # fmt: skip
         """Let all run to their ends; see testbed.world.Programs."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
+        self.on_line = on_line
         printed, argv, path = sys.stdout, sys.argv, sys.path
         sys.stdout = _Lines(self, printed)
         sys.argv = list(self.program.command)
@@ -182,9 +194,6 @@ class SimulatedPrograms:
                             failed[link.rank] = link.failure
                         self._lose(link)
                 self._hear(on_note)
-                lines, self.lines = self.lines, []
-                for rank, line in lines:
-                    on_line(rank, line)
                 if moved or any(link.ready for link in self.links):
                     quiet_since = self.network.time
                     continue
@@ -202,8 +211,6 @@ class SimulatedPrograms:
             self.end()
             self.network.reach = reach
             sys.stdout, sys.argv, sys.path = printed, argv, path
-            for rank, line in self.lines:
-                on_line(rank, line)
         return failed
 
     def _hear(self, on_note: Callable[[int, dict[str, Any]], None]) -> None:
@@ -235,15 +242,12 @@ class _Lines(io.TextIOBase):
 
     def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
         self.programs, self.printed = programs, printed
-        self.parts: dict[int, str] = {}
 
     def write(self, text: str) -> int:
         link = self.programs.running
         if link is None:
             return self.printed.write(text)
-        rank = link.rank
-        *lines, self.parts[rank] = (self.parts.get(rank, "") + text).split("\n")
-        self.programs.lines += [(rank, line) for line in lines]
+        self.programs.print(link, text)
         return len(text)
 
     def flush(self) -> None:

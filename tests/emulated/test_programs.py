@@ -8,15 +8,18 @@ import signal
 import subprocess
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
 from agents.process.control import AgentClient, AgentError
 from testbed.emulated.cluster import Cluster
+from testbed.emulated.programs import GRACE_S, PIECES
 from testbed.errors import ClusterDied
 from testbed.machine.slowness import patient
 from testbed.perf.tables import RULE
+from testbed.streams import MOST_LINE
 from testbed.world import Program
 from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import CLOSED
@@ -111,6 +114,153 @@ def test_a_rank_that_is_killed_is_named_to_every_other_within_five_seconds(tmp_p
         at, _, text = line.partition(" ")
         assert text == "1 rank 1 (h1) was lost: its program was ended by SIGKILL"
         assert float(at) - killed < patient(5)
+
+
+def test_a_rank_that_ends_well_while_others_need_it_leaves_them_five_seconds(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    failed, lines = go(
+        tmp_path,
+        """
+        comm = Communicator.open()
+        comm.all_reduce(np.ones(10))
+        if comm.rank == 1:
+            os._exit(0)
+        try:
+            comm.barrier()
+        except CommunicatorError as error:
+            print(error)
+        time.sleep(1000)
+        """,
+    )
+    assert lines == [(rank, "rank 1 (h1) was lost: its program has ended") for rank, _ in lines] and len(lines) == 3
+    assert failed == dict.fromkeys((0, 2, 3), "its program went on for 5 s after rank 1 (h1) was lost, and was ended")
+    assert time.monotonic() - begun < patient(60)
+
+
+def test_ranks_that_need_no_one_may_end_as_late_as_they_like(tmp_path: Path) -> None:
+    failed, lines = go(
+        tmp_path,
+        f"""
+        comm = Communicator.open()
+        comm.barrier()
+        if comm.rank != 1:
+            time.sleep({GRACE_S + 2})
+            print("fine")
+        """,
+    )
+    assert failed == {} and sorted(lines) == [(0, "fine"), (2, "fine"), (3, "fine")]
+
+
+def test_a_message_to_or_from_a_rank_that_has_ended_names_it(tmp_path: Path) -> None:
+    failed, lines = go(
+        tmp_path,
+        """
+        comm = Communicator.open()
+        comm.barrier()
+        if comm.rank == 1:
+            raise SystemExit
+        time.sleep(2)  # the others' agents have been told
+        for call in (lambda: comm.send(np.ones(3), 1), lambda: comm.recv(np.ones(3), 1), lambda: comm.group([0, 1, 2, 3])):
+            try:
+                call()
+            except CommunicatorError as error:
+                print(error.rank, "rank 1 (h1) was lost: its program has ended" in str(error))
+        """,
+    )
+    assert failed == {} and sorted(lines) == sorted((rank, "1 True") for rank in (0, 2, 3) for _ in range(3))
+
+
+def test_what_a_rank_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    """It holds the output, and would print for ever."""
+    begun = time.monotonic()
+    failed, lines = go(
+        tmp_path,
+        """
+        comm = Communicator.open()
+        if comm.rank == 1 and os.fork() == 0:
+            while True:
+                os.write(1, b"z\\n")
+        comm.barrier()
+        """,
+    )
+    assert failed == {} and {line for _, line in lines} <= {"z"} and time.monotonic() - begun < patient(60)
+
+
+def test_a_line_without_an_end_is_cut_and_counted(tmp_path: Path) -> None:
+    failed, lines = go(
+        tmp_path,
+        """
+        if Communicator.open().rank == 1:
+            for _ in range(24):
+                os.write(1, b"x" * (1 << 20))
+            print("\\nafter")
+            print("no end", end="")
+        """,
+    )
+    assert failed == {}
+    long, *others = [line for _, line in lines]
+    assert long == f"{'x' * MOST_LINE} ... and {23 << 20:,} characters more, left out" and others == ["after", "no end"]
+
+
+def test_output_without_a_pause_is_passed_on_and_not_kept(tmp_path: Path) -> None:
+    text = """
+        if Communicator.open().rank == 1:
+            for _ in range(128):
+                os.write(1, b"y\\n" * (1 << 15))
+    """
+    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+        cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
+        programs = cluster.programs(Program((program(tmp_path, text),)), range(4))
+        count, most = 0, 0
+
+        def on_line(rank: int, line: str) -> None:
+            nonlocal count, most
+            count += 1
+            if count == 1:
+                time.sleep(1.0)  # who shows it is slow
+            most = max(most, programs.output.qsize())
+
+        failed = programs.run(on_line, lambda rank, note: None, lambda: None)
+        programs.end()
+    assert failed == {} and count == 128 << 15 and most == PIECES
+
+
+def test_no_program_takes_memory_or_sense_from_its_agent(tmp_path: Path) -> None:
+    """A file that becomes shorter ends whoever has it mapped; ten thousand brackets ended it, and a request without an end grew."""
+    failed, lines = go(
+        tmp_path,
+        """
+        import json, socket
+        given = json.loads(os.environ["MRCBED_RANK"])
+        if given["rank"] == 0:
+            for size in (0, 1 << 40):
+                try:
+                    os.ftruncate(given["memory"], size)
+                except OSError as error:
+                    print(error.strerror)
+            agent = socket.socket(fileno=given["socket"])
+            agent.setblocking(True)
+            agent.sendall(b'{"op": "tell", "note": ' + b"[" * 10000)
+            try:
+                for _ in range(64):
+                    agent.sendall(b"[" * (1 << 20))
+            except OSError as error:
+                print(type(error).__name__)
+            raise SystemExit
+        if given["rank"] == 1:
+            agent = socket.socket(fileno=given["socket"])
+            agent.setblocking(True)
+            agent.sendall(b'{"op": "tell", "note": ' + b"[" * 10000 + b"]" * 10000 + b"}\\n")
+            print(agent.recv(100))
+            raise SystemExit
+        comm = Communicator.open()
+        time.sleep(3)
+        print(comm.group([2, 3]).all_reduce(np.ones(3))[0])
+        """,
+    )
+    assert failed == {}
+    said = {rank: [line for r, line in lines if r == rank] for rank in range(4)}
+    assert said == {0: ["Operation not permitted"] * 2 + ["BrokenPipeError"], 1: ["b''"], 2: ["2.0"], 3: ["2.0"]}
 
 
 def test_an_agent_that_is_killed_is_named_too(tmp_path: Path) -> None:

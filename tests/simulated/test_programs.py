@@ -10,6 +10,7 @@ import pytest
 from testbed import cli
 from testbed.errors import UserError
 from testbed.simulated.cluster import SimulatedCluster
+from testbed.streams import MOST_LINE
 from testbed.world import Program
 from tests.fabrics import near
 from topologies.clos import Fabric
@@ -219,3 +220,56 @@ def test_bad_input_is_one_line(arguments: list[str], words: str, capsys: pytest.
     assert cli.execute(["launch", "--world", "simulated", "--fabric", "tiny", *arguments]) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
+
+
+def test_what_a_rank_prints_is_passed_on_at_once_and_long_lines_are_cut(tmp_path: Path) -> None:
+    seen = run(
+        """
+        import sys
+        if Communicator.open().rank == 1:
+            for _ in range(3):
+                sys.stdout.write("x" * (1 << 20))
+            print()
+            print("no end", end="")
+            raise ValueError("no")
+        """,
+        tmp_path,
+    )
+    long, unended, *trace = seen.of(1)
+    assert long == "x" * MOST_LINE + f" ... and {2 * MOST_LINE:,} characters more, left out" and unended == "no end"
+    assert trace[0].startswith("Traceback") and trace[-1] == "ValueError: no" and len(seen.lines) == 2 + len(trace)
+
+
+def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room_for(tmp_path: Path) -> None:
+    seen = run(
+        """
+        comm = Communicator.open()
+        if comm.rank == 1:
+            ask = comm._link.call
+            requests = {
+                "recv": lambda n: {"group": "world", "call": n, "peer": 0, "offset": 0, "size": 8},
+                "tell": lambda n: {"note": "x" * (1 << 22)},
+                "group": lambda n: {"group": f"g{n}", "ranks": [0, 1, 2, 3], "rank": 1, "qps": 64},
+            }
+            for name, request in requests.items():
+                for number in range(100_000):
+                    try:
+                        ask(name, request(number))
+                    except Exception as error:
+                        print(number, error)
+                        break
+            try:
+                ask("group", {"group": "g" * 101, "ranks": [0, 1, 2, 3], "rank": 1})
+            except Exception as error:
+                print(error)
+        else:
+            comm.compute(1)  # who has ended is not asked for anything
+        """,
+        tmp_path,
+    )
+    assert seen.of(1) == [
+        "65536 h1: recv: 65536 calls are waiting: wait for some of them",
+        "15 h1: tell: a program may tell 67108864 bytes",
+        "20 h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
+        "h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
+    ]

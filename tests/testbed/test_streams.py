@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.streams import printable
+from testbed.streams import MOST_LINE, Cutter, printable
 
 HOSTILE = "a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\udcff\x7f"
 SHOWN = r"a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\xff\x7f"
@@ -99,3 +99,14 @@ def test_names_of_files_faults_and_checks_reach_the_terminal_as_text(tmp_path: P
     assert done.returncode == 1 and f"ok     holds {shown}" in done.stdout and f"FAILED fails {shown}" in done.stdout, done.stderr
     for words in (("check", path), ("top", "--once", tmp_path / "out"), ("report", tmp_path / "out"), ("plot", tmp_path / "out")):
         assert mrcbed(*words).returncode == 0, words
+
+
+def test_lines_are_cut_from_pieces_and_long_ones_cut_short() -> None:
+    cutter = Cutter()
+    assert cutter.lines("a\nb") == ["a"] and cutter.lines("c\n\n") == ["bc", ""] and cutter.end() == []
+    assert cutter.lines("x" * MOST_LINE) == [] and cutter.lines("\n") == ["x" * MOST_LINE]
+    for _ in range(3):
+        assert cutter.lines("y" * MOST_LINE) == []
+    assert sys.getsizeof("".join(cutter._parts)) < MOST_LINE + 100
+    assert cutter.lines("y\nz") == ["y" * MOST_LINE + f" ... and {2 * MOST_LINE + 1:,} characters more, left out"]
+    assert cutter.end() == ["z"] and cutter.end() == []

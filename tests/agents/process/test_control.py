@@ -9,13 +9,16 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.process.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer, Lines
+from testbed.machine.slowness import patient
 
 
 class Agent(threading.Thread):
@@ -108,6 +111,49 @@ def test_a_line_without_an_end_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) ->
     assert lines.read() == [] and not lines.closed
     theirs.send(b"x")
     assert lines.read() == [] and lines.closed
+    ours.close()
+    theirs.close()
+
+
+def test_a_peer_that_never_pauses_is_read_in_parts() -> None:
+    ours, theirs = socket.socketpair()
+    lines = Lines(ours, at_once=1 << 16)
+    theirs.setblocking(False)
+    for _ in range(10):
+        with suppress(BlockingIOError):
+            while True:
+                theirs.send(b'{"a": 1}\n' * 1000)
+        assert 0 < len(lines.read()) <= (1 << 17) // 9  # the rest can wait
+        assert len(lines.incoming) < 9 and not lines.closed
+    ours.close()
+    theirs.close()
+
+
+def test_what_nests_too_deep_is_hung_up_on() -> None:
+    ours, theirs = socket.socketpair()
+    lines = Lines(ours)
+    theirs.send(b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\n")
+    assert lines.read() == [] and lines.closed
+    ours.close()
+    theirs.close()
+
+
+def test_whoever_does_not_read_holds_nobody_up_and_is_given_all_later() -> None:
+    ours, theirs = socket.socketpair()
+    lines, reader = Lines(ours), Lines(theirs)
+    before = time.monotonic()
+    for number in range(5000):
+        lines.write({"event": "over", "number": number}, wait=False)
+    assert time.monotonic() - before < patient(2) and lines.outgoing and not lines.closed
+    numbers: list[int] = []
+    while len(numbers) < 5000:
+        lines.flush()
+        numbers += [message["number"] for message in reader.read()]
+    assert numbers == list(range(5000)) and not lines.outgoing
+    lines.longest = 1 << 16
+    while not lines.closed:  # and not for ever
+        lines.write({"event": "over"}, wait=False)
+    assert len(lines.outgoing) < (1 << 16) + 100
     ours.close()
     theirs.close()
 

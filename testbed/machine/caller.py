@@ -1,0 +1,88 @@
+"""Whose files are what a command writes: under sudo, those of the user who called it.
+
+Whatever writes where a person says, or beside what a person named, calls :func:`written` before it does, outside the sandbox. The command
+line calls :func:`give_back` when a command ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from testbed.errors import UserError, first_line, refusal
+from testbed.machine.sandbox import caller_uid, group_of
+
+Place = TypeVar("Place", str, Path)
+_places: list[tuple[list[Path], set[str]]] = []
+"""What is written, and what was root's there before."""
+
+
+def written(place: Place, whole: bool = False) -> Place:
+    """Say that a file or folder is about to be written; returns it. What is root's there at the end is given to who called sudo, and so are
+    folders made on the way. What was root's before stays so, unless it is ``whole`` the command's own."""
+    if os.geteuid() == 0 and caller_uid():
+        roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
+        above = {str(path) for root in roots for path in root.parents}
+        _places.append((roots, {name for name, _, _ in _of_root(roots) if not whole or name in above}))
+    return place
+
+
+@contextmanager
+def writing(place: Path, suffix: str = "") -> Iterator[Path]:
+    """The same of a file while it is written; makes its folder, and gives it a suffix if it has none. Raises :class:`UserError`."""
+    place = place if place.suffix else place.parent / f"{place.name}{suffix}"
+    try:
+        written(place).parent.mkdir(parents=True, exist_ok=True)
+        yield place
+    except ValueError as error:
+        raise UserError(f"{place}: {first_line(error)}: name it x{suffix}") from None
+    except OSError as error:
+        if refusal(error) is not None or Path(error.filename or "") not in (place, *place.parents):
+            raise
+        raise UserError(f"{place}: it cannot be written ({error.strerror}): name another place") from None
+
+
+def made(folder: Path, whole: bool = False) -> Path:
+    """The same of a folder, which is made. Raises :class:`UserError`."""
+    try:
+        written(folder, whole).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: it cannot be made ({error.strerror}): name another place") from None
+    return folder
+
+
+def give_back() -> None:
+    """Under sudo, give what was written to the user who called it."""
+    user = caller_uid()
+    while _places:
+        roots, before = _places.pop()
+        for name, short, folder in _of_root(roots) if user else ():
+            if name not in before:
+                with suppress(OSError):  # a file system without owners, or one that has become read-only
+                    os.chown(short, user or 0, group_of(user or 0), dir_fd=folder, follow_symlinks=False)
+
+
+def _of_root(roots: list[Path]) -> Iterator[tuple[str, str, int | None]]:
+    """(path, name, descriptor of the folder that the name is in) of what is root's of these places, the folders above them, and all in
+    them. Follows no link, and leaves files that have a name elsewhere: who may write there meanwhile gains nothing else."""
+    for root in roots:
+        for above in (root, *root.parents):
+            if _is_roots(str(above), None):
+                yield str(above), str(above), None
+        with suppress(OSError):  # no folder
+            for folder, folders, files, fd in os.fwalk(root):
+                for name in (*folders, *files):
+                    if _is_roots(name, fd):
+                        yield os.path.join(folder, name), name, fd
+
+
+def _is_roots(name: str, folder: int | None) -> bool:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:  # it is not there, or has just gone
+        return False
+    return found.st_uid == 0 and (found.st_nlink == 1 or stat.S_ISDIR(found.st_mode))
