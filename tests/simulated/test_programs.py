@@ -248,7 +248,7 @@ def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room
             ask = comm._link.call
             requests = {
                 "recv": lambda n: {"group": "world", "call": n, "peer": 0, "offset": 0, "size": 8},
-                "tell": lambda n: {"note": "x" * (1 << 22)},
+                "tell": lambda n: {"note": {"x": "x" * (1 << 22)}},
                 "group": lambda n: {"group": f"g{n}", "ranks": [0, 1, 2, 3], "rank": 1, "qps": 64},
             }
             for name, request in requests.items():
@@ -263,7 +263,7 @@ def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room
             except Exception as error:
                 print(error)
         else:
-            comm.compute(1)  # who has ended is not asked for anything
+            comm.compute(1e-6)  # who has ended is not asked for anything
         """,
         tmp_path,
     )

@@ -240,7 +240,6 @@ def test_ctrl_c_in_a_run_ends_the_command(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("testbed.machine.sandbox.run", lambda work: work())
     monkeypatch.setattr("scenarios.run.runner.run_scenario", run_scenario)
     monkeypatch.setattr("scenarios.run.simulate.simulate", lambda s, d, **how: write(d, summary_of(s)) or summary_of(s))
-    monkeypatch.setattr("testbed.cli.paper.give_back", lambda directory: None)
     assert called("10", "11", "--quick", "--out", str(tmp_path / "set"))[0] == status
     assert asked == (["t0-dead"] if status else ["t0-dead", "t1-dead"])  # those of two hosts are simulated
 

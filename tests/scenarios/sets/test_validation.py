@@ -480,7 +480,6 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr("testbed.machine.sandbox.run", lambda work: work())
     monkeypatch.setattr("scenarios.run.runner.run_scenario", in_world(EMULATED))
     monkeypatch.setattr("scenarios.run.simulate.simulate", in_world(SIMULATED))
-    monkeypatch.setattr("testbed.cli.validate.give_back", lambda directory: None)
     monkeypatch.setattr("scenarios.sets.validation.plot.draw", lambda made, directory: [])
     return how
 
