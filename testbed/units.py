@@ -14,6 +14,8 @@ _AMOUNT = r"^\s*\d+(\.\d+)?\s*"
 TIME_SCHEMA: dict[str, Any] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
 """JSON Schema of what :func:`parse_duration` reads."""
 
+MAX_SIZE = 1 << 40
+"""Bytes: no size is larger [ours]."""
 MAX_NS = 10**14
 """A day, and some hours: no time is longer [ours]."""
 
@@ -40,6 +42,8 @@ def parse_size(value: Any) -> int:
     size = Fraction(match[1]) * _SIZES[match[2].upper()]
     if size.denominator != 1:
         raise ValueError("is not a whole number of bytes")
+    if size > MAX_SIZE:
+        raise ValueError(f"is more than {MAX_SIZE >> 40} TiB")
     return int(size)
 
 

@@ -59,7 +59,9 @@ near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to se
 MAX_DELAY_NS = 10_000_000_000
 MAX_HAUL_NS = 10 * MAX_DELAY_NS
 MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
-MAX_DILATION = 1_000_000_000.0
+MIN_DILATION, MAX_DILATION = 0.001, 1_000_000_000.0
+MAX_LINKS = 1 << 16
+"""Cables of a fabric, eight times those of pod512 [ours]: each is an object here, and more in a world."""
 
 
 class FabricError(ValueError):
@@ -144,6 +146,8 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             force_setattr(self, "fabric_rate", self.nic_rate)
         if self.dilation == 0:
             force_setattr(self, "dilation", 100e9 / self.nic_rate)
+        if self.dilation < MIN_DILATION:
+            raise Refused("dilation", f"= {self.dilation} must be a number from {MIN_DILATION}")
         if self.fabric_rate < MIN_RATE:
             raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
         if self.sites > 1 and self.long_haul_rate == 0:
@@ -157,6 +161,8 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise Refused("", f"a trimming threshold above buffer_bdp = {self.buffer_bdp} would never be reached")
         if self.host_count < 2:
             raise Refused("", "one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
+        if self.cable_count > MAX_LINKS:
+            raise Refused("", f"{self.cable_count:,} cables are more than {MAX_LINKS:,}: use fewer planes, switches or hosts")
         longest = max((port.name for port in self.ports), key=len)
         if len(longest) > MAX_NAME:
             raise Refused("", f"port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
@@ -169,6 +175,10 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     @property
     def host_count(self) -> int:
         return self.t0_per_plane * self.hosts_per_t0
+
+    @property
+    def cable_count(self) -> int:
+        return self.planes * (self.host_count + (self.t0_per_plane + self.sites - 1) * self.t1_per_plane)
 
     @property
     def host_rate(self) -> int:

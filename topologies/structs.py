@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, inspect
 
 T = TypeVar("T")
-_PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
+_PATH = re.compile(r"(?P<text>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?", re.DOTALL)
 _UNKNOWN = "Object contains unknown field `"
 _HOLDERS = (inspect.ListType, inspect.VarTupleType, inspect.TupleType, inspect.DictType)
 _MISSING = "Object missing required field `"
@@ -77,7 +77,11 @@ def text(pattern: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
-NAME = text(r"[^\x00-\x1f\x7f-\x9f]*", "one line of text without control characters")
+MAX_NAME = 200
+"""Letters of a name in results [ours]."""
+NAME = text(
+    rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
+)
 """A name that its author is free to choose. Pages and drawings are XML, which has no control characters."""
 
 
@@ -170,6 +174,9 @@ def _refused(error: msgspec.ValidationError, data: Any, kind: Any, where: str) -
     names = next((t.extra["names"] for t in _parts(at) if isinstance(t, inspect.Metadata) and t.extra and "names" in t.extra), None)
     if names and isinstance(value, str):
         return Refused(key, f"= {_shown(value)}: {there_are(value, names)}")
+    most = getattr(_bare(at), "max_length", None)
+    if most is not None and isinstance(value, (list, tuple, dict)) and len(value) > most:
+        return Refused(key, f"has {len(value):,} entries: {most:,} at most")
     if isinstance(at, inspect.ListType) and isinstance(at.item_type, (inspect.StructType, inspect.DictType)):
         return Refused(key, f"is empty: add a [[{key}]]" if value == [] else f"must be written as [[{key}]]")
     return Refused(key, f"= {_shown(value)} must be {expected(at)}" if key else f"must be {expected(at)}")

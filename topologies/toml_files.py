@@ -6,11 +6,15 @@ It reads files and nothing else. Nothing that a file holds may take more than a 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from topologies.structs import Refused, join
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
 """Of a file: a larger one was not meant [ours]."""
 MAX_DEPTH = 16
@@ -75,12 +79,24 @@ def parse_toml(text: str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except RecursionError:
         raise ValueError(f"tables and lists lie in each other more than {MAX_DEPTH} deep") from None
-    level: list[Any] = [data]
+    check_values(data)
+    return data
+
+
+def check_values(data: dict[str, Any]) -> None:
+    """Raises :class:`topologies.structs.Refused`, with its key, on what is nested too deep and on numbers beyond 64 bits."""
+    level: list[tuple[str, Any]] = [("", data)]
     for _ in range(MAX_DEPTH):
-        inner = [item for at in level for item in (at.values() if isinstance(at, dict) else at)]
-        if any(isinstance(item, int) and not -MAX_WHOLE - 1 <= item <= MAX_WHOLE for item in inner):
-            raise ValueError("a whole number has more than 64 bits")
-        level = [item for item in inner if isinstance(item, (dict, list))]
-        if not level:
-            return data
-    raise ValueError(f"tables and lists lie in each other more than {MAX_DEPTH} deep")
+        inner: list[tuple[str, Any]] = []
+        for path, at in level:
+            for key, item in at.items() if isinstance(at, dict) else ((f"[{i}]", item) for i, item in enumerate(at)):
+                if isinstance(item, (dict, list)):
+                    inner.append((join(path, key), item))
+                elif isinstance(item, int) and not -MAX_WHOLE - 1 <= item <= MAX_WHOLE:
+                    raise Refused(join(path, key), ": a whole number has more than 64 bits")
+                elif isinstance(item, str) and _SURROGATE.search(item):
+                    raise Refused(join(path, key), ": text has half of a surrogate pair")
+        if not inner:
+            return
+        level = inner
+    raise Refused(level[0][0][:60], f": tables and lists lie in each other more than {MAX_DEPTH} deep")

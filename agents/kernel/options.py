@@ -34,9 +34,11 @@ def congestion_controls() -> tuple[str, ...]:
 class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
     """The options as written."""
 
-    congestion: Annotated[str, Doc("the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control", example='"bbr"')] = (
-        "cubic"
-    )
+    congestion: Annotated[
+        str,
+        Meta(max_length=15, description="a name of at most 15 letters"),
+        Doc("the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control", example='"bbr"'),
+    ] = "cubic"
     # Longer than a network takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15
     # minutes [ours]. None: TIMEOUT_NS.
     user_timeout: Annotated[

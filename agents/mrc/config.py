@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Meta
 
 from topologies.clos import ECMP, Fabric
-from topologies.structs import Doc, given, one_of, options_of
+from topologies.structs import Doc, given, one_of, options_of, text
 
 BACKUP_SHARE: Final = 0.125
 """Of the EVs where switches hash them: of 128, 112 are in use and 16 stand by (MRC paper: typically over 100 active, and a backup set).
@@ -145,7 +145,10 @@ class Config:
 
 
 KEYS: Final = {
-    "congestion": (Doc("nscc, fixed, or module:Class of your own (docs/congestion.md)", example='"fixed"'),),
+    "congestion": (
+        text(r"[\w.:]{0,120}", "nscc, fixed, or module:Class, of 120 letters at most"),
+        Doc("nscc, fixed, or module:Class of your own (docs/congestion.md)", example='"fixed"'),
+    ),
     "receiver_penalty": (
         Meta(ge=0, le=127),
         Doc("while the last hop trims, what a SACK takes off its sender's window", "1/128 of the bytes received"),

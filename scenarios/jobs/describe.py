@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scenarios.jobs.plan import COMPUTE, RECV, SEND, Node, Plan, PlanError, checked
+from scenarios.jobs.plan import COMPUTE, MOST_BYTES, MOST_NODES, RECV, SEND, Node, Plan, PlanError, checked
 
 FORWARD = 1 / 3
 """Share of a step's computing that is the forward pass: the backward pass computes two gradients [usual]."""
@@ -54,6 +54,15 @@ class Job:
             raise PlanError(f"{shape}: expert parallelism needs 'experts', the bytes that it exchanges")
         if self.ranks == self.tensor == 1 or self.ranks < 2:
             raise PlanError(f"{shape}: two or more")
+        sizes = {"gradient": self.gradient_bytes * self.pipeline // self.layers, "activation": self.activation_bytes}
+        for key, size in {**sizes, "experts": self.expert_bytes}.items():
+            if size > MOST_BYTES:
+                raise PlanError(f"{shape}: '{key}' makes calls of {size:,} bytes: {MOST_BYTES:,} at most")
+
+    @property
+    def nodes(self) -> int:
+        """Of all ranks in a step, about: computing and what is exchanged beside it."""
+        return self.ranks * 2 * self.microbatches * self.layers // self.pipeline * (1 + 2 * (self.tensor > 1) + 2 * (self.expert > 1))
 
 
 def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
@@ -132,6 +141,8 @@ def plan_of(jobs: Sequence[Job], hosts: int, dilation: float) -> Plan:
     total = sum(job.ranks for job in jobs)
     if total > hosts:
         raise PlanError(f"the jobs have {total} ranks, the fabric {hosts} hosts")
+    if (nodes := sum(job.nodes for job in jobs)) > MOST_NODES:  # before they are made
+        raise PlanError(f"{nodes:,} nodes that do something: {MOST_NODES:,} at most: use fewer ranks, layers or microbatches")
     real = [replace(job, compute_ns=round(job.compute_ns / dilation)) for job in jobs]
     ranks = [nodes_of(job, rank, own[0]) for job, own in zip(real, ranks_of(jobs), strict=True) for rank in range(job.ranks)]
     return checked(Plan((*ranks, *[()] * (hosts - total))))

@@ -71,7 +71,7 @@ class Background:
         return "p{}/{}".format(*ev_fields(self.ev_on(fabric)))
 
 
-class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[background]]``."""
 
     tool: Annotated[str, one_of(TOOLS), Doc("the program that sends", example='"iperf3"')]
@@ -105,11 +105,11 @@ class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Entries = Annotated[
-    list[_Entry], Meta(max_length=MAX_FLOWS, description=f"a list of {MAX_FLOWS} at most: one with parallel = N is N streams")
+    list[Entry], Meta(max_length=MAX_FLOWS, description=f"a list of {MAX_FLOWS} at most: one with parallel = N is N streams")
 ]
 
 
-def read_backgrounds(entries: Sequence[_Entry], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
+def read_backgrounds(entries: Sequence[Entry], fabrics: Sequence[Fabric]) -> tuple[Background, ...]:
     """Read all flows of a scenario. Each must fit on all ``fabrics`` of its transports. Raises :class:`topologies.structs.Refused`."""
     flows = tuple(_resolve(entry, f"background[{i}]", fabrics) for i, entry in enumerate(entries))
     if len({b.name for b in flows}) < len(flows):
@@ -117,7 +117,7 @@ def read_backgrounds(entries: Sequence[_Entry], fabrics: Sequence[Fabric]) -> tu
     return flows
 
 
-def _resolve(entry: _Entry, where: str, fabrics: Sequence[Fabric]) -> Background:
+def _resolve(entry: Entry, where: str, fabrics: Sequence[Fabric]) -> Background:
     src, dst = (_host_on_all(name, f"{where}.{key}", fabrics) for key, name in (("src", entry.src), ("dst", entry.dst)))
     if src == dst:
         raise Refused(where, f"goes from h{src} to itself: src and dst must differ")

@@ -32,11 +32,17 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+MAX_LETTERS = 500
+"""Of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
+
+
 class CheckError(ValueError):
     """An expression that is not a check, or a missing figure. One line."""
 
 
 def _parse(text: str) -> ast.Compare:
+    if len(text) > MAX_LETTERS:
+        raise CheckError(f"is longer than {MAX_LETTERS} letters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):

@@ -19,7 +19,7 @@ from scenarios.schema.workloads import Workload
 from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS, read_keys
 from testbed.terminal import duration
-from testbed.units import Duration
+from testbed.units import MAX_NS, Duration
 
 LONGEST_NS = 3600 * 10**9
 """Of a wait that a file asks for, on this machine's clock [ours]."""
@@ -66,7 +66,7 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
     return replace(
         scenario,
         fabric=scenario.fabric.slowed(factor),
-        timeout_ns=max(scenario.timeout_ns, ns(scenario.timeout_ns)),
+        timeout_ns=min(max(scenario.timeout_ns, ns(scenario.timeout_ns)), MAX_NS - 1),
         workload=_workload(scenario.workload, ns),
         transports=tuple(_transport(transport, factor, ns) for transport in scenario.transports),
         faults=tuple(_fault(fault, ns) for fault in scenario.faults),

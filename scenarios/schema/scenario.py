@@ -18,6 +18,7 @@ from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
 from scenarios.schema.faults import Fault, read_faults
 from scenarios.schema.network_time import on_the_clock
+from scenarios.schema.resolved import tables_of
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
@@ -169,6 +170,19 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
 
 
+def read_again(scenario: Scenario) -> Scenario:
+    """A scenario of one setting as its own tables make it, so that nothing is in it that no file could say. Raises :class:`Refused` and
+    :class:`ScenarioError`, which name what is wrong as files have it (:func:`scenarios.schema.resolved.place`)."""
+    reader = _Reader("scenario", {}, Path(), None)
+    table = convert(tables_of(scenario), ScenarioFile)
+    workload = read_workload(table.workload, "workload")
+    transports = [
+        reader.on_fabric(own, f"transport[{i}]", given.fabric, scenario.fabric.dilation)
+        for i, (own, given) in enumerate(zip(table.transport, scenario.transports, strict=True))
+    ]
+    return reader.resolved(table, workload, scenario.fabric, transports, transports, scenario.file, scenario.text)
+
+
 class _Reader:
     """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name."""
 
@@ -197,12 +211,18 @@ class _Reader:
                 raise Refused("nic_rate", f": {error}") from None
         workload = read_workload(table.workload, "workload")
         transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
+        return self.resolved(table, workload, base, transports, self.select(transports, names, base), file, text)
+
+    def resolved(
+        self, table: ScenarioFile, workload: Workload, base: Fabric, transports: list[Transport], selected: list[Transport], file: str,
+        text: str,
+    ) -> Scenario:  # fmt: skip
+        """The scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
         if len({t.name for t in transports}) < len(transports):
             raise Refused("transport", f"names are not unique ({', '.join(t.name for t in transports)}): give each its own name")
-        selected = self.select(transports, names, base)
         for transport in selected:
             try:
-                check_fits(workload, transport.fabric, table.seeds)
+                check_fits(workload, transport.fabric, table.seeds, transport.qps)
             except WorkloadError as error:
                 raise ScenarioError(f"{self.file}: {error}") from None
         for i, expect in enumerate(table.expect):
@@ -239,7 +259,6 @@ class _Reader:
         return selected or transports
 
     def transport(self, table: TransportTable, where: str, base: Fabric) -> Transport:
-        kind = table.kind
         fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
         try:
             fabric = fabric.slowed(base.dilation / fabric.dilation)  # the times of a scenario mean the same to all of its transports
@@ -249,7 +268,11 @@ class _Reader:
             fabric = variant_of(fabric, table.fabric_options)
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
-        fabric = routable(kind, fabric)
+        return self.on_fabric(table, where, fabric, base.dilation)
+
+    def on_fabric(self, table: TransportTable, where: str, fabric: Fabric, dilation: float) -> Transport:
+        """The transport on the fabric that its table stands for."""
+        kind, fabric = table.kind, routable(table.kind, fabric)
         common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
@@ -260,7 +283,7 @@ class _Reader:
             raise Refused(f"{where}.options.{error.key}", error.text) from None
         except ValueError as error:
             raise Refused(f"{where}.options", f"- {error}") from None
-        usual = round(RECONVERGENCE_NS * base.dilation)
+        usual = round(RECONVERGENCE_NS * dilation)
         static = kind == "mrc" and fabric.routing == SOURCE
         reconvergence_ns = None if static else usual if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)

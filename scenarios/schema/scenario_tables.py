@@ -33,6 +33,8 @@ TRANSPORTS = {
 }
 """Kinds of transports, with a line for each."""
 KINDS = tuple(TRANSPORTS)
+MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
+"""Of a scenario: seeds, transports, and each of faults and checks [ours]."""
 OUTCOMES = ("done", "failed")
 """How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
 _FabricName = Annotated[str, Meta(description="a fabric's name or file")]
@@ -104,7 +106,7 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     name: Annotated[
         str,
-        text(r"[^/\x00-\x1f\x7f-\x9f]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
+        text(r"[^/\x00-\x1f\x7f-\x9f\u2028\u2029]{1,100}", "text that can be part of a file's name, of at most 100 letters"),
         Doc("name of results directories", default="the file's", example='"my-run"'),
     ]
     description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
@@ -112,16 +114,18 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
     seeds: Annotated[
         tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
-        Meta(min_length=1),
+        Meta(min_length=1, max_length=MAX_SEEDS),
         Doc("every placement and transport runs once per seed", example="[1, 2, 3]"),
     ] = (1,)
     timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
     expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
     workload: Annotated[dict[str, Any], Doc("what the hosts do")]
-    transport: Annotated[list[TransportTable], Meta(min_length=1), Doc("the protocols that carry it, one run each")]
-    fault: Annotated[list[dict[str, Any]], Doc("what breaks, and when")] = []
+    transport: Annotated[
+        list[TransportTable], Meta(min_length=1, max_length=MAX_TRANSPORTS), Doc("the protocols that carry it, one run each")
+    ]
+    fault: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TABLES), Doc("what breaks, and when")] = []
     background: Annotated[Entries, Doc("other traffic on the same links")] = []
-    expect: Annotated[list[Expect], Doc("what the figures must satisfy")] = []
+    expect: Annotated[list[Expect], Meta(max_length=MAX_TABLES), Doc("what the figures must satisfy")] = []
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < len(self.seeds):

@@ -25,16 +25,20 @@ PLACEMENT_DOC = Doc(
     "packed: ring neighbours under one T0; interleaved: every ring edge across the T1s", example='["packed", "interleaved"]'
 )
 Degree = Annotated[int, Meta(ge=1, le=1024)]
+MAX_TABLES = 1000
+"""Flows or jobs of a workload [ours]."""
 Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
-class _Flow(Struct, frozen=True, forbid_unknown_fields=True):
+class FlowTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One ``[[workload.flow]]``."""
 
     src: Annotated[str, Doc("host that sends", example='"h1"')]
     dst: Annotated[str, Doc("host that receives", example='"h5"')]
     name: Annotated[
-        str, text("[^']{1,30}", "some 30 characters at most, without '"), Doc("its name in results", default="src-dst", example='"B"')
+        str,
+        text(r"[^'\x00-\x1f\x7f-\x9f\u2028\u2029]{1,30}", "30 characters at most, without ' and control characters"),
+        Doc("its name in results", default="src-dst", example='"B"'),
     ] = ""
     start: Annotated[Duration | None, Doc("network time after the first flow's begin", default="0")] = None
     for_: Annotated[Span | None, Doc("network time for which it posts messages", default="see messages")] = field(name="for", default=None)
@@ -82,7 +86,7 @@ class _Pattern(_Table, frozen=True, kw_only=True):
 
 
 class _Flows(_Pattern, frozen=True, kw_only=True):
-    flow: Annotated[list[_Flow], Doc("the flows, one table each")] = []
+    flow: Annotated[list[FlowTable], Meta(max_length=MAX_TABLES), Doc("the flows, one table each")] = []
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,7 +144,7 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
         return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ns=self.victim_alone or 0)
 
 
-class _Job(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One ``[[workload.job]]``."""
 
     name: Annotated[str, text("[a-z][a-z0-9_]{0,30}", "small letters, digits or '_'"), Doc("its name in results", example='"a"')]
@@ -169,7 +173,7 @@ class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Training jobs, whose ranks are programs on the hosts."""
 
     kind: Annotated[str, Doc("collective or pattern", example='"job"')]
-    job: Annotated[list[_Job], Meta(min_length=1), Doc("the jobs, one table each")]
+    job: Annotated[list[JobTable], Meta(min_length=1, max_length=MAX_TABLES), Doc("the jobs, one table each")]
     steps: Annotated[int, Meta(ge=1, le=100_000), Doc("measured steps", example="10")]
     warmup_steps: Annotated[int, Meta(ge=1, le=1000), Doc("steps before the measured ones; ranks begin together only then")] = 1
     alone_steps: Annotated[int, Meta(ge=0, le=1000), Doc("steps that each of several jobs runs alone first")] = 0

@@ -24,6 +24,8 @@ PATTERNS = ("incast", "permutation", "flows")
 DTYPES = ("float32", "int32")
 SLOTS_PER_MESSAGE = 2
 """Slots of a receiver per message that its sender may have in flight (agents.collectives.flows)."""
+MOST_QPS = 1 << 18
+"""Of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
 SWAPS = 20
 """Random swaps per flow that mix a permutation [ours]."""
 
@@ -112,8 +114,9 @@ def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
     return max(sum(rank in peers(n, other) for other in range(n) if other != rank) for rank in (0, n - 1))
 
 
-def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
-    """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or the memory of an agent, cannot carry it."""
+def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 1) -> None:
+    """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric, or the memory of an agent, cannot carry it, with
+    ``qps`` queue pairs per pair of ranks."""
     if work.jobs:
         try:
             rehearse(plan_of(work.jobs, fabric.host_count, fabric.dilation), lambda node: 1.0)
@@ -142,6 +145,11 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int]) -> None:
         find(work.kind).check(fabric.host_count, work.slices, size, work.dtype, work.steps, work.warmup_steps)
     except CollectiveError as error:
         raise WorkloadError(f"workload.{error}" if str(error).startswith("message_bytes") else f"workload.kind : {error}") from None
+    total = fabric.host_count * len(find(work.kind).peers(fabric.host_count, 0)) * qps
+    if total > MOST_QPS:
+        raise WorkloadError(
+            f"workload.kind : {work.kind} on {fabric.host_count} hosts with qps = {qps}: {total:,} queue pairs of {MOST_QPS:,}"
+        )
 
 
 def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[Flow]:
@@ -160,10 +168,13 @@ def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: in
 
 
 def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
-    try:
-        src, dst = fabric.host_number(flow.src), fabric.host_number(flow.dst)
-    except FabricError as error:
-        raise WorkloadError(f"{where} : {error}") from None
+    ends = []
+    for key, host in (("src", flow.src), ("dst", flow.dst)):
+        try:
+            ends.append(fabric.host_number(host))
+        except FabricError as error:
+            raise WorkloadError(f"{where} : {error} ({key})") from None
+    src, dst = ends
     if src == dst:
         raise WorkloadError(f"{where} : {flow.src} cannot send to itself")
     return Flow(flow.name, "flows", src, dst, flow.start_ns, flow.for_ns, flow.messages, flow.evs)

@@ -13,28 +13,32 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
 
 from agents.clustermapper.options import Options
-from agents.nic.device import check_options
 from scenarios.run.one_run import OneRun, Spec, serves_again
 from scenarios.run.planning import MAX_KEY
 from scenarios.run.runner import WorldFactory
 from scenarios.run.simulate import check_simulable
 from scenarios.schema.dilation import check_emulable
-from scenarios.schema.scenario import Scenario, ScenarioError, Transport
-from scenarios.schema.workloads import check_fits
-from testbed.errors import UserError, first_line
-from testbed.faults.kinds import KINDS, read_keys
+from scenarios.schema.resolved import place
+from scenarios.schema.scenario import USED_BY_QP, Scenario, Transport, read_again
+from testbed.errors import UserError
+from testbed.faults.kinds import resolve
 from testbed.simulated import SIMULATED, WORLDS
-from topologies.structs import Refused, convert, plain
+from testbed.streams import printable
+from topologies.structs import Refused, convert, join, plain
+from topologies.toml_files import MAX_WHOLE, check_values
 
-MAX_BYTES = 1 << 24
+MAX_BYTES = 1 << 20
 """The longest block as text; those of the shipped scenarios have some kilobytes [ours]."""
+MAX_LINE = 300
+"""Letters of a refusal: some of them show the value [ours]."""
 _KEY = re.compile(r"[A-Za-z0-9][\w.,=+@-]*")
+_Text = Annotated[str, Meta(max_length=MAX_KEY, description=f"text of {MAX_KEY} letters at most")]
 
 
 class BringUpFailed(UserError):
@@ -49,21 +53,26 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True):
     scenario: dict[str, Any]
     transports: tuple[str, ...]
     placement: str
-    seed: int
-    settings: dict[str, Any] = {}
+    seed: Annotated[int, Meta(le=MAX_WHOLE)]
+    settings: Annotated[dict[_Text, _Text | int | float | bool], Meta(max_length=MAX_KEY)] = {}
     used: dict[int, str] = {}
 
 
 def written(specs: Sequence[Spec], world: str, version: str) -> str:
     """Return the block of these runs as one line of JSON."""
     first = specs[0]
-    scenario = plain(replace(first.scenario, swept=(), text=""))
-    for transport in scenario["transports"]:
-        mapper = transport["clustermapper"]
-        transport["clustermapper"] = None if mapper is None else plain(mapper)
+    scenario = _as_plain(replace(first.scenario, seeds=(first.seed,), swept=(), expects=(), description="", file="scenario", text=""))
     names = tuple(spec.transport.name for spec in specs)
     block = Block(version, world, scenario, names, first.placement, first.seed, first.settings, dict(first.used))
     return json.dumps(to_builtins(block, str_keys=True))
+
+
+def _as_plain(scenario: Scenario) -> dict[str, Any]:
+    data = plain(scenario)
+    for transport in data["transports"]:
+        mapper = transport["clustermapper"]
+        transport["clustermapper"] = None if mapper is None else plain(mapper)
+    return data
 
 
 def read(text: str | bytes, version: str, world: str | None = None) -> tuple[Block, list[Spec]]:
@@ -76,19 +85,20 @@ def read(text: str | bytes, version: str, world: str | None = None) -> tuple[Blo
         raise UserError(f"block: no JSON ({error}): give one that mrcbed sweep wrote") from None
     if not isinstance(data, dict):
         raise UserError("block: no JSON object: give one that mrcbed sweep wrote")
-    if data.get("mrcbed") != version:
-        raise UserError(f"block: written by mrcbed {data.get('mrcbed')}, here is {version}: install the same version on both machines")
     try:
+        check_values(data)
+        if data.get("mrcbed") != version:
+            there = str(data.get("mrcbed"))[:40]
+            raise UserError(f"written by mrcbed {there}, here is {version}: install the same version on both machines")
         block = convert(data, Block, strict=False)
-        scenario = _scenario(block.scenario)
         if block.world not in (WORLDS if world is None else (world,)):
             raise Refused("world", f"= {block.world!r} must be {world or ' or '.join(WORLDS)}")
+        scenario = _scenario(block.scenario)
         specs = _specs(block, scenario)
         _check(block, scenario, specs)
-    except Refused as error:
-        raise UserError(f"block: {error}") from None
-    except (ScenarioError, ValueError) as error:  # ValueError: those of options, workloads and faults
-        raise UserError(f"block: {first_line(error)}") from None
+    except (UserError, ValueError) as error:  # ValueError: Refused, and those of options, workloads and faults
+        line = printable(f"block: {error}", line=True)
+        raise UserError(line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}...") from None
     return block, specs
 
 
@@ -103,10 +113,13 @@ def _scenario(data: dict[str, Any]) -> Scenario:
         scenario = msgspec.convert(bare, Scenario)
     except msgspec.ValidationError as error:
         raise Refused("scenario", f": {error}") from None
-    if scenario.swept:
-        raise Refused("scenario.swept", "must be empty: a block has one setting")
-    pairs = zip(scenario.transports, mappers, strict=True)
-    return replace(scenario, transports=tuple(replace(t, clustermapper=None if m is None else Options.read(m)) for t, m in pairs))
+    transports = []
+    for i, (transport, mapper) in enumerate(zip(scenario.transports, mappers, strict=True)):
+        try:
+            transports.append(replace(transport, clustermapper=None if mapper is None else Options.read(mapper)))
+        except Refused as error:
+            raise Refused(join(f"scenario.transports[{i}].clustermapper", error.key), error.text) from None
+    return replace(scenario, transports=tuple(transports))
 
 
 def _specs(block: Block, scenario: Scenario) -> list[Spec]:
@@ -122,19 +135,13 @@ def _specs(block: Block, scenario: Scenario) -> list[Spec]:
 
 
 def _check(block: Block, scenario: Scenario, specs: Sequence[Spec]) -> None:
-    """Check what types do not say: names that become files, options of engines, keys of faults, and what the world can do."""
-    if block.world == SIMULATED:
-        check_simulable(scenario)
-    else:
-        check_emulable(scenario)
+    """Check what types do not say: names that become files, every value as in a scenario file, and what the world can do."""
     if block.seed < 0:
         raise Refused("seed", f"= {block.seed} must be 0 or more")
+    if scenario.seeds != (block.seed,):
+        raise Refused("scenario.seeds", f"must be the block's, [{block.seed}]")
     if block.placement not in scenario.workload.placement:
         raise Refused("placement", f"= {block.placement!r} is none of the scenario's ({', '.join(scenario.workload.placement)})")
-    for fault in scenario.faults:
-        if fault.kind not in KINDS:
-            raise Refused("scenario.faults", f"have kind {fault.kind!r}, which is unknown here")
-        read_keys(fault.kind, fault.keys)
     for spec in specs:
         if not _KEY.fullmatch(spec.key) or len(spec.key.encode()) > MAX_KEY:
             raise Refused("scenario", f"gives a run the name {spec.key[:80]!r}, which is no name of a file")
@@ -142,8 +149,34 @@ def _check(block: Block, scenario: Scenario, specs: Sequence[Spec]) -> None:
         if block.world != SIMULATED and ":" in str(transport.options.get("congestion", "")):
             name = transport.options["congestion"]
             raise Refused("scenario", f"has congestion = {name!r}: root imports no module that a block names; run it with mrcbed run")
-        check_options(transport.kind, transport.fabric, transport.options)
-        check_fits(scenario.workload, transport.fabric, (block.seed,))
+    try:
+        again = read_again(replace(scenario, description="", file="scenario", text=""))
+    except Refused as error:
+        raise Refused(f"scenario.{place(scenario, error.key)}", error.text) from None
+    strange = _difference(block.scenario, json.loads(json.dumps(_as_plain(again))), "scenario")
+    if strange:
+        raise Refused(strange, "is nothing that a scenario file makes: give a block that mrcbed sweep wrote")
+    for number, on in block.used.items():
+        if not 0 <= number < len(scenario.faults) or scenario.faults[number].on != USED_BY_QP:
+            raise Refused("used", f"names fault {number}, which is not on {USED_BY_QP!r}")
+        resolve(specs[0].transport.fabric, scenario.faults[number].kind, on, scenario.faults[number].keys, block.seed)
+    if block.world == SIMULATED:
+        check_simulable(scenario)
+    else:
+        check_emulable(scenario)
+
+
+def _difference(there: Any, here: Any, where: str) -> str:
+    """The dotted key of the first value in which plain data differ; "" if they are the same."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        inner = (
+            (there.get(key), here.get(key), join(where, key)) if key in here else (0, 1, join(where, key)) for key in {**here, **there}
+        )
+    elif isinstance(there, list) and isinstance(here, list) and len(there) == len(here):
+        inner = ((a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(there, here, strict=True)))
+    else:
+        return "" if there == here else where
+    return next(filter(None, (_difference(*pair) for pair in inner)), "")
 
 
 def carry_out(specs: Sequence[Spec], directory: Path, factory: WorldFactory, report: Callable[[str], None] = lambda line: None) -> None:

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from scenarios.schema.fabrics import usual_fabric
 from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
+from scenarios.schema.scenario_tables import MAX_SEEDS
 from testbed import terminal
 from testbed.cli.up_machines import reach_option
 from testbed.emulated import ovs
@@ -30,7 +31,6 @@ from testbed.world import FLUID
 from topologies import Fabric, FabricError, load_fabric
 from topologies.toml_files import MAX_WHOLE
 
-MAX_SEEDS = 1000
 TLS = "MRCBED_TLS"
 """Environment variable with the folder of certificates."""
 
@@ -270,8 +270,8 @@ def parse_seeds(text: str) -> list[int]:
         begin, end = int(first), int(last) if dash else int(first)
         if max(begin, end) > MAX_WHOLE:
             raise UserError(f"--seeds {text}: seeds are below 2^63")
-        if not begin <= end < begin + MAX_SEEDS:
-            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, by less than {MAX_SEEDS}")
+        if not begin <= end < begin + MAX_SEEDS - len(out):
+            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
         out += [seed for seed in range(begin, end + 1) if seed not in out]
     return out
 

@@ -16,6 +16,8 @@ NIC_RATE = 100_000_000_000
 """Of a NIC port, bits/s, in a file that names none (MRC paper: 8 x 100G)."""
 DILATION = 10_000
 """Of a file that names none: its ports of 100 Gb/s run at 10 Mb/s [ours]."""
+MAX_AMOUNT = 10**18
+"""Of bits/s, and of ns, as written [ours]."""
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -79,17 +81,23 @@ def parse_delay(value: Any) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", str(value).strip())
     if isinstance(value, bool) or not match:
         raise ValueError("is not a time: write it like '1us'")
-    return round(float(match[1]) * {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[match[2] or "s"])
+    return _whole(float(match[1]) * {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[match[2] or "s"])
 
 
 def parse_rate(value: Any) -> int:
     """``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return _whole(value)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:bit|bit/s|bps|b/s)?", str(value).strip())
     if not match:
         raise ValueError("is not a rate: write it like '10Mbit'")
-    return round(float(match[1]) * _UNITS[match[2]])
+    return _whole(float(match[1]) * _UNITS[match[2]])
+
+
+def _whole(amount: float) -> int:
+    if not 0 <= amount <= MAX_AMOUNT:
+        raise ValueError(f"is not in 0..{MAX_AMOUNT:g}")
+    return round(amount)
 
 
 class Delay(int, metaclass=Written):

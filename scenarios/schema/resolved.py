@@ -1,0 +1,87 @@
+"""A resolved scenario as the tables of a file that says the same, on this machine's clock. Blocks of sweeps are read that way
+(scenarios/sweeps/blocks.py): whoever has written one, each of its values passes the checks of a scenario file. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from scenarios.schema.background import Background, Entry
+from scenarios.schema.faults import Fault, FaultTable
+from scenarios.schema.scenario_tables import ScenarioFile, TransportTable
+from scenarios.schema.workload_tables import TABLES, FlowTable, JobTable
+from scenarios.schema.workloads import Workload
+from topologies.structs import Refused, there_are
+
+if TYPE_CHECKING:
+    from scenarios.schema.scenario import Scenario, Transport
+
+_UNITS = {"": "", "_ns": "ns", "_s": "s", "_bps": "", "_bytes": "", "s": ""}
+"""What a name of ours may have after the key of a file -> the unit that the file then needs."""
+_RENAMED = {"experts": "expert_bytes"}
+
+
+def _name(record: Any, key: str) -> str:
+    """The field of a resolved record that a file's key makes; the key itself if there is none of a like name."""
+    names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _UNITS))
+    return next((name for name in names if hasattr(record, name)), key)
+
+
+def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
+    """A table of a file: the fields of a record that have a key there, but for those in ``own``."""
+    row = {}
+    for key in form.__struct_encode_fields__:
+        name = _name(record, key)
+        value = getattr(record, name, None)
+        unit = _UNITS.get(name.removeprefix(key), "")
+        row[key] = f"{value}{unit}" if unit and value is not None else value
+    return {key: value for key, value in {**row, **own}.items() if value is not None}
+
+
+def tables_of(scenario: Scenario) -> dict[str, Any]:
+    """What :class:`ScenarioFile` reads, with times and rates as they are on the clock; without checks on figures."""
+    return _row(
+        scenario, ScenarioFile, fabric=scenario.fabric.name, workload=_workload(scenario.workload), expect=None,
+        transport=[*map(_transport, scenario.transports)], fault=[*map(_fault, scenario.faults)],
+        background=[*map(_background, scenario.backgrounds)],
+    )  # fmt: skip
+
+
+def _workload(work: Workload) -> dict[str, Any]:
+    form = TABLES.get(work.kind)
+    if form is None:
+        raise Refused("workload.kind", f"= {work.kind!r}: {there_are(work.kind, TABLES)}")
+    inner = {"flow": [_row(flow, FlowTable) for flow in work.flows], "job": [_row(job, JobTable) for job in work.jobs]}
+    return _row(work, form, **{key: rows for key, rows in inner.items() if key in form.__struct_encode_fields__})
+
+
+def _transport(transport: Transport) -> dict[str, Any]:
+    wait, mapper = transport.reconvergence_ns, transport.clustermapper
+    options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": f"{wait}ns"})}
+    return _row(transport, TransportTable, fabric=None, options=options, clustermapper=mapper and mapper.to_dict())
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    return {**fault.keys, **_row(fault, FaultTable)}
+
+
+def _background(flow: Background) -> dict[str, Any]:
+    path = flow.path and "p{}/{}".format(*flow.path)
+    congestion = flow.congestion if flow.protocol == "tcp" else None
+    return _row(flow, Entry, src=f"h{flow.src}", dst=f"h{flow.dst}", path=path, congestion=congestion)
+
+
+def place(scenario: Scenario, key: str) -> str:
+    """A file's key, dotted, as a resolved scenario names it: ``faults[0].at_ns`` for ``fault[0].at``."""
+    at: Any = scenario
+    parts = []
+    for key_, number in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", key):
+        name = _name(at, key_)
+        at = getattr(at, name, None)
+        if number:
+            at = at[int(number)] if isinstance(at, (list, tuple)) and int(number) < len(at) else None
+        parts.append(f"{name}[{number}]" if number else name)
+    return ".".join(parts)
