@@ -91,6 +91,8 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
         raise _refused(error, data, kind, where) from None
+    except UnicodeEncodeError as error:  # a byte of the command line that is no UTF-8
+        raise Refused(where, f"has {_shown(error.object)}, which is no text") from None
 
 
 def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:

@@ -26,6 +26,7 @@ from scenarios.schema.workload_tables import read_workload
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import USED_BY_QP
 from testbed.reconvergence import RECONVERGENCE_NS
+from testbed.streams import printable
 from topologies import Fabric, FabricError, load_fabric
 from topologies.clos import ADAPTIVE, SOURCE
 from topologies.structs import Refused, convert, join, nearest, plain
@@ -153,7 +154,7 @@ def scenario_of(
         except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
             line = f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}"
-            raise ScenarioError(line) from (error if isinstance(error, Refused) else None)
+            raise ScenarioError(printable(line, line=True)) from (error if isinstance(error, Refused) else None)
     return with_variants(file, settings, scenarios)
 
 

@@ -1,0 +1,70 @@
+"""A scenario or fabric file with any one of its values changed is refused in one line, or is read at once. Nothing is run."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from scenarios.schema.keys import FABRIC, keys
+from scenarios.schema.scenario import ScenarioError, read_scenario_file, scenario_of
+from testbed.cli.run import parse_seeds
+from testbed.errors import UserError
+from testbed.units import parse_size
+from tests.scenarios.sweeps.test_hostile_blocks import BAD, DEEP, places
+from topologies import FabricError
+from topologies.clos import MAX_LINKS
+from topologies.fabrics import on_the_clock
+
+SCENARIOS = ("smoke", "cross-traffic", "incast-victim", "job-mixed", "long-haul", "learned-paths", "failure-rate")
+WORDS = ("9" * 400 + "bit", "9" * 400 + "s", "-1", "1e300", "99999min", "999999TiB", "nan")
+VALUES = [*(value for value in BAD if value is not DEEP), *WORDS]  # what is deep, TOML's reader refuses
+SMALL = {"name": "mine", "planes": 2, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 2}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_with_any_value_changed_is_refused_in_one_line_or_read(name: str) -> None:
+    path, text, data = read_scenario_file(name)
+    for place in places(data):
+        for bad in VALUES:
+            made = copy.deepcopy(data)
+            at: Any = made
+            for part in place[:-1]:
+                at = at[part]
+            at[place[-1]] = bad
+            try:
+                scenario = scenario_of(path, text, made)
+            except (ScenarioError, FabricError) as error:
+                assert "\n" not in str(error), (place, repr(bad)[:40])
+            else:
+                assert scenario.timeout_ns < 10**14 and scenario.workload.steps <= 1_000_000
+                assert all(len(t.fabric.links) <= MAX_LINKS and t.qps <= 64 for t in scenario.transports)
+
+
+@pytest.mark.parametrize("name", [key.name for key in keys(FABRIC) if key.name != "format"])
+def test_a_fabric_with_any_value_is_refused_in_one_line_or_small(name: str) -> None:
+    for bad in VALUES:
+        try:
+            fabric = on_the_clock({**SMALL, name: bad})
+        except FabricError as error:
+            assert "\n" not in str(error), repr(bad)[:40]
+        else:
+            assert len(fabric.links) <= MAX_LINKS and fabric.base_rtt_ns < 10**12
+
+
+def test_a_fabric_has_a_bound_on_all_its_cables() -> None:
+    shape = {**SMALL, "planes": 16, "t0_per_plane": 1024, "t1_per_plane": 1024, "hosts_per_t0": 1024}
+    with pytest.raises(FabricError, match="33,554,432 cables are more than 65,536: use fewer planes, switches or hosts"):
+        on_the_clock(shape)
+    assert on_the_clock(SMALL).cable_count == len(on_the_clock(SMALL).links) == 16
+    two = on_the_clock({**SMALL, "sites": 2, "long_haul_delay": "1us"})
+    assert two.cable_count == len(two.links)
+
+
+def test_seeds_and_sizes_have_bounds() -> None:
+    with pytest.raises(UserError, match="to 10,000 seeds at most"):
+        parse_seeds("1-6000,7001-13000")
+    with pytest.raises(ValueError, match="is more than 1 TiB"):
+        parse_size("1025GiB")
+    assert parse_size("1024GiB") == 1 << 40
