@@ -14,7 +14,7 @@ from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
 from testbed.simulated.frame import Frame
-from testbed.wireshark.golden import records
+from tests.testbed.wireshark.golden import records
 from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import DEMO, TINY
 

@@ -17,7 +17,7 @@ import pytest
 
 from agents.mrc import wire
 from agents.packets import dscp, headers
-from testbed.wireshark.golden import FABRIC, RECEIVER, SENDER, Record, records, write_pcap
+from tests.testbed.wireshark.golden import FABRIC, RECEIVER, SENDER, Record, records, write_pcap
 from tests.tshark import tshark as run_tshark
 from topologies.addressing import ev, ev_fields, inner_address, path_address, shift, sid_list, usid_fields
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from testbed import cli
 from testbed.errors import UserError
-from testbed.wireshark.golden import records, write_pcap
+from tests.testbed.wireshark.golden import records, write_pcap
 from testbed.wireshark.packets import Packet, read, row
 
 GOLDEN = Path(__file__).resolve().parent / "golden.pcap"

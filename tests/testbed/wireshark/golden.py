@@ -1,6 +1,6 @@
 """Makes the golden capture of the Wireshark dissector: at least one frame of every MRC packet type.
 
-    python -m testbed.wireshark.golden tests/testbed/wireshark/golden.pcap
+    python -m tests.testbed.wireshark.golden tests/testbed/wireshark/golden.pcap
 
 Two real engines talk over a network in virtual time that loses, marks, trims and follows chosen frames; one tells the other of a port that
 goes down. RoCE frames of the baseline stand at the end, a CNP among them, as those must keep decoding. Called by people and by the
@@ -244,5 +244,5 @@ def write_pcap(path: Path, packets: list[Record]) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m testbed.wireshark.golden FILE.pcap")
+        sys.exit("usage: python -m tests.testbed.wireshark.golden FILE.pcap")
     write_pcap(Path(sys.argv[1]), records())
