@@ -14,9 +14,9 @@ from agents.mrc.config import Config
 from agents.mrc.framing import Framer, Route
 from agents.packets import dscp, headers
 from testbed.simulated.frame import Frame
-from tests.testbed.wireshark.golden import records
 from tests.agents.mrc.packets import write_packet
 from tests.agents.mrc.rig import DEMO, TINY
+from tests.testbed.wireshark.golden import records
 
 CONFIG = Config.from_fabric(TINY, {})
 EV = 0x0001_0001

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from testbed import cli
 from testbed.errors import UserError
-from tests.testbed.wireshark.golden import records, write_pcap
 from testbed.wireshark.packets import Packet, read, row
+from tests.testbed.wireshark.golden import records, write_pcap
 
 GOLDEN = Path(__file__).resolve().parent / "golden.pcap"
 
