@@ -28,6 +28,10 @@ FIXES = {
     errno.EAGAIN: "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)",
 }
 """What a person can do about each error that the machine returns."""
+PLACES = (
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY, errno.EINVAL,
+)  # fmt: skip
+"""Where a file that somebody named cannot be."""
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 """Those that are of no file or folder."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
@@ -91,4 +95,6 @@ def explain(error: BaseException) -> tuple[str, int]:
     if number is not None:
         location = f"{error.filename}: " if isinstance(error, OSError) and error.filename is not None else ""
         return f"{location}{os.strerror(number)}: {FIXES[number]}", UserError.status
+    if isinstance(error, OSError) and error.filename is not None and error.errno in PLACES:
+        return f"{error.filename}: {os.strerror(error.errno)}: give another place", UserError.status
     return internal(error), 70

@@ -14,8 +14,8 @@ from topologies.addressing import ev, ev_fields
 from topologies.clos import Fabric, FabricError
 from topologies.paths import path_evs, path_links, path_nodes
 
-_PLANE = re.compile(r"p(\d+)")
-_PATH = re.compile(r"h(\d+)>h(\d+)@p(\d+)/(\d+)")
+_PLANE = re.compile(r"p([0-9]{1,9})")
+_PATH = re.compile(r"h([0-9]{1,9})>h([0-9]{1,9})@p([0-9]{1,9})/([0-9]{1,9})")
 FORMS = "a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path (h0>h5@p0/3)"
 
 

@@ -47,7 +47,8 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         if path == Path("/dev/stdin"):
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
-            with open(path, "rb") as file:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # nor waits for who would write to it
+                os.set_blocking(file.fileno(), True)
                 raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise ValueError("is a directory: give a file in it") from None

@@ -51,7 +51,7 @@ _NUMBERS = {7, 9, 11, 13, 27}
 _ZIGZAG = {15, 17}
 _FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 _BOOLS, _STRING = 28, 29
-_FILE = re.compile(r"(?:(.+)[._-])?(?:rank[._-]?)?(\d{1,4})\.(et|json)(?:\.gz)?")
+_FILE = re.compile(r"(?:(.+)[._-])?(?:rank[._-]?)?([0-9]{1,4})\.(et|json)(?:\.gz)?")
 _OTHER = {  # keys of a JSON file -> what it is
     "traceEvents": "a trace of PyTorch's profiler: chakra_trace_link joins it with the host's trace, chakra_converter makes NAME.0.et",
     "schema": "an execution trace of PyTorch: chakra_trace_link and then chakra_converter PyTorch make NAME.0.et of it",
@@ -205,7 +205,7 @@ class _Raw:
         """A number, however it is written."""
         value = self.attributes.get(name)
         if isinstance(value, str):
-            return int(value) if re.fullmatch(r"-?\d{1,20}", value) else None
+            return int(value) if re.fullmatch(r"-?[0-9]{1,20}", value) else None
         return _whole(value) if isinstance(value, float) else value if isinstance(value, int) else None
 
     @property
@@ -227,7 +227,7 @@ class _Raw:
 
 def _integer(value: Any) -> int:
     """Protobuf's mapping to JSON writes long numbers as strings."""
-    if isinstance(value, (int, float, str)) and re.fullmatch(r"\d{1,20}(\.\d*)?", text := str(value)):
+    if isinstance(value, (int, float, str)) and re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from scenarios.figures.results import Results, load
 from testbed.errors import UserError
 
-_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(.*)")
+_NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)")
 _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×"}
 """Other ways to write a unit. The second key is the Greek letter, the value the micro sign; they look alike."""
 

@@ -25,7 +25,7 @@ MAX_FLOWS = 32
 """Each flow takes two processes for the length of a run [ours]."""
 
 
-Host = Annotated[str, text(r"h\d{1,9}", "a host, like 'h3'")]
+Host = Annotated[str, text(r"h[0-9]{1,9}", "a host, like 'h3'")]
 
 
 class _Rate(int, metaclass=Written):
@@ -89,7 +89,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
         field(name="for", default=None)
     )
     path: Annotated[
-        Annotated[str, text(r"p\d{1,4}/\d{1,4}", "plane and uplink, like 'p0/3'")] | None,
+        Annotated[str, text(r"p[0-9]{1,4}/[0-9]{1,4}", "plane and uplink, like 'p0/3'")] | None,
         Doc("plane and uplink of its path, both ways; p0/0 under one T0", default="the pair's usual path", example='"p0/3"'),
     ] = None
     parallel: Annotated[int, Meta(ge=1, le=MAX_STREAMS), Doc("streams of iperf3")] = 1

@@ -34,7 +34,7 @@ def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
 
 def _matches(words: str, key: Key) -> bool:
     """Whether ``words`` is this key, with or without saying which entry of a list. A kind among the words must be one of the key's."""
-    parts = re.sub(r"\[(\d+)\]", r".\1", words).split(".")
+    parts = re.sub(r"\[([0-9]+)\]", r".\1", words).split(".")
     place = 0
     walked: list[str] = []
     for part in key.dotted.split("."):

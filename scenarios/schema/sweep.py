@@ -56,7 +56,7 @@ def assign(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
 
 
 def _list_entry(entries: list[Any], key: str, source: str) -> Any:
-    if key.isdigit() and int(key) < len(entries):
+    if key.isascii() and key.isdigit() and int(key) < len(entries):
         return entries[int(key)]
     for field in ("name", "kind"):
         for entry in entries:

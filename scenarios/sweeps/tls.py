@@ -113,7 +113,7 @@ def address_of(text: str, option: str) -> tuple[str, int]:
         raise UserError(f"{option} {text}: {example}") from None
     if parts.scheme != "tls":
         raise UserError(f"{option} {text}: connections are encrypted: {example}")
-    if not host or parts.path or parts.query:
+    if not host or not host.isascii() or parts.path or parts.query:
         raise UserError(f"{option} {text}: {example}")
     return host, port or PORT
 

@@ -123,6 +123,10 @@ def group(ctx: click.Context) -> None:
     """mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP."""
     started()
     ctx.call_on_close(give_back)
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working directory is gone: cd to another") from None
     if ctx.invoked_subcommand in CALCULATING:
         check_memory()
 

@@ -20,6 +20,7 @@ from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import made
 from testbed.machine.load import read_cpu
+from testbed.options import argument, option
 
 MOST_HOSTS = 64
 """Of a fabric that one machine emulates [ours]."""
@@ -36,9 +37,9 @@ COUNTS_ALL = {
     name="bench", invoke_without_command=True,
     help="Benchmark the codec, the engine and the fabrics on this machine.",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of rounds of which medians are taken.")
-@click.option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of rounds of which medians are taken.")
+@option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
+@option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, rounds: int, seconds: float, as_json: bool) -> None:
     """Exit status 0, or 2 for what the machine lacks."""
@@ -190,12 +191,12 @@ def show(results: dict[str, Any], rounds: int) -> None:
 
 
 @command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")
-@click.option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Number of schedules.")
-@click.option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
-@click.option("--fabric", default="rack16", show_default=True, help="Fabric to run them on.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), default=None, help="Keep the hosts' logs in this directory.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@option("--count", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Number of schedules.")
+@option("--first", type=click.IntRange(0), default=1, show_default=True, help="First number; a number is a schedule.")
+@option("--jobs", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes.")
+@option("--fabric", default="rack16", show_default=True, help="Fabric to run them on.")
+@option("--keep", type=click.Path(path_type=Path, file_okay=False), default=None, help="Keep the hosts' logs in this directory.")
+@option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
     from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
@@ -224,11 +225,11 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
 
 
 @command.command(name="seeds", help="Run shipped SCENARIOs (default: all) over many seeds in virtual time and test their checks.")
-@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 10 or 100 per scenario: 1-5, or 1,3,7-9.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Number of processes (default: one per core).")
-@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/seeds-<time>).")
-@click.option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
+@argument("names", nargs=-1, metavar="[SCENARIO]...")
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 10 or 100 per scenario: 1-5, or 1,3,7-9.")
+@option("--jobs", type=click.IntRange(1, 256), default=None, metavar="N", help="Number of processes (default: one per core).")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/seeds-<time>).")
+@option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
 def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out: str | None, resume: bool) -> None:
     """Exit status: 0 every check of every run held, 1 one did not or a run is missing, 2 bad input, 130 stopped."""
     from scenarios.run.processes import cores

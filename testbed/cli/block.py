@@ -8,10 +8,11 @@ import sys
 import click
 
 from testbed.errors import UserError
+from testbed.options import argument
 
 
 @click.command(name="block")
-@click.argument("source", metavar="-")
+@argument("source", metavar="-")
 def command(source: str) -> None:
     """Carry out one emulated block (a line of JSON on standard input) and write its results (an archive) to standard output.
 

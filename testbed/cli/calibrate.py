@@ -13,10 +13,11 @@ import msgspec
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.exclusive import refuse_if_measuring
+from testbed.options import option
 
 
 @click.command(name="calibrate")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """Measure what a packet costs on this machine, keep it for a day, and print which dilation each fabric would get now."""
     from scenarios.schema.scenario import load_scenario

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from testbed.machine.caller import written
+from testbed.options import argument
 
 
 @click.command(name="certs")
-@click.argument("folder", metavar="DIR")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@argument("folder", metavar="DIR")
+@argument("names", metavar="NAME...", nargs=-1, required=True)
 def command(folder: str, names: tuple[str, ...]) -> None:
     """Make a CA in DIR, unless there is one, and DIR/NAME with a certificate for each machine: copy that folder there.
 

@@ -10,17 +10,16 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.options import argument, option
 
 
 @click.command(name="check")
-@click.argument("file", metavar="FILE|NAME")
-@click.option(
-    "--as", "kind", type=click.Choice(["scenario", "fabric"]), help="Take FILE for this, where a name is both or a file is neither."
-)
-@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable.")
-@click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as for run. Repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, warnings, runs, seconds in each world.")
+@argument("file", metavar="FILE|NAME")
+@option("--as", "kind", type=click.Choice(["scenario", "fabric"]), help="Take FILE for this, where a name is both or a file is neither.")
+@option("--transport", "-t", "transports", multiple=True, metavar="T", help="As for run. Repeatable.")
+@option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
+@option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key, as for run. Repeatable.")
+@option("--json", "as_json", is_flag=True, help="Print JSON: whether it is right, errors, warnings, runs, seconds in each world.")
 def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: str | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a scenario or fabric file, or a shipped one by name; print what it would do, and how long that takes.
 

@@ -10,11 +10,12 @@ import click
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.cleanup import as_data, end, find
+from testbed.options import option
 
 
 @click.command(name="clean")
-@click.option("--dry-run", is_flag=True, help="Only list it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--dry-run", is_flag=True, help="Only list it.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(dry_run: bool, as_json: bool) -> int:
     """Remove what a dead run left behind, and nothing else.
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from testbed import terminal
+from testbed.options import argument, option
 
 
 @click.command(name="compare")
-@click.argument("directories", metavar="DIR DIR...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--out", metavar="DIR", help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@argument("directories", metavar="DIR DIR...", nargs=-1, type=click.Path(path_type=Path))
+@option("--out", metavar="DIR", help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).")
+@option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> None:
     """Compare the runs of several results directories of one scenario and fabric, with different transports, seeds or days.
 

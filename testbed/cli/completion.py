@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from testbed.cli import COMMANDS, group
+from testbed.options import argument
 
 SHELLS = ("bash", "zsh", "fish")
 SCENARIOS, FABRICS, EITHER, FOLDERS, FILES, KEYS, ANY = "@scenarios @fabrics @either @folders @files @keys @any".split()
@@ -316,7 +317,7 @@ def fish(found: tuple[Command, ...]) -> str:
 
 
 @click.command(name="completion")
-@click.argument("shell", type=click.Choice(SHELLS))
+@argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the completion script of a shell. Write it where the shell looks for such:
 

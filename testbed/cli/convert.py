@@ -10,11 +10,12 @@ import click
 from scenarios.figures.writing import replacing
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument
 from topologies import FabricError
 
 
 @click.command(name="convert")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@argument("files", nargs=-1, required=True, metavar="FILE...")
 def command(files: tuple[str, ...]) -> None:
     """Rewrite FILEs of before format 3: times divided, rates multiplied by the dilation of their fabric. FILE.old keeps what was there.
 

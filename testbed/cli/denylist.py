@@ -9,6 +9,7 @@ import click
 from testbed import terminal
 from testbed.cli.reach import ago, console, json_option, reach, url_option
 from testbed.errors import UserError
+from testbed.options import argument, option
 
 
 @click.group(name="denylist", invoke_without_command=True)
@@ -35,8 +36,8 @@ def show_command(group: tuple[str | None, bool], url: str | None, as_json: bool)
 
 
 @command.command(name="add")
-@click.argument("entry")
-@click.option("--reason", default="", metavar="TEXT", help="Reason, one line, shown with the entry.")
+@argument("entry")
+@option("--reason", default="", metavar="TEXT", help="Reason, one line, shown with the entry.")
 @url_option
 @json_option
 @click.pass_obj
@@ -50,7 +51,7 @@ def add(group: tuple[str | None, bool], entry: str, reason: str, url: str | None
 
 
 @command.command(name="remove")
-@click.argument("entry")
+@argument("entry")
 @url_option
 @json_option
 @click.pass_obj

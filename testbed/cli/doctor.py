@@ -10,6 +10,7 @@ from rich.text import Text
 
 from testbed import terminal
 from testbed.doctor import Check, as_data, examine, well
+from testbed.options import option
 
 MARKS = {
     "ok": ("ok", "green"),
@@ -21,7 +22,7 @@ MARKS = {
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """Check what this machine can do, and print a fix for what it lacks. Exit status 2 if something required is missing."""
     checks = examine()

@@ -10,12 +10,13 @@ from typing import Any
 import click
 
 from testbed.cli.reach import json_option, reach, url_option
+from testbed.options import option
 from testbed.streams import reader_gone
 
 
 @click.command(name="events")
-@click.option("--all", "replay", is_flag=True, help="Begin with the events so far.")
-@click.option("--since", type=click.IntRange(0), metavar="T_NS", help="Begin with the events after this t_ns.")
+@option("--all", "replay", is_flag=True, help="Begin with the events so far.")
+@option("--since", type=click.IntRange(0), metavar="T_NS", help="Begin with the events after this t_ns.")
 @url_option
 @json_option
 def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> None:

@@ -11,13 +11,14 @@ from rich.text import Text
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.options import argument, option
 
 
 @click.command(
     name="explain", help="Explain KEY of a scenario or fabric file, like workload.steps, fault.at or fabric.planes; without KEY list all."
 )
-@click.argument("key", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@argument("key", required=False)
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(key: str | None, as_json: bool) -> None:
     """A key is written with dots, as for --set; which entry of a list may be left out."""
     from scenarios.schema.key_search import find, nearest_keys

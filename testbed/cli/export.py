@@ -11,20 +11,21 @@ import click
 
 from testbed.errors import UserError
 from testbed.machine.caller import made
+from testbed.options import argument, option
 
 if TYPE_CHECKING:
     from scenarios.figures.measure import Run
 
 
 @click.command(name="export")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
+@argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@option(
     "--format", "form", type=click.Choice(["perfetto", "csv", "htsim", "astra-sim"]), required=True,
     help="perfetto: a Chrome trace of each run, for ui.perfetto.dev. csv: every Parquet table. htsim: traffic and one plane of each run. "
     "astra-sim: the network of each run, whole and broken, and what runs its step there.",
 )  # fmt: skip
-@click.option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
-@click.option(
+@option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
+@option(
     "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write to FOLDER (default: DIR/FORMAT; csv: DIR)."
 )
 def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:

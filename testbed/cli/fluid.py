@@ -13,6 +13,7 @@ import click
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import writing
+from testbed.options import option
 
 if TYPE_CHECKING:
     from testbed.fluid.study import Failures, Job, Steps
@@ -23,7 +24,7 @@ PLANES = (8, 1)
 
 
 @click.command(name="fluid")
-@click.option(
+@option(
     "--nics",
     type=click.IntRange(2, 1_000_000),
     multiple=True,
@@ -31,7 +32,7 @@ PLANES = (8, 1)
     show_default=True,
     help="NICs; several times for several sizes.",
 )
-@click.option(
+@option(
     "--planes",
     type=click.IntRange(1, 256),
     multiple=True,
@@ -39,23 +40,21 @@ PLANES = (8, 1)
     show_default=True,
     help="Planes; several times for several designs.",
 )
-@click.option("--ranks", type=click.IntRange(2), default=64, show_default=True, help="Hosts of a ring; every host is in one.")
-@click.option("--message", default="1GiB", show_default=True, metavar="SIZE", help="What each rank has to reduce.")
-@click.option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")
-@click.option("--draws", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draws of dead links.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws.")
-@click.option(
+@option("--ranks", type=click.IntRange(2), default=64, show_default=True, help="Hosts of a ring; every host is in one.")
+@option("--message", default="1GiB", show_default=True, metavar="SIZE", help="What each rank has to reduce.")
+@option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")
+@option("--draws", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draws of dead links.")
+@option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws.")
+@option(
     "--against",
     type=click.Path(path_type=Path, file_okay=False),
     multiple=True,
     metavar="DIR",
     help="Compare runs of a results directory instead; several times for several.",
 )
-@click.option(
-    "--calibrate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Fit the model to those runs, and write FILE."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw steps over the size (PNG, SVG, PDF).")
+@option("--calibrate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Fit the model to those runs, and write FILE.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw steps over the size (PNG, SVG, PDF).")
 def command(
     nics: tuple[int, ...], planes: tuple[int, ...], ranks: int, message: str, dead_links: float, draws: int, seed: int,
     against: tuple[Path, ...], calibrate: Path | None, as_json: bool, plot: Path | None,

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from testbed.machine.caller import writing
+from testbed.options import argument, option
 
 
 @click.command(name="graph")
-@click.argument("fabric")
-@click.option("--format", "form", type=click.Choice(["svg", "mermaid", "dot"]), default="svg", show_default=True, help="What to write.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE instead of standard output.")
+@argument("fabric")
+@option("--format", "form", type=click.Choice(["svg", "mermaid", "dot"]), default="svg", show_default=True, help="What to write.")
+@option("--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE instead of standard output.")
 def command(fabric: str, form: str, out: Path | None) -> None:
     """Draw FABRIC, a named fabric or a TOML file: planes, T0s, T1s, hosts and cables."""
     from topologies import load_fabric

@@ -11,16 +11,17 @@ import click
 from testbed.cli.run import tls_option
 from testbed.cli.sweep import identity_of
 from testbed.errors import UserError
+from testbed.options import option
 
 
 @click.command(name="head")
-@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:8786", show_default=True, help="Listen on this address of the machine.")
+@option("--listen", metavar="HOST:PORT", default="127.0.0.1:8786", show_default=True, help="Listen on this address of the machine.")
 @tls_option()
 def command(listen: str, tls: str | None) -> None:
     """Wait for workers (mrcbed worker) and sweeps (mrcbed sweep --on) of other machines. Ctrl-C ends it."""
     from scenarios.sweeps.cluster import serve_head
 
-    parts = re.fullmatch(r"(\[?[\w.:%-]+?\]?):(\d{1,5})", listen)
+    parts = re.fullmatch(r"(\[[\w.:%-]+\]|[\w.-]+):([0-9]{1,5})", listen, re.ASCII)
     if parts is None or int(parts[2]) > 65535:
         raise UserError(f"--listen {listen}: write it like --listen 10.0.0.1:8786")
 

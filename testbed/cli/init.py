@@ -11,6 +11,7 @@ import click
 
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument
 
 SCHEMA = "mrcbed-scenario.schema.json"
 STARTER = """\
@@ -56,7 +57,7 @@ check = "mrc.failed_steps == 0"
 
 
 @click.command(name="init")
-@click.argument("name")
+@argument("name")
 def command(name: str) -> None:
     """Write NAME.toml, a scenario to start from, and beside it the JSON Schema that an editor completes it by."""
     path = Path(name if name.endswith(".toml") else f"{name}.toml")

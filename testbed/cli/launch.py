@@ -17,6 +17,7 @@ from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.caller import made
 from testbed.machine.sandbox import caller_uid
+from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.streams import verbatim
@@ -24,16 +25,16 @@ from testbed.world import Program, World
 
 
 @click.command(name="launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("program")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
-@click.option("-n", "--ranks", type=click.IntRange(2), metavar="N", help="Number of ranks, on hosts from h0 on. Default: every host.")
-@click.option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
-@click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
-@click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
-@click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
-@click.option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the agents' logs there.")
+@argument("program")
+@argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
+@option("-n", "--ranks", type=click.IntRange(2), metavar="N", help="Number of ranks, on hosts from h0 on. Default: every host.")
+@option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
+@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
+@option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
+@option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
+@option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the agents' logs there.")
 def command(
     program: str, arguments: tuple[str, ...], fabric: str, ranks: int | None, transport: str, world: str, faults: tuple[str, ...],
     seed: int, dilation: str, log: Path | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.errors import UserError
+from testbed.options import argument, option
 
 if TYPE_CHECKING:
     from scenarios.lessons.question import Lesson, Opened
@@ -20,11 +21,11 @@ WIDTH = 96
 
 
 @click.command(name="lesson")
-@click.argument("number", type=click.IntRange(1), required=False)
-@click.argument("answers", nargs=-1, metavar="[KEY=ANSWER]...")
-@click.option("--results", "parent", metavar="DIR", default="results", show_default=True, help="Folder in which the lesson's runs are.")
-@click.option("--show", is_flag=True, help="Print the right answers of these results, for teachers.")
-@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, for teachers.")
+@argument("number", type=click.IntRange(1), required=False)
+@argument("answers", nargs=-1, metavar="[KEY=ANSWER]...")
+@option("--results", "parent", metavar="DIR", default="results", show_default=True, help="Folder in which the lesson's runs are.")
+@option("--show", is_flag=True, help="Print the right answers of these results, for teachers.")
+@option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, for teachers.")
 def command(number: int | None, answers: tuple[str, ...], parent: str, show: bool, as_json: bool) -> None:
     """Without NUMBER list the lessons; with it print the questions of a lesson; with answers check them against your own results.
 

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from testbed import terminal
 from testbed.cli.reach import ago, console, json_option, reach, url_option
+from testbed.options import option
 
 
 @click.command(name="links")
-@click.option("--bad", is_flag=True, help="Only failed or denied links.")
+@option("--bad", is_flag=True, help="Only failed or denied links.")
 @url_option
 @json_option
 def command(bad: bool, url: str | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from testbed import terminal
+from testbed.options import argument, option
 
 
 def scenarios() -> dict[str, str]:
@@ -60,8 +61,8 @@ WHAT: dict[str, Callable[[], dict[str, str]]] = {
 
 
 @click.command(name="list")
-@click.argument("what", type=click.Choice(list(WHAT)))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: name to line.")
+@argument("what", type=click.Choice(list(WHAT)))
+@option("--json", "as_json", is_flag=True, help="Print JSON: name to line.")
 def command(what: str, as_json: bool) -> None:
     """List what there is, a name and a line each."""
     found = WHAT[what]()

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
+from testbed.options import argument, option
+
 
 @click.command(name="packets")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--summary", is_flag=True, help="Print how many packets of each type there are instead, and their bytes.")
-@click.option("--headers", metavar="N", type=click.IntRange(1), help="Print every field of packet number N instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per packet instead.")
+@argument("file", type=click.Path(path_type=Path))
+@option("--summary", is_flag=True, help="Print how many packets of each type there are instead, and their bytes.")
+@option("--headers", metavar="N", type=click.IntRange(1), help="Print every field of packet number N instead.")
+@option("--json", "as_json", is_flag=True, help="Print a JSON object per packet instead.")
 def command(file: Path, summary: bool, headers: int | None, as_json: bool) -> None:
     """List the packets of FILE, a capture that mrcbed run --pcap wrote.
 

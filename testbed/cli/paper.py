@@ -17,17 +17,18 @@ from testbed.cli.run import parse_seeds
 from testbed.cli.sets import conclude_apart, run_part, show_list, tell
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument, option
 
 
 @click.command(name="paper")
-@click.argument("figures", nargs=-1, metavar="[FIG]...")
-@click.option("--list", "as_list", is_flag=True, help="List the figures, their scenarios and how long they take; run nothing.")
-@click.option("--quick", is_flag=True, help="Use one seed, shorter runs and fewer sizes: a quarter of an hour for all figures.")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of each figure's own: 1-5, or 1,3,7-9.")
-@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/paper-<time>).")
-@click.option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
-@click.option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print paper.json instead of the table.")
+@argument("figures", nargs=-1, metavar="[FIG]...")
+@option("--list", "as_list", is_flag=True, help="List the figures, their scenarios and how long they take; run nothing.")
+@option("--quick", is_flag=True, help="Use one seed, shorter runs and fewer sizes: a quarter of an hour for all figures.")
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of each figure's own: 1-5, or 1,3,7-9.")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/paper-<time>).")
+@option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
+@option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
+@option("--json", "as_json", is_flag=True, help="Print paper.json instead of the table.")
 def command(
     figures: tuple[str, ...],
     as_list: bool,

@@ -9,13 +9,14 @@ from rich.text import Text
 
 from testbed import terminal
 from testbed.cli.reach import console, json_option, reach, url_option
+from testbed.options import argument
 
 STYLES = {"up": "green", "down": "red", "denied": "magenta"}
 
 
 @click.command(name="paths")
-@click.argument("src")
-@click.argument("dst")
+@argument("src")
+@argument("dst")
 @url_option
 @json_option
 def command(src: str, dst: str, url: str | None, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from testbed.cli.run import ProgressBar, fabric_for, stalled
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.exclusive import refuse_if_measuring
+from testbed.options import argument, option
 from testbed.perf.measure import Failed
 from testbed.perf.options import OPTIONS, Measurement, request_of
 from testbed.perf.run import OPERATIONS, check_request, perf
@@ -27,14 +28,14 @@ FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "link p0-t0-0:p0-t1-0"'
 
 
 @click.command(name="perf", cls=Measurement)
-@click.argument("operation")
-@click.argument("fabric", default="demo")
-@click.option("--transport", "-t", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
-@click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
-@click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
-@click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
-@click.option("--json", "as_json", is_flag=True, help="Print figures as JSON instead of a table.")
+@argument("operation")
+@argument("fabric", default="demo")
+@option("--transport", "-t", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
+@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
+@option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
+@option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
+@option("--json", "as_json", is_flag=True, help="Print figures as JSON instead of a table.")
 def command(
     operation: str, fabric: str, transport: str, world: str, faults: tuple[str, ...], seed: int, dilation: str, as_json: bool, **given: Any
 ) -> None:  # fmt: skip

@@ -8,12 +8,13 @@ import click
 
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument, option
 
 
 @click.command(name="plot")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--tables", is_flag=True, help="First write the Parquet tables again from raw/.")
-@click.option("--json", "as_json", is_flag=True, help="Print the names of the files as JSON.")
+@argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@option("--tables", is_flag=True, help="First write the Parquet tables again from raw/.")
+@option("--json", "as_json", is_flag=True, help="Print the names of the files as JSON.")
 def command(directory: Path, tables: bool, as_json: bool) -> None:
     """Draw the plots of results directory DIR again. Needs no root."""
     if not (directory / "summary.json").is_file():

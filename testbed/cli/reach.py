@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import click
 from rich.console import Console
 
 from testbed import terminal
 from testbed.controller.client import ControllerClient
 from testbed.errors import UserError
 from testbed.machine import running
+from testbed.options import option
 
 WIDTH = 140
 
@@ -24,12 +24,12 @@ TOKEN = "MRCBED_TOKEN"  # noqa: S105
 
 def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--url``."""
-    return click.option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")(command)
+    return option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")(command)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--json``, as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    return option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def reach(url: str | None) -> ControllerClient:

@@ -20,6 +20,7 @@ from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.caller import made
 from testbed.machine.exclusive import refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
+from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.units import parse_duration
@@ -32,31 +33,29 @@ LONG_S = 10.0
 
 
 @click.command(name="replay")
-@click.argument("trace", type=click.Path(path_type=Path))
-@click.argument("fabric", default="demo")
-@click.option(
+@argument("trace", type=click.Path(path_type=Path))
+@argument("fabric", default="demo")
+@option(
     "-n",
     "--ranks",
     type=click.IntRange(2, 1024),
     metavar="N",
     help="Ranks of an AICB workload, or of one Chakra file for all. Default: all hosts.",
 )
-@click.option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
-@click.option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
-@click.option("--warmup", type=click.IntRange(0, 100), default=1, show_default=True, metavar="N", help="Passes before.")
-@click.option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
-@click.option("--check", is_flag=True, help="Only read, check and estimate.")
-@click.option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
-@click.option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
-@click.option(
-    "--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group."
-)
-@click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
-@click.option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of all random choices.")
-@click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep figures and the agents' logs there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
+@option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
+@option("--warmup", type=click.IntRange(0, 100), default=1, show_default=True, metavar="N", help="Passes before.")
+@option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
+@option("--check", is_flag=True, help="Only read, check and estimate.")
+@option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
+@option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
+@option("--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group.")
+@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
+@option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of all random choices.")
+@option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
+@option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep figures and the agents' logs there.")
+@option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
     trace: Path, fabric: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool, within: str,
     transport: str, qps: int, world: str, faults: tuple[str, ...], seed: int, dilation: str, out: Path | None, as_json: bool,

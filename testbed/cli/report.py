@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from testbed.machine.caller import written
+from testbed.options import argument
 
 
 @click.command(name="report")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 def command(directory: Path) -> None:
     """Write report.html of results directory DIR again and print its path. The page needs no network; the command needs no root."""
     from scenarios.show.html import write_report

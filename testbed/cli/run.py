@@ -26,6 +26,7 @@ from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.machine.exclusive import measuring, refuse_if_measuring
+from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from testbed.world import FLUID
 from topologies import Fabric, FabricError, load_fabric
@@ -70,12 +71,12 @@ class ProgressBar:
 
 def tls_option(use: str = "") -> Callable[[Any], Any]:
     """``--tls DIR``; ``use``: words after "certificates"."""
-    return click.option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates{use} (default: ${TLS}).")
+    return option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates{use} (default: ${TLS}).")
 
 
 @click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
-@click.argument("scenario")
-@click.option(
+@argument("scenario")
+@option(
     "--transport",
     "-t",
     "transports",
@@ -83,15 +84,15 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
     metavar="T",
     help="Run only this transport of the scenario, or add one of this kind. Repeatable.",
 )
-@click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
-@click.option(
+@option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
+@option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
     help="Change a key of the scenario: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
 )
-@click.option(
+@option(
     "--seed",
     "seeds",
     type=click.IntRange(0, MAX_WHOLE),
@@ -99,37 +100,37 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
     metavar="N",
     help="Use this seed instead of the scenario's. Repeatable.",
 )
-@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds: 1-5, or 1,3,7-9.")
-@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
-@click.option("--resume", is_flag=True, help="Continue an interrupted or killed run in --out DIR.")
-@click.option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
-@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
-@click.option(
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds: 1-5, or 1,3,7-9.")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
+@option("--resume", is_flag=True, help="Continue an interrupted or killed run in --out DIR.")
+@option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
+@option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
+@option(
     "--world", type=click.Choice((*WORLDS, FLUID)), default=WORLDS[0], show_default=True,
     help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes. "
     "fluid: the same without packets, for rings and flows under MRC.",
 )  # fmt: skip
-@click.option(
+@option(
     "--jobs", type=click.IntRange(1, 256), metavar="N",
     help=f"Run N simulated or fluid runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
-@click.option(
+@option(
     "--split", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True,
     help="Share each simulated run between N processes, with the same bytes: for large fabrics on cores that are free.",
 )  # fmt: skip
-@click.option(
+@option(
     "--dilation", metavar="N", default="auto", show_default=True,
     help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
 )  # fmt: skip
-@click.option(
+@option(
     "--on", "address", metavar="HOST[=ADDRESS],...",
     help="Emulate each fabric on these machines together. tls://HEAD:PORT: whole runs on the workers of a head, as mrcbed sweep does.",
 )  # fmt: skip
 @reach_option()
 @tls_option(", for --on")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
-@click.option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
-@click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
+@option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
+@option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
 def command(
     scenario: str,
     transports: tuple[str, ...],
@@ -162,7 +163,7 @@ def command(
     from scenarios.sets.dilation import given, run_dilated
     from testbed.machine import sandbox
 
-    all_seeds = list(dict.fromkeys([*seeds, *(parse_seeds(seed_range) if seed_range else ())]))
+    all_seeds = [*seeds, *(parse_seeds(seed_range) if seed_range is not None else ())]
     try:
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
         check_pcap_links(loaded, pcap)
@@ -261,18 +262,20 @@ def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``1-5`` or ``1,3,7-9``: whole numbers, each once, in this order. Raises :class:`UserError`."""
+    """``1-5`` or ``1,3,7-9``: whole numbers, in this order. Raises :class:`UserError`."""
     out: list[int] = []
     for part in text.split(","):
         first, dash, last = (word.strip() for word in part.partition("-"))
-        if not re.fullmatch(r"\d{1,19}", first) or (dash and not re.fullmatch(r"\d{1,19}", last)):
+        if not re.fullmatch(r"[0-9]{1,19}", first) or (dash and not re.fullmatch(r"[0-9]{1,19}", last)):
             raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
         begin, end = int(first), int(last) if dash else int(first)
         if max(begin, end) > MAX_WHOLE:
             raise UserError(f"--seeds {text}: seeds are below 2^63")
         if not begin <= end < begin + MAX_SEEDS - len(out):
             raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
-        out += [seed for seed in range(begin, end + 1) if seed not in out]
+        out += range(begin, end + 1)
+    if len(set(out)) < len(out):
+        raise UserError(f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each once")
     return out
 
 
@@ -280,7 +283,7 @@ def parse_dilation(text: str, fabric: Fabric) -> float | None:
     """``auto`` as None, or a number, ``fabric`` the fabric's own. Raises :class:`UserError`."""
     if text in ("auto", "fabric"):
         return None if text == "auto" else fabric.dilation
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) or float(text) <= 0:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)
 

@@ -6,9 +6,11 @@ import json
 
 import click
 
+from testbed.options import argument
+
 
 @click.command(name="schema")
-@click.argument("file", type=click.Choice(["scenario", "fabric"]), default="scenario")
+@argument("file", type=click.Choice(["scenario", "fabric"]), default="scenario")
 def command(file: str) -> None:
     """Print the JSON Schema (draft 7) of a scenario or fabric file, for an editor that completes TOML.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,26 @@ import click
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import writing
+from testbed.options import option
 
 SPLITS = (1, 2, 4, 8)
 
 
 @click.command(name="size")
-@click.option("--nics", type=click.IntRange(1, 10_000_000), default=65_536, show_default=True, help="NICs of the cluster.")
-@click.option("--nic-rate", default="800Gbit", show_default=True, metavar="RATE", help="Rate of a NIC, all its ports together.")
-@click.option("--switch-rate", default="51200Gbit", show_default=True, metavar="RATE", help="Capacity of a switch, one direction.")
-@click.option(
+@option("--nics", type=click.IntRange(1, 10_000_000), default=65_536, show_default=True, help="NICs of the cluster.")
+@option("--nic-rate", default="800Gbit", show_default=True, metavar="RATE", help="Rate of a NIC, all its ports together.")
+@option("--switch-rate", default="51200Gbit", show_default=True, metavar="RATE", help="Capacity of a switch, one direction.")
+@option(
     "--planes",
     type=click.IntRange(1, 256),
     multiple=True,
     metavar="N",
     help="Planes; several times for several designs.  [default: 1 2 4 8]",
 )
-@click.option("--oversubscription", default="1", show_default=True, metavar="R", help="Ports of a T0 down to ports up, like 2 or 1.5.")
-@click.option("--part", "parts", multiple=True, metavar="KEY=N", help="Watts, price or failures of a part; --part help lists them.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
+@option("--oversubscription", default="1", show_default=True, metavar="R", help="Ports of a T0 down to ports up, like 2 or 1.5.")
+@option("--part", "parts", multiple=True, metavar="KEY=N", help="Watts, price or failures of a part; --part help lists them.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option(
     "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw designs over the number of NICs (PNG, SVG, PDF)."
 )
 def command(
@@ -48,6 +50,8 @@ def command(
         return
     given, rates = _parts(parts), (_rate("--nic-rate", nic_rate), _rate("--switch-rate", switch_rate))
     try:
+        if not re.fullmatch(r"[0-9]{1,6}([./][0-9]{1,6})?", oversubscription):
+            raise ValueError
         ratio = Fraction(oversubscription)
     except (ValueError, ZeroDivisionError):
         raise UserError(f"--oversubscription {oversubscription}: write a number, like 2 or 1.5") from None

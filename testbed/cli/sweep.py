@@ -12,6 +12,7 @@ import click
 from scenarios.schema.scenario import Scenario, load_scenario
 from testbed.cli.run import TLS, ProgressBar, conclude, parse_dilation, parse_seeds, tls_option
 from testbed.errors import UserError
+from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
 
@@ -21,21 +22,21 @@ if TYPE_CHECKING:
 
 
 @click.command(name="sweep")
-@click.argument("scenario")
-@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="Run only this transport, or add one of this kind.")
-@click.option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario. Repeatable.")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of the scenario's: 1-40, or 1,3,7-9.")
-@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
-@click.option("--resume", is_flag=True, help="Continue a sweep in --out DIR: run what is missing there.")
-@click.option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="Where to run; emulated needs sudo.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Use N processes of this machine (default: one per core).")
-@click.option("--on", "address", metavar="tls://HEAD:PORT", help="Use the workers of a running head (mrcbed head) instead.")
+@argument("scenario")
+@option("--transport", "-t", "transports", multiple=True, metavar="T", help="Run only this transport, or add one of this kind.")
+@option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
+@option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario. Repeatable.")
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of the scenario's: 1-40, or 1,3,7-9.")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
+@option("--resume", is_flag=True, help="Continue a sweep in --out DIR: run what is missing there.")
+@option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="Where to run; emulated needs sudo.")
+@option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Use N processes of this machine (default: one per core).")
+@option("--on", "address", metavar="tls://HEAD:PORT", help="Use the workers of a running head (mrcbed head) instead.")
 @tls_option(", for --on")
-@click.option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel; rows get columns for both.")
-@click.option("--dilation", metavar="N", default="fabric", show_default=True, help="Emulate N times slower than the real network.")
-@click.option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed plot --tables makes them later.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel; rows get columns for both.")
+@option("--dilation", metavar="N", default="fabric", show_default=True, help="Emulate N times slower than the real network.")
+@option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed plot --tables makes them later.")
+@option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(
     scenario: str,
     transports: tuple[str, ...],
@@ -65,7 +66,7 @@ def command(
 
     require()
     try:
-        seeds = parse_seeds(seed_range) if seed_range else []
+        seeds = parse_seeds(seed_range) if seed_range is not None else []
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
         plan(loaded)
         if dilation == "auto":

@@ -13,6 +13,7 @@ import click
 
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.options import argument, option
 
 if TYPE_CHECKING:
     from scenarios.show.live.source import Results, Up
@@ -22,10 +23,10 @@ NICE = 19
 
 
 @click.command(name="top")
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--run", "name", metavar="RUN", help="Show this run of the directory, instead of the one that goes on or ended last.")
-@click.option("--every", type=click.FloatRange(0.2, 60.0), default=1.0, show_default=True, metavar="S", help="Draw anew every S seconds.")
-@click.option("--once", is_flag=True, help="Print the screen once; also where there is no terminal, and for a run that has ended.")
+@argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@option("--run", "name", metavar="RUN", help="Show this run of the directory, instead of the one that goes on or ended last.")
+@option("--every", type=click.FloatRange(0.2, 60.0), default=1.0, show_default=True, metavar="S", help="Draw anew every S seconds.")
+@option("--once", is_flag=True, help="Print the screen once; also where there is no terminal, and for a run that has ended.")
 def command(directory: Path | None, name: str | None, every: float, once: bool) -> None:
     """Show steps, goodput by plane, paths, faults and ports of a run.
 

@@ -18,21 +18,22 @@ from testbed.errors import UserError
 from testbed.machine.caller import made
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
+from testbed.options import option
 from testbed.simulated import SIMULATED, WORLDS
 
 VERDICTS = {True: "holds", False: "DOES NOT HOLD", None: "not judged"}
 
 
 @click.command(name="train")
-@click.option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
-@click.option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
-@click.option("--steps", type=click.IntRange(8, 10_000), metavar="N", help="Default: 100, or what fits 12 minutes: 40, 20 or 8.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of the model and its data.")
-@click.option("--quick", is_flag=True, help="MRC alone, without and with failures, 40 steps: some 4 minutes.")
-@click.option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only these runs: mrc, roce, tcp. Repeatable.")
-@click.option("--dilation", metavar="N", default="auto", show_default=True, help="Run N times slower than the real network.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
+@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
+@option("--steps", type=click.IntRange(8, 10_000), metavar="N", help="Default: 100, or what fits 12 minutes: 40, 20 or 8.")
+@option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of the model and its data.")
+@option("--quick", is_flag=True, help="MRC alone, without and with failures, 40 steps: some 4 minutes.")
+@option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only these runs: mrc, roce, tcp. Repeatable.")
+@option("--dilation", metavar="N", default="auto", show_default=True, help="Run N times slower than the real network.")
+@option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go.")
+@option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
 def command(
     world: str, fabric: str, steps: int | None, seed: int, quick: bool, transports: tuple[str, ...], dilation: str, out: Path | None,
     as_json: bool,

@@ -15,36 +15,37 @@ from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument, option
 from testbed.simulated import SIMULATED, WORLDS
 from topologies import load_fabric, named_fabrics
 
 
 @click.command(name="up", help=f"Build FABRIC (a TOML file or one of {', '.join(named_fabrics())}) and open a prompt on it.")
-@click.argument("fabric")
-@click.option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="Transport of the hosts' agents.")
-@click.option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
-@click.option("--no-controller", is_flag=True, help="Program the switches directly, without the Ryu application.")
-@click.option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
-@click.option(
+@argument("fabric")
+@option("--transport", type=click.Choice(["mrc", "roce"]), default="mrc", show_default=True, help="Transport of the hosts' agents.")
+@option("--seed", type=click.IntRange(0), default=0, metavar="N", help="Seed of all random choices.")
+@option("--no-controller", is_flag=True, help="Program the switches directly, without the Ryu application.")
+@option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
+@option(
     "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells agents of link failures."
 )
-@click.option(
+@option(
     "--dilation",
     metavar="N",
     default="fabric",
     show_default=True,
     help="Run N times slower than the real network; fabric: as its file says.",
 )
-@click.option("--ip", "with_ip", is_flag=True, help="Give every host mrc0: IP over its transport, for any program.")
-@click.option("--view", "with_view", is_flag=True, help="Serve a page that shows what happens, on this machine alone.")
-@click.option("--view-control", is_flag=True, help="So, and its cables can be cut and mended there.")
-@click.option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
-@click.option("--out", metavar="DIR", help="Keep what the view showed in DIR, with replay.html.")
-@click.option(
+@option("--ip", "with_ip", is_flag=True, help="Give every host mrc0: IP over its transport, for any program.")
+@option("--view", "with_view", is_flag=True, help="Serve a page that shows what happens, on this machine alone.")
+@option("--view-control", is_flag=True, help="So, and its cables can be cut and mended there.")
+@option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
+@option("--out", metavar="DIR", help="Keep what the view showed in DIR, with replay.html.")
+@option(
     "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
     help="simulated: an all-reduce without end in virtual time, to be seen with --view; needs no root, and has no prompt.",
 )  # fmt: skip
-@click.option("--on", "on", metavar="HOST[=ADDRESS],...", help="Build it on these machines together, each a part.")
+@option("--on", "on", metavar="HOST[=ADDRESS],...", help="Build it on these machines together, each a part.")
 @reach_option()
 def command(
     fabric: str, transport: str, seed: int, no_controller: bool, switch: str, policy: str, dilation: str, with_ip: bool, with_view: bool,

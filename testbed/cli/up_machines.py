@@ -8,16 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from testbed import terminal
 from testbed.machines.reach import REACH, REACH_ENV, places
+from testbed.options import option
 from topologies import Fabric
 
 
 def reach_option() -> Callable[[Any], Any]:
     """``--reach COMMAND``."""
-    return click.option(
+    return option(
         "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
         help=f"With machines: the command that starts mrcbed machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
     )  # fmt: skip

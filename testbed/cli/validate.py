@@ -17,19 +17,20 @@ from testbed.cli.run import parse_seeds
 from testbed.cli.sets import conclude_apart, run_one, show_list, tell
 from testbed.errors import UserError
 from testbed.machine.caller import written
+from testbed.options import argument, option
 from testbed.simulated import EMULATED, WORLDS
 
 
 @click.command(name="validate")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--list", "as_list", is_flag=True, help="List the cases and how long they take; run nothing.")
-@click.option("--quick", is_flag=True, help="Use one seed and shorter runs.")
-@click.option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 1-3: 1-5, or 1,3,7-9.")
-@click.option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Run only this world; simulated needs no root.")
-@click.option("--out", metavar="DIR", help="Write results to DIR (default: results/validate-<time>).")
-@click.option("--resume", is_flag=True, help="Continue in --out DIR, also with another world, and keep what is finished there.")
-@click.option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print validation.json instead of the table.")
+@argument("names", nargs=-1, metavar="[NAME]...")
+@option("--list", "as_list", is_flag=True, help="List the cases and how long they take; run nothing.")
+@option("--quick", is_flag=True, help="Use one seed and shorter runs.")
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 1-3: 1-5, or 1,3,7-9.")
+@option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Run only this world; simulated needs no root.")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/validate-<time>).")
+@option("--resume", is_flag=True, help="Continue in --out DIR, also with another world, and keep what is finished there.")
+@option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
+@option("--json", "as_json", is_flag=True, help="Print validation.json instead of the table.")
 def command(
     names: tuple[str, ...],
     as_list: bool,

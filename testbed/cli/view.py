@@ -7,18 +7,19 @@ from pathlib import Path
 import click
 
 from testbed.machine.caller import writing
+from testbed.options import argument, option
 
 
 @click.command(name="view")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
+@argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@option(
     "--run",
     "keys",
     multiple=True,
     metavar="RUN",
     help="A run to show, by its name in raw/; may be given again. Default: one of each transport.",
 )
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page. Default: DIR/replay.html.")
+@option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page. Default: DIR/replay.html.")
 def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
     """Write replay.html of results directory DIR and print its path: open it in a browser. The page needs no network; the command needs
     no root."""

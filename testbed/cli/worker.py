@@ -11,12 +11,13 @@ import click
 from testbed.cli.run import tls_option
 from testbed.cli.sweep import identity_of
 from testbed.errors import UserError
+from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 
 
 @click.command(name="worker")
-@click.argument("address", metavar="tls://HEAD:PORT")
-@click.option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="The world of its blocks.")
+@argument("address", metavar="tls://HEAD:PORT")
+@option("--world", type=click.Choice(WORLDS), default=SIMULATED, show_default=True, help="The world of its blocks.")
 @tls_option()
 def command(address: str, world: str, tls: str | None) -> None:
     """Work for the head at the address. One worker carries out one block at a time: start one per core for the simulated world.

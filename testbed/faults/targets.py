@@ -16,7 +16,7 @@ from topologies.paths import path_links
 
 Path = tuple[int, tuple[int, int, int]]
 """Number of a switch's port, and the three uSIDs that follow the switch's own in the frames meant; 0 after the last."""
-_NIC_PORT = re.compile(r"h\d+-p\d+")
+_NIC_PORT = re.compile(r"h[0-9]+-p[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
 
 
 def plane_of(fabric: Fabric, name: str) -> int:
-    if not re.fullmatch(r"p\d+", name):
+    if not re.fullmatch(r"p[0-9]+", name):
         raise FabricError(f"fabric {fabric.name!r} has no plane {name!r}: planes are p0..p{fabric.planes - 1}")
     return int(check_entry(fabric, name)[1:])
 

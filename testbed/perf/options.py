@@ -9,6 +9,7 @@ import click
 
 from agents.collectives.data import DTYPES
 from testbed.errors import UserError
+from testbed.options import Option
 from testbed.perf.run import DEPTH, OPERATIONS, TYPES, Request, operation_of, size_of
 
 
@@ -21,7 +22,7 @@ class _Size(click.ParamType[int]):
         return value if isinstance(value, int) else size_of(value)
 
 
-class _Same(click.Option):
+class _Same(Option):
     """An option of nccl-tests or perftest whose only value that means something here is what is done anyway. Not in the help."""
 
     def __init__(self, names: list[str], only: tuple[str, ...], why: str) -> None:
@@ -35,23 +36,23 @@ class _Same(click.Option):
 
 NUMBER = click.IntRange(1, 1_000_000)
 OPTIONS: list[click.Parameter] = [
-    click.Option(["-b", "--minbytes", "least"], type=_Size(), metavar="SIZE", help="Smallest size, like 8, 32K, 1M."),
-    click.Option(["-e", "--maxbytes", "most"], type=_Size(), metavar="SIZE", help="Largest size."),
-    click.Option(["-f", "--stepfactor", "factor"], type=click.IntRange(1), metavar="N", help="Each size is N times the one before (4)."),
-    click.Option(["-i", "--stepbytes", "increment"], type=_Size(), metavar="SIZE", help="Each size is so much larger, instead of -f."),
-    click.Option(["-s", "--size", "only"], type=_Size(), metavar="SIZE", help="This size only."),
-    click.Option(["-a", "--all", "every"], is_flag=True, help="write_bw and write_lat: from 2 to 8M bytes, doubling."),
-    click.Option(["-n", "--iters", "iterations"], type=NUMBER, metavar="N", help="Iterations of a size."),
-    click.Option(["-w", "--warmup_iters", "warmup"], type=click.IntRange(0, 1000), default=1, metavar="N", help="Iterations before (1)."),
-    click.Option(["-N", "--run_cycles", "cycles"], type=NUMBER, default=1, metavar="N", help="All sizes so many times (1)."),
-    click.Option(["-c", "--check"], type=click.IntRange(0), default=1, metavar="0|1", help="Compare every element (1)."),
-    click.Option(["-d", "--datatype", "dtype"], type=click.Choice((*TYPES, *DTYPES)), default="float", metavar="T", help="float or int32."),
-    click.Option(["--algorithm"], default="ring", metavar="A", help="Of all_reduce: ring (default) or tree."),
-    click.Option(["--placement"], default="packed", metavar="P", help="Of ranks on hosts: packed (default) or interleaved."),
-    click.Option(["--pair"], metavar="A:B", help="Of write_bw and write_lat, like h0:h5. Default: first and last host."),
-    click.Option(["-q", "--qps", "--qp", "qps"], type=click.IntRange(1, 64), default=1, metavar="N", help="Queue pairs of two hosts (1)."),
-    click.Option(["--tx-depth", "depth"], type=click.IntRange(1, 256), default=DEPTH, metavar="N", help="write_bw: WRITEs at once (16)."),
-    click.Option(["--report_gbits", "gbits"], is_flag=True, help="write_bw in Gb/s instead of MiB/s."),
+    Option(["-b", "--minbytes", "least"], type=_Size(), metavar="SIZE", help="Smallest size, like 8, 32K, 1M."),
+    Option(["-e", "--maxbytes", "most"], type=_Size(), metavar="SIZE", help="Largest size."),
+    Option(["-f", "--stepfactor", "factor"], type=click.IntRange(1), metavar="N", help="Each size is N times the one before (4)."),
+    Option(["-i", "--stepbytes", "increment"], type=_Size(), metavar="SIZE", help="Each size is so much larger, instead of -f."),
+    Option(["-s", "--size", "only"], type=_Size(), metavar="SIZE", help="This size only."),
+    Option(["-a", "--all", "every"], is_flag=True, help="write_bw and write_lat: from 2 to 8M bytes, doubling."),
+    Option(["-n", "--iters", "iterations"], type=NUMBER, metavar="N", help="Iterations of a size."),
+    Option(["-w", "--warmup_iters", "warmup"], type=click.IntRange(0, 1000), default=1, metavar="N", help="Iterations before (1)."),
+    Option(["-N", "--run_cycles", "cycles"], type=NUMBER, default=1, metavar="N", help="All sizes so many times (1)."),
+    Option(["-c", "--check"], type=click.IntRange(0), default=1, metavar="0|1", help="Compare every element (1)."),
+    Option(["-d", "--datatype", "dtype"], type=click.Choice((*TYPES, *DTYPES)), default="float", metavar="T", help="float or int32."),
+    Option(["--algorithm"], default="ring", metavar="A", help="Of all_reduce: ring (default) or tree."),
+    Option(["--placement"], default="packed", metavar="P", help="Of ranks on hosts: packed (default) or interleaved."),
+    Option(["--pair"], metavar="A:B", help="Of write_bw and write_lat, like h0:h5. Default: first and last host."),
+    Option(["-q", "--qps", "--qp", "qps"], type=click.IntRange(1, 64), default=1, metavar="N", help="Queue pairs of two hosts (1)."),
+    Option(["--tx-depth", "depth"], type=click.IntRange(1, 256), default=DEPTH, metavar="N", help="write_bw: WRITEs at once (16)."),
+    Option(["--report_gbits", "gbits"], is_flag=True, help="write_bw in Gb/s instead of MiB/s."),
     _Same(["-g", "--ngpus"], ("1",), "each host is one rank, and --placement says which"),
     _Same(["--nthreads"], ("1",), "each host is one rank"),
     _Same(["-o", "--op"], ("sum",), "sums are what is compared"),
@@ -64,7 +65,7 @@ OPTIONS: list[click.Parameter] = [
     _Same(["-p", "--parallel_init", "--port"], (), ""),
     _Same(["-T", "--timeout"], (), ""),
     _Same(["-x", "--gid-index"], (), ""),
-    click.Option(["-F", "--CPU-freq", "same_F"], is_flag=True, hidden=True, expose_value=False),
+    Option(["-F", "--CPU-freq", "same_F"], is_flag=True, hidden=True, expose_value=False),
 ]  # fmt: skip
 """nccl-tests' by their names there (src/common.cu), perftest's (src/perftest_parameters.c), and ours."""
 ELSEWHERE = {
@@ -130,7 +131,7 @@ def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
         values["least"], values["most"] = (2, 1 << 23) if every else (only, only)
         values["factor"] = values["factor"] or (2 if every else None)
     if pair is not None:
-        match = re.fullmatch(r"h?(\d{1,6}):h?(\d{1,6})", pair)
+        match = re.fullmatch(r"h?([0-9]{1,6}):h?([0-9]{1,6})", pair)
         if match is None:
             raise UserError(f"--pair {pair}: write it like h0:h5")
         pair = (int(match[1]), int(match[2]))

@@ -36,7 +36,7 @@ VECTOR = 16
 """Bytes that nccl-tests rounds each rank's part down to, but in all_reduce and sendrecv (src/*.cu, GetCollByteCount)."""
 SLACK = 0.02
 """How far a figure may be beyond what the line carries: the emulated world's timers [ours]."""
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMG]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMG]?)(?:i?B)?", re.IGNORECASE)
 _TIMES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 TYPES = {"float": "float32", "int": "int32"}
 """Other names of types, nccl-tests' among them."""

@@ -7,6 +7,7 @@ Mininet's words keep working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from functools import partial
 from typing import Any
@@ -45,9 +46,11 @@ def sid_text(sid: int) -> str:
 def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
     """``plane:uplink``, ``plane`` alone, or the number. Raises :class:`FabricError`."""
     try:
+        if not re.fullmatch(r"[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}|0x[0-9a-fA-F]{1,8}", word):
+            raise ValueError
         if ":" in word:
             plane, uplink = map(int, word.split(":"))
-            if not (0 <= plane <= 0xFFFF and 0 <= uplink <= 0xFFFF):
+            if max(plane, uplink) > 0xFFFF:
                 raise ValueError
             value = ev(plane, uplink)
         else:

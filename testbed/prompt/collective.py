@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import partial
 
@@ -39,7 +40,7 @@ def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[in
             raise UserError(f"{command}: {word!r} is not one of {' '.join(f'{k}=' for k in options)}")
         options[key] = value
     try:
-        steps, size, qps, slices = (int(options[k]) for k in _NUMBERS)
+        steps, size, qps, slices = (int(options[k]) if re.fullmatch("[0-9]{1,18}", options[k]) else 0 for k in _NUMBERS)
         if min(steps, size, qps, slices) < 1:
             raise ValueError
     except ValueError:

@@ -60,7 +60,7 @@ class FaultCommands:
             self.cluster.heal()
             return
         for word in words:
-            if not word.isdecimal() or len(word) > 9:
+            if not re.fullmatch("[0-9]{1,9}", word):
                 raise UserError(f"heal: {word!r} is not a fault's number: `faults` shows them")
             self.cluster.clear(int(word))
 

@@ -15,6 +15,7 @@ from testbed.emulated.bringup import spread
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
+from testbed.options import argument, option
 from testbed.world import Stream
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields
@@ -27,12 +28,12 @@ NUMBER = 0xFFFF
 
 
 @click.command(add_help_option=False)
-@click.argument("hosts", nargs=-1)
-@click.option("-u", "udp", is_flag=True)
-@click.option("-b", "rate")
-@click.option("-t", "seconds", type=click.IntRange(1, 3600), default=5)
-@click.option("-P", "parallel", type=click.IntRange(1, MAX_STREAMS), default=1)
-@click.option("--path", "path")
+@argument("hosts", nargs=-1)
+@option("-u", "udp", is_flag=True)
+@option("-b", "rate")
+@option("-t", "seconds", type=click.IntRange(1, 3600), default=5)
+@option("-P", "parallel", type=click.IntRange(1, MAX_STREAMS), default=1)
+@option("--path", "path")
 def _arguments(**_values: object) -> None:
     """The options of the prompt's iperf3."""
 
@@ -103,7 +104,7 @@ class IperfCommands:
             raise UserError(f"iperf3: {options['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
         value = spread(fabric, src, dst)
         if options["path"] is not None:
-            match = re.fullmatch(r"p(\d{1,4})/(\d{1,4})", options["path"])
+            match = re.fullmatch(r"p([0-9]{1,4})/([0-9]{1,4})", options["path"])
             value = ev(int(match[1]), int(match[2])) if match else -1
             if value not in path_evs(fabric, src, dst):
                 examples = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rich.console import Console
@@ -54,10 +55,9 @@ class MapperCommands:
             key, _, value = word.partition("=")
             if key not in ("interval", "share", "threshold"):
                 raise UserError(f"mapper on: {word!r} is not interval=, share= or threshold=; usage: {USAGE}")
-            try:
-                values[key] = float(value)
-            except ValueError:
-                raise UserError(f"mapper on: {word!r} needs a number, like {key}=1") from None
+            if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+                raise UserError(f"mapper on: {word!r} needs a number, like {key}=1")
+            values[key] = float(value)
         try:
             return Options.read(values).to_dict()
         except ValueError as error:

@@ -78,7 +78,7 @@ def on_the_clock(data: dict[str, Any]) -> Fabric:
 
 def parse_delay(value: Any) -> int:
     """``"12ms"`` or a number of seconds, as ns. Raises ValueError, the end of a sentence that begins with the value."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s)?", str(value).strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ns|us|ms|s)?", str(value).strip())
     if isinstance(value, bool) or not match:
         raise ValueError("is not a time: write it like '1us'")
     return _whole(float(match[1]) * {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}[match[2] or "s"])
@@ -88,7 +88,7 @@ def parse_rate(value: Any) -> int:
     """``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
         return _whole(value)
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:bit|bit/s|bps|b/s)?", str(value).strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:bit|bit/s|bps|b/s)?", str(value).strip())
     if not match:
         raise ValueError("is not a rate: write it like '10Mbit'")
     return _whole(float(match[1]) * _UNITS[match[2]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 
 from scenarios.sets.paper import (
@@ -77,5 +78,5 @@ def chosen(ids: Sequence[str]) -> list[PaperFigure]:
 
 def _range(id: str) -> set[str]:
     """``5-7`` -> 5, 6, 7."""
-    first, dash, last = id.partition("-")
-    return {str(n) for n in range(int(first), int(last) + 1)} if dash and first.isdigit() and last.isdigit() else set()
+    found = re.fullmatch("([0-9]{1,2})-([0-9]{1,2})", id)
+    return {str(n) for n in range(int(found[1]), int(found[2]) + 1)} if found else set()

@@ -23,7 +23,7 @@ class Loss(Lossy):
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         if on == "nics":
             links = tuple(link for link in fabric.links if link.kind == "nic")
-        elif re.fullmatch(r"fabric|p\d+", on):
+        elif re.fullmatch(r"fabric|p[0-9]+", on):
             links = between_switches(fabric, on)
         else:
             on, link = cable(fabric, on)

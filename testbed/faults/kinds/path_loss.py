@@ -33,7 +33,7 @@ class PathLoss(Lossy):
         if ">" not in on:
             raise FabricError(f"{on!r} is not a path: write it as source>destination@plane/uplink, like h0>h5@p0/3")
         on = check_entry(fabric, on)
-        src, dst, plane, uplink = map(int, re.findall(r"\d+", on))
+        src, dst, plane, uplink = map(int, re.findall(r"[0-9]+", on))
         path = src, dst, ev(plane, uplink)
         if fabric.is_far(src, dst):
             raise FabricError(

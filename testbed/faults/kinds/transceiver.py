@@ -27,7 +27,7 @@ class Links(metaclass=Written):
     @staticmethod
     def read(value: Any) -> int | tuple[str, ...]:
         if isinstance(value, str):
-            value = int(value) if value.isdigit() else value.split(",")
+            value = int(value) if value.isascii() and value.isdigit() else value.split(",")
         if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
             return value
         if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
@@ -50,7 +50,7 @@ class Transceiver(Cycle):
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         """The first links by port, as neighbours share a transceiver, unless they are named."""
-        if re.fullmatch(r"h\d+", on):
+        if re.fullmatch(r"h[0-9]+", on):
             fabric.host_number(on)
             every = tuple(link.name for link in fabric.links if link.a.node == on)
         else:

@@ -165,7 +165,7 @@ def test_two_do_not_write_into_one_directory_and_a_killed_one_lets_go(tmp_path: 
 
 
 def test_seeds_by_range() -> None:
-    assert parse_seeds("1-5") == [1, 2, 3, 4, 5] and parse_seeds("3, 7-9,8") == [3, 7, 8, 9]
-    for wrong in ("5-1", "a", "1-", "-3", "", "1-99999"):
+    assert parse_seeds("1-5") == [1, 2, 3, 4, 5] and parse_seeds("3, 7-9") == [3, 7, 8, 9]
+    for wrong in ("5-1", "a", "1-", "-3", "", "1-99999", "1,1", "3,1-5", "１", ",".join(f"{n}-{n + 999}" for n in range(0, 200_000, 1000))):
         with pytest.raises(UserError, match="--seeds"):
             parse_seeds(wrong)

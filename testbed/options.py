@@ -1,0 +1,64 @@
+"""Options and arguments of every command, on the command line and at the prompt: what a person typed is checked in one place, before the
+command sees it. click's own types take more than that: "nan" within any bounds, digits of other scripts, ``1_000``, empty names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from topologies.toml_files import MAX_WHOLE
+
+F = TypeVar("F", bound=Callable[..., Any])
+_TYPED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?(e-?[0-9]{1,2})?")
+
+
+def wrong(word: str, kind: click.ParamType[Any]) -> str:
+    """What is wrong with a word as a value of that type, the end of a sentence; "" if nothing is."""
+    if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
+        return f"'{word}' is no UTF-8: give another name"
+    if not word.strip():
+        return "it is empty: leave it away, or give a value"
+    if isinstance(kind, (click.types.FloatParamType, click.types.IntParamType)):  # FloatRange and IntRange are of them
+        whole = isinstance(kind, click.types.IntParamType)
+        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or (whole and abs(int(word)) > MAX_WHOLE):
+            shown = word if len(word) <= 40 else word[:40] + "..."
+            return f"{shown!r} is no {'whole number below 2^63, like 3' if whole else 'number, like 2.5'}"
+    return ""
+
+
+class _Checked(click.Parameter):
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        typed = self.name is not None and ctx.get_parameter_source(self.name) in _TYPED and self.type is not click.UNPROCESSED
+        for word in (value if isinstance(value, (tuple, list)) else (value,)) if typed else ():
+            if isinstance(word, str) and (why := wrong(word, self.type)):
+                raise click.BadParameter(why, ctx, self)
+        result = super().type_cast_value(ctx, value)
+        if typed and isinstance(result, tuple) and len(set(result)) < len(result):
+            twice = next(one for one in result if result.count(one) > 1)
+            raise click.BadParameter(f"{str(twice)!r} is given twice: give it once", ctx, self)
+        return result
+
+
+class Option(_Checked, click.Option):
+    """An option whose typed value is checked. Raises click.BadParameter."""
+
+
+class Argument(_Checked, click.Argument):
+    """The same of an argument. What is passed on to another program (click.UNPROCESSED) stays as it is."""
+
+
+def option(*names: str, cls: type[click.Option] = Option, **keys: Any) -> Callable[[F], F]:
+    """As click.option."""
+    return click.option(*names, cls=cls, **keys)
+
+
+def argument(*names: str, **keys: Any) -> Callable[[F], F]:
+    """As click.argument."""
+    return click.argument(*names, cls=Argument, **keys)
