@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -39,6 +40,8 @@ class _Checked(click.Parameter):
         for word in (value if isinstance(value, (tuple, list)) else (value,)) if typed else ():
             if isinstance(word, str) and (why := wrong(word, self.type)):
                 raise click.BadParameter(why, ctx, self)
+            if isinstance(self, click.Option) and isinstance(self.type, click.Path) and Path(word).is_fifo():  # most are written
+                raise click.BadParameter(f"{word!r} is a FIFO, which may wait for ever: give a file", ctx, self)
         result = super().type_cast_value(ctx, value)
         if typed and isinstance(result, tuple) and len(set(result)) < len(result):
             twice = next(one for one in result if result.count(one) > 1)

@@ -25,7 +25,7 @@ def parse_duration(value: Any) -> int:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         ns = value * 10**9
     else:
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ns|us|ms|s|min)?", str(value).strip())
+        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ns|us|ms|s|min)?", str(value).strip())
         if not match:
             raise ValueError("is not a time: write it like '0.5s' or as a number of seconds")
         ns = float(match[1]) * _TIMES[match[2] or "s"]
@@ -36,7 +36,7 @@ def parse_duration(value: Any) -> int:
 
 def parse_size(value: Any) -> int:
     """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)", str(value).strip())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
     size = Fraction(match[1]) * _SIZES[match[2].upper()]

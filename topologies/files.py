@@ -47,11 +47,17 @@ def parse_json(data: bytes | str, path: Path) -> Any:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError, too
         raise FileError(f"damaged: {path} is not JSON ({error})") from None
+    check_depth(value, path)
+    return value
+
+
+def check_depth(value: Any, path: Path) -> None:
+    """Raises :class:`FileError` for tables and lists more than :data:`MOST_DEPTH` deep: what goes through them recursively would fail."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [item for at in level if isinstance(at, (dict, list)) for item in (at.values() if isinstance(at, dict) else at)]
         if not level:
-            return value
+            return
     raise FileError(f"damaged: {path} has tables and lists more than {MOST_DEPTH} deep in each other")
 
 

@@ -11,11 +11,13 @@ lines, so pp is taken as more data parallelism, and said so. An operation that i
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
 from scenarios.jobs.content import content
 from scenarios.jobs.plan import COMPUTE, MOST_NODES, NeedsHosts, Node, Plan, PlanError
+from testbed.units import MAX_NS
 
 KEYS = {
     "model_parallel_NPU_group": "tp", "ep": "ep", "expert_parallel_npu_group": "ep", "pp": "pp", "all_gpus": "all",
@@ -27,6 +29,7 @@ OPERATIONS = {
 }  # fmt: skip
 GROUPS = ("", "TP", "DP", "EP", "DP_EP")
 COLUMNS = 12
+_NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{0,19})?(e\+?[0-9]{1,2})?", re.IGNORECASE)
 MOST_SKIPPED = 20
 """Operations that are named one by one [ours]."""
 HEADS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
@@ -42,10 +45,9 @@ def read(path: Path, ranks: int, hosts: int | None = None) -> Plan:
     if len(lines) < 2:
         raise PlanError(f"{path.name}: {len(lines)} lines: the parallelism, a number of layers, and the layers are expected")
     sizes = _parallelism(lines[0])
-    try:
-        count = int(lines[1])
-    except ValueError:
-        raise PlanError(f"line 2: {_short(lines[1])} is not the number of layers") from None
+    if not re.fullmatch(r"\s*[0-9]{1,18}\s*", lines[1]):
+        raise PlanError(f"line 2: {_short(lines[1])} is not the number of layers")
+    count = int(lines[1])
     rows = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]
     if count != len(rows):
         there = f"{len(rows)} are there: is the file complete? It is read with {len(rows)} in line 2"
@@ -93,7 +95,7 @@ def _parallelism(line: str) -> dict[str, int]:
         if short is not None:
             least, most = (1, 1 << 20) if sizes[short] else (0, 1 << 62)
             whole = value.partition(".")[0]  # pp_comm is a quotient
-            if not whole.isdecimal() or not least <= int(whole) <= most:
+            if not re.fullmatch("[0-9]{1,19}", whole) or not least <= int(whole) <= most:
                 raise PlanError(f"line 1: {key} {_short(value)} is no number of GPUs, layers or bytes")
             sizes[short] = int(whole)
     return sizes
@@ -128,13 +130,11 @@ def _nodes(rows: list[tuple[int, list[str]]], rank: int, ranks: int, tp: int, ep
         nonlocal last
         name, (ns, operation, size) = row[0], row[column : column + 3]
         values = []
-        for text in (ns, size):
-            try:
-                value = float(text)
-            except ValueError:
-                value = -1.0
-            if not 0 <= value < 2**62:  # which "nan" is not, either
-                raise PlanError(f"line {number}: layer {_short(name)}: {_short(text)} is no time (ns) or number of bytes")
+        for text, most in ((ns, MAX_NS), (size, 1 << 62)):
+            value = float(text) if _NUMBER.fullmatch(text) else -1.0
+            if not 0 <= value <= most:
+                what = "time (ns, up to a day)" if text is ns else "number of bytes"
+                raise PlanError(f"line {number}: layer {_short(name)}: {_short(text)} is no {what}")
             values.append(int(value))
         after = () if last < 0 else (last,)
         if values[0]:

@@ -23,15 +23,18 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from scenarios.jobs.content import MOST_FILE, content, is_json
 from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Plan, PlanError, ordered
+from testbed.units import MAX_NS
+from topologies import files
 
 MOST_READ = 500_000
 """Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
+MOST_TABLES = 8_000_000
+"""Tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
 MOST_NAMED = 4096
 """Groups in a JSON file [ours]."""
 MOST_RANKS = 1024
@@ -104,6 +107,8 @@ def _numbers(value: int | memoryview) -> list[int]:
         return [value]
     result, at = [], 0
     while at < len(value):
+        if len(result) >= MOST_READ:
+            raise _Broken(f"a list of more than {MOST_READ:,} numbers")
         number, at = _varint(value, at)
         result.append(number)
     return result
@@ -209,6 +214,11 @@ class _Raw:
         return _whole(value) if isinstance(value, float) else value if isinstance(value, int) else None
 
     @property
+    def weight(self) -> int:
+        """1 for a node and its first dependencies; those beyond take as much memory as nodes."""
+        return 1 + (len(self.data) + len(self.control)) // 16
+
+    @property
     def collective(self) -> str:
         value = self.attributes.get("comm_type") or 0
         try:
@@ -220,8 +230,8 @@ class _Raw:
         """Process groups of PyTorch, which a metadata node holds as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
-            return {str(one["pg_name"]): tuple(map(int, one["ranks"])) or tuple(range(count)) for one in named}
-        except (ValueError, KeyError, TypeError, RecursionError):
+            return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
+        except (ValueError, KeyError, TypeError, RecursionError):  # _Broken is a ValueError
             return {}
 
 
@@ -291,37 +301,41 @@ def files_of(path: Path) -> list[Path]:
 def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
     """Groups by name. Raises :class:`PlanError`."""
     try:
-        data = json.loads(content(path, MOST_FILE >> 4))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, PlanError):
-            raise
-        raise PlanError(f"{path.name}: {error}") from None
+        data = files.parse_json(content(path, MOST_FILE >> 4), path)
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}") from None
+    except files.FileError as error:
+        raise PlanError(str(error)) from None
     if not isinstance(data, dict) or len(data) > MOST_NAMED:
         count = f"{len(data):,} groups, {MOST_NAMED:,} at most" if isinstance(data, dict) else "no table of groups"
         raise PlanError(f'{path.name}: {count}: {{"name": [ranks], ...}} is expected')
     groups: dict[str, tuple[int, ...]] = {}
     for name, given in data.items():
         try:
-            ranks = json.loads(given) if isinstance(given, str) else given
+            ranks = files.parse_json(given, path) if isinstance(given, str) else given
             if not isinstance(ranks, list) or len(ranks) > MOST_RANKS:
                 raise _Broken
             groups[name] = tuple(dict.fromkeys(map(_integer, ranks)))
-        except (ValueError, RecursionError):
+        except ValueError:
             raise PlanError(f"{path.name}: group {name[:40]!r} is no list of ranks") from None
     return groups
 
 
 def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
     """The nodes of a JSON file."""
-    text, at, decoder = data.decode(errors="replace").strip(), 0, json.JSONDecoder()
+    if (count := data.count(b"{") + data.count(b"[")) > MOST_TABLES:
+        raise PlanError(f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or steps")
+    text, at = data.decode(errors="replace").strip(), 0
+    decoder = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 21 else digits)  # refused where it stands
     values: list[Any] = []
     try:
         while at < len(text):
             value, at = decoder.raw_decode(text, at)
+            files.check_depth(value, Path(name))
             values += value if isinstance(value, list) else [value]
             at = next((n for n in range(at, len(text)) if text[n] not in " \t\r\n,"), len(text))
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"{name}: {error}") from None
+        raise PlanError(str(error) if isinstance(error, files.FileError) else f"{name}: {error}") from None
     first = values[0] if values and isinstance(values[0], dict) else {}
     listed = next((first[key] for key in ("workload_graph", "nodes") if isinstance(first.get(key), list)), None)
     if other := next((what for key, what in _OTHER.items() if key in first), None):
@@ -356,22 +370,27 @@ def _protobuf(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
 def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None) -> Plan:
     """The plan. ``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the node's
     number, OSError."""
-    files = files_of(path)
-    if len(files) == 1:
+    found = files_of(path)
+    if len(found) == 1:
         if ranks is None:
-            _nodes_of(files[0], 0, MOST_READ)  # that it is something else is said first
-            raise PlanError(f"{files[0].name} is the trace of one rank: --ranks N has N ranks carry it out")
-        files *= ranks
+            _nodes_of(found[0], 0, MOST_READ)  # that it is something else is said first
+            raise PlanError(f"{found[0].name} is the trace of one rank: --ranks N has N ranks carry it out")
+        found *= ranks
     skipped: dict[str, int] = {}
     made: list[list[Node]] = []
     control: list[list[tuple[int, ...]]] = []
-    for rank, file in enumerate(files):
-        raws = _nodes_of(file, rank, MOST_READ - sum(map(len, made)))
+    weight = 0
+    for rank, file in enumerate(found):
+        if rank == 0 or file != found[0]:
+            raws = _nodes_of(file, rank, MOST_READ - weight)
+        if (weight := weight + sum(raw.weight for raw in raws)) > MOST_READ:
+            raise PlanError(_too_many(file))
         named: dict[str, tuple[int, ...]] = {}
         for raw in raws:
-            named |= raw.groups(len(files)) if raw.inputs else {}
+            raw.rank = rank
+            named |= raw.groups(len(found)) if raw.inputs else {}
         named |= groups or {}
-        made.append([_node(raw, len(files), named, skipped) for raw in raws])
+        made.append([_node(raw, len(found), named, skipped) for raw in raws])
         control.append([tuple(raw.control) for raw in raws])
     if not any(before for own in control for before in own):
         return Plan(tuple(map(tuple, made)), skipped)
@@ -385,12 +404,19 @@ def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks:
 
 def _nodes_of(file: Path, rank: int, most: int) -> list[_Raw]:
     data = content(file)
-    raws = list(islice((_json if is_json(data) else _protobuf)(data, file.name, rank), most + 1))
+    raws: list[_Raw] = []
+    for raw in (_json if is_json(data) else _protobuf)(data, file.name, rank):
+        raws.append(raw)
+        most -= raw.weight
+        if most < 0:
+            raise PlanError(_too_many(file))
     if not raws:
         raise PlanError(f"{file.name}: there are no nodes")
-    if len(raws) > most:
-        raise PlanError(f"{file.name}: more than {MOST_READ:,} nodes in all: replay fewer ranks or steps")
     return raws
+
+
+def _too_many(file: Path) -> str:
+    return f"{file.name}: more than {MOST_READ:,} nodes in all: replay fewer ranks or steps"
 
 
 def _with(node: Node, before: tuple[int, ...]) -> Node:
@@ -426,8 +452,8 @@ def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped:
         case "COMP":
             if raw.value("is_cpu_op"):
                 return nothing("COMP nodes of the CPU")
-            if raw.micros >= 1 << 40:
-                raise PlanError(f"{raw}: {raw.micros} us are more than twelve days")
+            if raw.micros * 1000 > MAX_NS:
+                raise PlanError(f"{raw}: {raw.micros} us are more than a day")
             if not raw.micros and raw.value("num_ops"):
                 return nothing("COMP nodes with num_ops and without duration_micros: nobody knows how long they take")
             return Node(raw.number, COMPUTE if raw.micros else NOTHING, raw.name, after, ns=raw.micros * 1000)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from pathlib import Path
 
 from scenarios.jobs.plan import PlanError
+from topologies import files
 
 MOST_FILE = 64 << 20
 """Bytes of a file, unpacked [ours]."""
@@ -16,10 +18,11 @@ BOM = b"\xef\xbb\xbf"
 def content(path: Path, most: int = MOST_FILE) -> bytes:
     """Of a file, unpacked if it is gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            data = (gzip.GzipFile(fileobj=file) if packed else file).read(most + 1)
+        data = files.content(path, most)
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(most + 1)
+    except files.FileError as error:
+        raise PlanError(str(error)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise PlanError(f"{path.name}: gzip: {error}") from None
     if len(data) > most:

@@ -227,7 +227,9 @@ def checked(plan: Plan) -> Plan:
                 if len(groups) > MOST_GROUPS:
                     raise PlanError(f"{where}: it is of the {len(groups)}th group of this rank; {MOST_GROUPS} at most")
     ranks = tuple(ordered(nodes, rank) for rank, nodes in enumerate(plan.ranks))
-    if (total := sum(map(len, ranks))) > MOST_NODES:
+    if not (total := sum(map(len, ranks))):
+        raise PlanError("no rank computes or communicates: there is nothing to replay")
+    if total > MOST_NODES:
         raise PlanError(f"{total:,} nodes that do something: {MOST_NODES:,} at most: replay fewer ranks, layers or steps")
     return replace(plan, ranks=ranks)
 

@@ -43,7 +43,8 @@ def read_trace(
         if count > fabric.host_count:
             raise NeedsHosts(f"{path.name} has {count} ranks, fabric {fabric.name!r} {fabric.host_count} hosts", count)
         duration = estimate(fabric, range(fabric.host_count))
-        largest, rank = max(((node, rank) for rank, own in enumerate(whole.ranks) for node in own), key=lambda pair: pair[0].size)
+        nodes = ((node, rank) for rank, own in enumerate(whole.ranks) for node in own)
+        largest, rank = max(nodes, key=lambda pair: pair[0].size, default=(Node(0, ""), 0))
         least = max(sigma, largest.size / MOST_BYTES)
         plan = checked(scaled(whole, least))
         rehearsal = rehearse(plan, duration)

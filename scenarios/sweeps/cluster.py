@@ -214,8 +214,10 @@ def serve_head(host: str, port: int, identity: Identity, ready: Callable[[str], 
             ) as head:
                 ready(head.address)
                 await head.finished()
-        except OSError as error:
-            raise UserError(f"--listen {host}:{port}: {error.strerror or error}: give an address of this machine and a free port") from None
+        except (OSError, RuntimeError, ValueError) as error:  # Dask wraps what the name service says
+            cause = error.__cause__ or error
+            reason = getattr(cause, "strerror", None) or cause
+            raise UserError(f"--listen {host}:{port}: {reason}: give an address of this machine and a free port") from None
 
     asyncio.run(serve())
 

@@ -139,7 +139,7 @@ def refusal(error: click.ClickException) -> str:
         return f"No such option {error.option_name}: " + (f"did you mean {near[0]}?" if near else f"see {error.ctx.command_path} --help")
     text = error.format_message().rstrip(".")  # no list() here: the command of that name is in the way
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
-        near = difflib.get_close_matches(error.message.split("'")[1].lower(), [*map(str, error.param.type.choices)], n=1)
+        near = difflib.get_close_matches("".join(error.message.split("'")[1:2]).lower(), [*map(str, error.param.type.choices)], n=1)
         return text + (f": did you mean {near[0]}?" if near else "")
     if isinstance(error, (click.MissingParameter, click.exceptions.NoSuchCommand)) and error.ctx is not None:
         return f"{text} (see {error.ctx.command_path} --help)"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from testbed.cli.reach import json_option, reach, url_option
+from testbed.errors import UserError
 from testbed.options import option
 from testbed.streams import reader_gone
 
@@ -23,7 +24,11 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
     """Follow the events of a running fabric's controller, one line each, until Ctrl-C or the end of the fabric."""
     client = reach(url)
     for entry in client.events(0 if replay and since is None else since):
-        print(json.dumps(entry) if as_json else event_line(entry), flush=True)
+        try:
+            line = json.dumps(entry) if as_json else event_line(entry)
+        except (KeyError, TypeError, OverflowError, OSError, ValueError):  # a time beyond all calendars is one of the last three
+            raise UserError(f"what answers at {client.url} is no controller of ours") from None
+        print(line, flush=True)
         if reader_gone():  # as in `mrcbed events | head`
             return
     print("mrcbed: the controller is gone", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from agents.transport import NEVER
 from scenarios.schema.scenario import KINDS
 from testbed import terminal
 from testbed.cli.run import ProgressBar, fabric_for, stalled
@@ -23,11 +24,13 @@ from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
-from testbed.units import parse_duration
+from testbed.units import MAX_NS, parse_duration
 from testbed.world import World
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
+VIRTUAL_S = 0.7
+"""Of this machine's time, for a second in which ranks compute in virtual time [measured]."""
 LONG_S = 10.0
 """From when on a simulated replay says how long it takes [ours]."""
 
@@ -81,7 +84,12 @@ def command(
     plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma, most_ns)
     seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
     if world == SIMULATED:
-        seconds = (passes + warmup) * job_seconds(plan, chosen)
+        most_s = min(MAX_NS, NEVER / 2 / chosen.dilation) / 1e9
+        virtual_s = (passes + warmup) * rehearsal.ns / 1e9
+        if virtual_s > most_s:
+            took = f"{passes + warmup} passes take {virtual_s:,.0f} s of the network, {most_s:,.0f} s at most"
+            raise UserError(f"{trace.name}: {took}: give a --sigma, or fewer --passes")
+        seconds = (passes + warmup) * job_seconds(plan, chosen) + virtual_s * VIRTUAL_S
     lines = [
         f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, {len(plan.groups)} groups, "
         f"{plan.bytes:,} bytes, {sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
@@ -184,6 +192,6 @@ def _table(summary: dict[str, object]) -> object:
     heads = ("transport", "median pass", "slowest", "estimate", "GPU time lost", "wrong")
     row: list[terminal.Cell] = [
         str(summary["transport"]), f"{data['median_pass_us']:,.0f} us", f"{data['slowest_pass_us']:,.0f} us",
-        f"{data['estimate_us']:,.0f} us", f"{100 * data['gpu_lost_us'] / data['gpu_us']:.0f} %", f"{data['wrong']:.0f}",
+        f"{data['estimate_us']:,.0f} us", f"{100 * data['gpu_lost_us'] / (data['gpu_us'] or 1):.0f} %", f"{data['wrong']:.0f}",
     ]  # fmt: skip
     return terminal.table(heads, [row], words=("transport",))

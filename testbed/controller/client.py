@@ -4,81 +4,198 @@ from __future__ import annotations
 
 import http.client
 import json
-import urllib.error
+import re
+import socket
+import threading
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from testbed.controller.denylist import OPERATOR
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
+from topologies.files import FileError, parse_json
 
 TIMEOUT_S = 5.0
+MOST = 64 << 20
+"""Bytes of an answer [ours]: the links of the largest emulated fabric take less than one."""
+MOST_LINE = 1 << 20
+"""Bytes of an event [ours]."""
+_URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
+
+
+class Link(TypedDict):
+    """What readers use of a link."""
+
+    link: str
+    state: str
+    since_ns: int
+    denied: list[str]
+    paths: int
+
+
+class PathRow(TypedDict):
+    """The same of a path."""
+
+    plane: int
+    uplink: int
+    address: str
+    switches: list[str]
+    links: list[str]
+    state: Literal["up", "down", "denied"]
+    denied_by: list[str]
+
+
+class Denial(TypedDict):
+    """The same of an entry of the denylist."""
+
+    entry: str
+    by: str
+    reason: str
+    since_ns: int
+
+
+class Denied(TypedDict):
+    """The answer to a new entry."""
+
+    entry: str
+    new: bool
+
+
+class Removed(TypedDict):
+    """The answer to one that is taken off."""
+
+    entry: str
+    removed: list[Denial]
+
+
+class Event(TypedDict):
+    """What all entries of the journal have."""
+
+    t_ns: int
+    event: str
+
+
+PAGES: dict[str, Any] = {
+    "links": list[Link], "paths": list[PathRow], "denylist": list[Denial], "failed-links": dict[str, Any], "journal": list[Event],
+}  # fmt: skip
+"""By the first word of a page; of others any JSON."""
 
 
 class ControllerClient:
     """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed denylist token` prints it, without
-    which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, or that no controller answers
-    there."""
+    which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, that no controller answers
+    there, or that what answers is none. An answer comes whole within the timeout."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "http" or not parts.netloc:
+        parts = _URL.fullmatch(url)
+        if parts is None or int(parts[2] or 80) > 65535:
             raise UserError(f"{url!r} is not a controller's address: they look like http://127.0.0.1:41607")
+        if not re.fullmatch(r"[!-~]*", token):
+            raise UserError("the controller's token is none: it is one word, as mrcbed denylist token prints it")
+        self._host, self._port = parts[1].strip("[]"), int(parts[2] or 80)
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: Any) -> Any:
         """A page of docs/controller.md, without /v1."""
-        with self._open("GET", page, query=query) as answer:
-            return self._json(answer)
+        return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
         """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
-        with self._open("POST", "denylist", {"entry": entry, "reason": reason, "by": by}) as answer:
-            return dict(self._json(answer))
+        return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=Denied))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
         """Take an entry off the denylist: one party's denial, or everybody's."""
-        with self._open("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}) as answer:
-            return dict(self._json(answer))
+        return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=Removed))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
         """The journal as it grows, until the controller ends."""
         with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
-            try:
-                for line in answer:
-                    if line.strip():
-                        yield json.loads(line)
-            except (OSError, http.client.HTTPException, ValueError):
-                return  # the controller ended in the middle of a line
+            while True:
+                try:
+                    line = answer.readline(MOST_LINE + 1)
+                except (OSError, http.client.HTTPException):
+                    return
+                if not line.endswith(b"\n"):
+                    if len(line) > MOST_LINE:
+                        raise self._stranger()
+                    return  # the controller ended, perhaps in the middle of a line
+                if line.strip():
+                    yield self._read(line, Event)
 
-    def _open(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False) -> Any:
-        url = f"{self.url}/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the loopback needs no proxy
+    def _ask(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, kind: Any = Any) -> Any:
+        with self._open(method, page, body, query) as answer:
+            data = answer.read(MOST + 1)
+            if answer.length:  # of what was announced
+                raise http.client.IncompleteRead(data, answer.length)
+        if len(data) > MOST:
+            raise self._stranger()
+        return self._read(data, kind)
+
+    @contextmanager
+    def _open(
+        self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False
+    ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
+        """``endless``: the answer comes in time, its body need not end."""
+        path = f"/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        late = threading.Event()
+        alarm: threading.Timer | None = None
         try:
-            return opener.open(request, timeout=None if endless else self._timeout)
-        except urllib.error.HTTPError as error:
-            raise UserError(_error_text(error)) from None
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            raise UserError(f"no controller answers at {self.url} ({getattr(reason, 'strerror', None) or reason})") from None
+            connection.connect()
+            own: socket.socket = connection.sock  # which an answer keeps open, and the connection may not
+            alarm = threading.Timer(self._timeout, _hang_up, [own, late])  # a byte now and then is no answer
+            alarm.start()
+            connection.request(method, path, None if body is None else json.dumps(body).encode(), self._headers)
+            answer = connection.getresponse()
+            if answer.status not in (200, 201):
+                raise UserError(_error_text(answer))
+            if endless:
+                alarm.cancel()
+                own.settimeout(None)
+            yield answer
+            if late.is_set():
+                raise TimeoutError
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())[:100]
+            if late.is_set():
+                reason = f"no whole answer within {self._timeout:g} s"
+            raise UserError(f"no controller answers at {self.url} ({reason})") from None
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+                alarm.join()  # no thread stays behind: whoever calls may fork
+            connection.close()
 
-    def _json(self, answer: Any) -> Any:
+    def _read(self, data: bytes, kind: Any) -> Any:
         try:
-            return json.load(answer)
-        except (OSError, ValueError, http.client.HTTPException):
-            raise UserError(f"what answers at {self.url} is no controller of ours") from None
+            value = parse_json(data, Path(self.url))
+            msgspec.convert(value, kind)
+        except (FileError, msgspec.ValidationError):
+            raise self._stranger() from None
+        return value
+
+    def _stranger(self) -> UserError:
+        return UserError(f"what answers at {self.url} is no controller of ours")
 
 
-def _error_text(error: urllib.error.HTTPError) -> str:
+def _hang_up(own: socket.socket, late: threading.Event) -> None:
+    """End whatever waits for the connection's bytes."""
+    late.set()
+    with suppress(OSError):  # it is over
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _error_text(answer: http.client.HTTPResponse) -> str:
     try:
-        data = json.load(error)
+        data = parse_json(answer.read(MOST_LINE), Path())
         near = f": did you mean {' or '.join(data['near'])}?" if data.get("near") else ""
-        return str(data["error"]) + near
-    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        return f"the controller answered {error.code} {error.reason}"
+        return str(data["error"])[:1000] + near
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
+        return f"the controller answered {answer.status} {answer.reason}"

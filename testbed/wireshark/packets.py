@@ -5,6 +5,7 @@ Called by ``mrcbed packets`` and by the checks of lesson 5. Opens no socket. Byt
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ class Packet:
 
 def read(path: Path) -> Iterator[Packet]:
     """The packets of a capture, in its order. Raises :class:`UserError` for what is no pcap file, or a damaged one."""
-    with path.open("rb") as file:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # a FIFO that nobody writes to is empty
+        os.set_blocking(file.fileno(), True)
         head = file.read(24)
         order = next((order for order in "<>" if len(head) == 24 and struct.unpack(f"{order}I", head[:4])[0] in (NS, US)), None)
         if order is None:
