@@ -13,15 +13,23 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypedDict, get_type_hints
+
+import msgspec
 
 from agents.process.control import AgentError
-from testbed.errors import ClusterDied, UserError, explain
+from testbed.errors import ClusterDied, UserError, explain, first_line
 from testbed.machine.slowness import patient
 from testbed.machines.clocks import PINGS, Offset, Reading, offset
+from testbed.machines.orders import Orders
 from testbed.machines.reach import Place
+from testbed.machines.wire import MOST_LINE
 from topologies import FabricError
+from topologies.files import FileError, parse_json, typed
 
 ANSWER_S = 30.0
 END_S = 5.0
@@ -31,9 +39,68 @@ BEAT_S = 2.0
 """Each side says something so often, so that the other knows of a connection that was lost without a word."""
 SILENCE_S = 20.0
 """The same on a slow machine: ten times as long as either side should be silent."""
-ERRORS: dict[str, Callable[[str], Exception]] = {"user": UserError, "fabric": FabricError, "agent": AgentError, "died": ClusterDied}
-"""Sorts of an answered error."""
+ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
+"""Sorts of an answered error that are raised without the machine's name."""
 Notice = Callable[["Channel", dict[str, Any]], None]
+COMPLAINT = 1 << 16
+"""Bytes of a command's last words that are looked at [ours]."""
+
+
+class Note(TypedDict):
+    """What every notification of an agent has."""
+
+    event: str
+
+
+class Message(TypedDict, total=False):
+    """What may come: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+
+    id: int
+    error: str
+    sort: str
+    event: str
+    facts: dict[str, Any]
+    reason: str
+    host: int
+    note: Note
+    name: str
+    data: str
+    stage: str
+    share: float
+
+
+class Clock(TypedDict):
+    """The answer to ``clock``; ``after``: ours."""
+
+    theirs: int
+    after: int
+
+
+class Begun(TypedDict):
+    """The answer to ``begin``."""
+
+    booted_ns: int
+    hosts: list[int]
+
+
+@cache
+def _answer_of(op: str) -> Any:
+    """The type of an order's answer."""
+    method = getattr(Orders, f"op_{op}", None)
+    return {"clock": Clock, "begin": Begun}.get(op, Any) if method is None else get_type_hints(method)["return"]
+
+
+@contextmanager
+def whole(channels: Iterable[Channel]) -> Iterator[None]:
+    """Context for code that goes through answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError) as error:
+        names = ", ".join(channel.name for channel in channels)
+        raise ClusterDied(f"{names}: their answers do not fit together ({first_line(error)}): {SAME}") from None
+
+
+SAME = "install the same version on all machines"
 
 
 class Channel:
@@ -46,6 +113,7 @@ class Channel:
         self._complaints = tempfile.TemporaryFile()
         self._last_serial = 0
         self._answers: dict[int, dict[str, Any]] = {}
+        self._asked: dict[int, str] = {}
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._ended = False
@@ -76,7 +144,7 @@ class Channel:
             raise UserError(f"{self.name} is not reached ({reason}): `{' '.join(self.place.command)}` must work from here")
         there = self.facts.get("mrcbed")
         if there != version:
-            raise UserError(f"{self.name} has mrcbed {there}, here is {version}: install the same version on all machines")
+            raise UserError(f"{self.name} has mrcbed {str(there)[:40]}, here is {version}: {SAME}")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -88,6 +156,7 @@ class Channel:
         with self._changed:
             self._last_serial += 1
             serial = self._last_serial
+            self._asked[serial] = op
         self._write({"id": serial, "op": op, **keys})
         return serial
 
@@ -95,15 +164,21 @@ class Channel:
         """Wait for an answer. Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
         with self._changed:
             self._changed.wait_for(lambda: serial in self._answers or self._ended, patient(timeout))
-            answer = self._answers.pop(serial, None)
+            answer, op = self._answers.pop(serial, None), self._asked.pop(serial, "")
         if answer is None:
             if not self._ended:
                 raise ClusterDied(f"{self.name} did not answer within {patient(timeout):.0f} s: see whether it is overloaded")
             raise ClusterDied(self.death())
         if "error" in answer:
-            sort, text = answer["sort"], answer["error"]
-            raise ERRORS.get(sort, RuntimeError)(text if sort in ("agent", "fabric") else f"{self.name}: {text}")
-        return answer["ok"]
+            sort, text = answer.get("sort", ""), answer["error"]
+            if sort == "fabric" or (sort == "agent" and op == "agent"):
+                raise ERRORS[sort](text)
+            raise (UserError if sort == "user" else ClusterDied)(f"{self.name}: {text}")
+        try:
+            msgspec.convert(answer.get("ok"), _answer_of(op), str_keys=True)
+        except msgspec.ValidationError as error:
+            raise ClusterDied(f"{self.name}: its answer to {op} makes no sense ({error}): {SAME}") from None
+        return answer.get("ok")
 
     def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
         """:meth:`begin` and :meth:`answer`."""
@@ -129,7 +204,7 @@ class Channel:
     @property
     def complaint(self) -> str:
         """The last line on the command's standard error."""
-        self._complaints.seek(0)
+        self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
         lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
 
@@ -183,7 +258,9 @@ class Channel:
         try:
             self._dispatch()
         except Exception as error:  # a full disk, say, where a log belongs: whoever waits for an answer must hear of it
-            self._reason = self._reason or f"what it sent could not be taken ({explain(error)[0]})"
+            line, status = explain(error)
+            sense = f"makes no sense ({type(error).__name__}: {first_line(error)})" if status == 70 else f"could not be taken ({line})"
+            self._reason = self._reason or f"what it sent {sense}"
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -193,15 +270,16 @@ class Channel:
     def _dispatch(self) -> None:
         """Take all lines until the output ends."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
+        while line := self.process.stdout.readline(MOST_LINE + 1):
             now = time.monotonic_ns()
             self._heard = now / 1e9
             try:
-                message = json.loads(line)
-                event = message.get("event")
-            except (ValueError, AttributeError):
+                message = parse_json(line, Path("its line"))
+                typed(message, Message, Path("its line"))
+            except FileError:
                 self._reason = f"it said {line[:80].decode(errors='replace').strip()!r} where a line of JSON belongs: see --reach"
                 break
+            event = message.get("event")
             if "id" in message:
                 if isinstance(message.get("ok"), dict) and "theirs" in message["ok"]:
                     message["ok"]["after"] = now  # read here: a thread that waits for a core must not make the clock unsure
@@ -213,7 +291,7 @@ class Channel:
                     self._hello = message
                     self._changed.notify_all()
             elif event == "died":
-                self._reason = str(message["reason"])
+                self._reason = message["reason"]
             elif event is not None:
                 self._on_event(self, message)
 

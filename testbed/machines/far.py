@@ -18,8 +18,11 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from agents.process.control import AgentClient, AgentError
 from testbed.emulated.cluster import Cluster
@@ -30,6 +33,7 @@ from testbed.machine.exclusive import measuring
 from testbed.machine.slowness import patient
 from testbed.machines.channel import BEAT_S, LOGS_S, SILENCE_S
 from testbed.machines.orders import Orders, WatchFactory
+from testbed.machines.reach import MOST_MACHINES
 from testbed.machines.wire import Wire
 from topologies import Fabric, FabricError
 from topologies.parts import divide
@@ -41,6 +45,16 @@ MIDDLE_S = 1.0
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Begin(msgspec.Struct):
+    """The same, as it comes."""
+
+    offset: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    fabric: dict[str, Any]
+    machine: int
+    addresses: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_MACHINES)]
+    results: str
 
 
 @dataclass(frozen=True)
@@ -55,10 +69,13 @@ class Begin:
 
     @classmethod
     def read(cls, message: dict[str, Any]) -> Begin:
-        """Raises KeyError, TypeError, ValueError."""
-        addresses = tuple(map(str, message["addresses"]))
-        fabric = Fabric.from_dict(message["fabric"])
-        return cls(int(message["offset"]), fabric, int(message["machine"]), addresses, str(message["results"]))
+        """Raises ValueError."""
+        order = msgspec.convert(message, _Begin)
+        fabric = Fabric.from_dict(order.fabric)
+        divide(fabric, len(order.addresses))
+        if not 0 <= order.machine < len(order.addresses):
+            raise ValueError(f"machine {order.machine} of {len(order.addresses)}")
+        return cls(order.offset, fabric, order.machine, tuple(str(IPv4Address(text)) for text in order.addresses), order.results)
 
 
 def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
@@ -75,8 +92,8 @@ def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
         begin = Begin.read(message)
         shift_time(begin.offset_ns)
         with measures(begin.results):
-            return sandbox.run(lambda: FarSide(wire, begin, message["id"], watches).run())
-    except (KeyError, TypeError, ValueError, UserError) as error:
+            return sandbox.run(lambda: FarSide(wire, begin, message.get("id", 0), watches).run())
+    except (ValueError, OSError, UserError) as error:
         sort = "fabric" if isinstance(error, FabricError) else "user"
         wire.say(id=message.get("id", 0), error=str(error), sort=sort)
         return 2
@@ -103,7 +120,7 @@ def shift_time(offset_ns: int) -> None:
 def _tell_time(wire: Wire, message: dict[str, Any]) -> bool:
     """Answer a question for the time; whether it was one."""
     if message.get("op") == "clock":
-        wire.say(id=message["id"], ok={"theirs": time.monotonic_ns()})
+        wire.say(id=message.get("id", 0), ok={"theirs": time.monotonic_ns()})
         return True
     return message.get("op") == "beat"
 

@@ -12,7 +12,7 @@ from typing import Any
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.targets import FaultEvent, Injected, Target
-from testbed.machines.channel import Channel, ask_all
+from testbed.machines.channel import Channel, ask_all, whole
 from topologies import Fabric
 from topologies.parts import Part
 
@@ -100,4 +100,5 @@ class MachineFaults:
     def link_states(self) -> dict[str, bool]:
         """Cable -> whether it carries, in the fabric's order."""
         states = {name: up for answer in ask_all(self.channels, "link_states") for name, up in answer.items()}
-        return {link.name: states[link.name] for link in self.fabric.links}
+        with whole(self.channels):
+            return {link.name: states[link.name] for link in self.fabric.links}

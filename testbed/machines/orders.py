@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import tempfile
@@ -9,7 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast, get_type_hints
+
+import msgspec
 
 from agents.process.control import AgentClient
 from testbed.dataplane.trunk import TrunkCounters
@@ -28,8 +31,47 @@ COMMAND_S = 60.0
 """Of a command in a host, typed at the coordinator's prompt."""
 
 
+class PortRow(TypedDict):
+    """What every row of counters has."""
+
+    port: str
+
+
+class Trunk(TypedDict):
+    """Counters by port, and strays."""
+
+    carried: dict[int, list[int]]
+    strays: int
+
+
+class Told(TypedDict):
+    """An injected fault."""
+
+    number: int
+    told_ns: int
+    due_ns: int | None
+    down: bool
+
+
+class Happened(TypedDict):
+    """As testbed.faults.targets.FaultEvent."""
+
+    t: int
+    number: int
+    phase: str
+    links: list[str]
+
+
+class Watched(TypedDict):
+    """The end of a watch."""
+
+    samples: list[tuple[int, float]]
+    delay_max_ns: int
+    result: dict[str, Any]
+
+
 class Orders:
-    """On a machine's part. Answers are plain data."""
+    """On a machine's part. Answers are plain data. The annotations are what both ends check (channel.py)."""
 
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
@@ -44,8 +86,15 @@ class Orders:
     def carry_out(self, name: str, keys: dict[str, Any]) -> Any:
         """Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
-            raise UserError(f"there is no order {name!r}: install the same version on all machines")
-        return self._names[name](**keys)
+            raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
+        method = self._names[name]
+        kinds = get_type_hints(method)
+        try:
+            inspect.signature(method).bind(**keys)
+            keys = {key: msgspec.convert(value, kinds[key], str_keys=True) for key, value in keys.items()}
+        except (TypeError, msgspec.ValidationError) as error:
+            raise UserError(f"order {name!r}: {error}: install the same version on all machines") from None
+        return method(**keys)
 
     # --- agents ------------------------------------------------------------------------------------------------
 
@@ -76,10 +125,10 @@ class Orders:
 
     # --- counters ----------------------------------------------------------------------------------------------
 
-    def op_counters(self) -> list[dict[str, Any]]:
-        return self.cluster.counters()
+    def op_counters(self) -> list[PortRow]:
+        return cast(list[PortRow], self.cluster.counters())
 
-    def op_trunk(self) -> dict[str, Any]:
+    def op_trunk(self) -> Trunk:
         self._trunk = self._trunk or TrunkCounters()
         return {"carried": self._trunk.carried(port.number for port in self.cluster.fabric.ports), "strays": self._trunk.strays}
 
@@ -92,17 +141,17 @@ class Orders:
 
     # --- faults ------------------------------------------------------------------------------------------------
 
-    def op_inject(self, kind: str, on: str, keys: dict[str, Any], run_seed: int) -> dict[str, Any]:
+    def op_inject(self, kind: str, on: str, keys: dict[str, Any], run_seed: int) -> Told:
         return _told(self.cluster.inject(kind, on, run_seed=run_seed, **keys))
 
     def op_clear(self, number: int) -> int:
         return self.cluster.clear(number)
 
-    def op_faults(self) -> list[dict[str, Any]]:
+    def op_faults(self) -> list[Told]:
         return [_told(fault) for fault in self.cluster.faults()]
 
-    def op_fault_events(self) -> list[dict[str, Any]]:
-        return [asdict(event) for event in self.cluster.fault_events()]
+    def op_fault_events(self) -> list[Happened]:
+        return [cast(Happened, asdict(event)) for event in self.cluster.fault_events()]
 
     def op_set_link(self, name: str, up: bool) -> int:
         return self.cluster.set_link(name, up)
@@ -130,7 +179,7 @@ class Orders:
         if self._watch is not None:
             self._watch.mark()
 
-    def op_watch_stop(self) -> dict[str, Any]:
+    def op_watch_stop(self) -> Watched:
         watch, self._watch = self._watch, None
         if watch is None:
             raise UserError("nothing is watched: watch_start comes first")
@@ -169,10 +218,10 @@ class Orders:
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 
-    def op_trace_follow(self, mark: str, started_ns: int, seconds: float) -> list[dict[str, Any]]:
+    def op_trace_follow(self, mark: str, started_ns: int, seconds: float) -> list[trace.Hop]:
         if self._sight is None:
             raise UserError("nobody looks: trace_open comes first")
-        return [asdict(hop) for hop in self._sight.follow(bytes.fromhex(mark), started_ns, seconds)]
+        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), started_ns, seconds)]
 
     def op_trace_close(self) -> None:
         if self._sight is not None:
@@ -180,5 +229,5 @@ class Orders:
             self._sight = None
 
 
-def _told(fault: Injected) -> dict[str, Any]:
+def _told(fault: Injected) -> Told:
     return {"number": fault.number, "told_ns": fault.told_ns, "due_ns": fault.due_ns, "down": fault.down}

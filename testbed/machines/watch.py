@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from testbed.errors import ClusterDied, first_line
-from testbed.machines.channel import Channel, ask_all
+from testbed.machines.channel import Channel, ask_all, whole
 from testbed.machines.clocks import Offset, unsure_ns
 
 Report = Mapping[str, Any]
@@ -43,14 +43,18 @@ class MachineWatch:
             ends = [channel.offset() for channel in self._channels]
             answers = ask_all(self._channels, "watch_stop")
             trunk = dict(self._carried())
+            with whole(self._channels):
+                self._result = self._whole(answers, ends, trunk)
         except ClusterDied as error:
             self._result = {"clock": dict(_STILL), "gaps": [], "cores": 0, "failure": first_line(error), "shaper_late": None}
             return
         self.samples = sorted((int(t), share) for answer in answers for t, share in answer["samples"])
         self.delay_max_ns = max(answer["delay_max_ns"] for answer in answers)
+
+    def _whole(self, answers: list[dict[str, Any]], ends: list[Offset], trunk: dict[str, int]) -> dict[str, Any]:
         names = [channel.name for channel in self._channels]
         unsure = {name: unsure_ns(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
-        self._result = {
+        return {
             **merged(dict(zip(names, (answer["result"] for answer in answers), strict=True))),
             "clocks": {"unsure_ns": max(unsure.values()), "by_machine": unsure, "moved_ns": [end.ns for end in ends]},
             "trunk": trunk,

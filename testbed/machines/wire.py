@@ -13,10 +13,21 @@ import select
 import threading
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
+
+from topologies.files import FileError, parse_json, typed
 
 LOG_CHUNK = 1 << 22
 """Bytes of a log in one line, before they are packed."""
+MOST_LINE = 64 << 20
+"""Bytes of a message either way [ours]; a part of a log takes 5 MiB at most."""
+
+
+class Order(TypedDict):
+    """What every message to a machine has."""
+
+    op: str
+    id: NotRequired[int]
 
 
 class Wire:
@@ -36,8 +47,11 @@ class Wire:
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> dict[str, Any] | None:
-        """The next message; None at the end, for what is no message, and if nothing comes for so long."""
+        """The next message; None at the end, for what is no message, of which the other side is told, and if nothing comes for so long."""
         while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > MOST_LINE:
+                self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
+                return None
             if not select.select([self._incoming], [], [], silence_s)[0]:
                 return None
             data = os.read(self._incoming, 1 << 16)
@@ -47,10 +61,15 @@ class Wire:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            message = json.loads(line)
-        except ValueError:
+            message: dict[str, Any] = parse_json(line, Path("an order"))
+            typed(message, Order, Path("an order"))
+        except FileError as error:
+            self._refuse(str(error))
             return None
-        return message if isinstance(message, dict) else None
+        return message
+
+    def _refuse(self, why: str) -> None:
+        self.say(event="died", reason=f"what it was sent makes no sense: {why}")
 
     def say(self, **message: Any) -> None:
         """Send a message; nothing happens if nobody listens any more: the reading side hears of that."""
@@ -71,4 +90,8 @@ class Wire:
 
 def unpacked(data: str) -> bytes:
     """A part of a log, from its message. Raises ValueError or zlib.error."""
-    return zlib.decompress(base64.b85decode(data))
+    packed = zlib.decompressobj()
+    part = packed.decompress(base64.b85decode(data), LOG_CHUNK)
+    if packed.unconsumed_tail or not packed.eof:
+        raise ValueError(f"a part of a log is cut, or of more than {LOG_CHUNK >> 20} MiB")
+    return part

@@ -6,7 +6,9 @@ goes to the machine that knows. When one machine is gone, :meth:`Machines.check`
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,7 +31,7 @@ from testbed.faults.injections import TakesFaults
 from testbed.machine.slowness import patient
 from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
-from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all
+from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all, whole
 from testbed.machines.clocks import Offset, unsure_ns
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
@@ -121,7 +123,7 @@ class Machines(TakesFaults):
         ]
         for number, arrived in enumerate(answers_of(asked)):
             others = [channel.name for n, channel in enumerate(self.channels) if n != number]
-            for other, well in zip(others, arrived, strict=True):
+            for other, well in itertools.zip_longest(others, arrived[: len(others)]):  # one that was not told of did not come
                 if not well:
                     from testbed.emulated.trunk import UDP_PORT
 
@@ -167,7 +169,9 @@ class Machines(TakesFaults):
                         if agent.channel is channel:
                             agent.hang_up()
                 case "log" if self._logs is not None:
-                    with (self._logs / Path(event["name"]).name).open("ab") as file:
+                    if not re.fullmatch(r"[\w-]{1,40}\.jsonl", event["name"]):
+                        raise ValueError(f"{event['name'][:80]!r} is no log's name")
+                    with (self._logs / event["name"]).open("ab") as file:
                         file.write(unpacked(event["data"]))
                 case "progress":
                     self._progress(f"{channel.name}: {event['stage']}", 0.1 + 0.8 * float(event["share"]))
@@ -241,9 +245,10 @@ class Machines(TakesFaults):
         """Packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
-        return lost([{port: [0, 0, *words[2:]] for port, words in one.items()} for one in received] + [
-            {port: [*words[:2], *[0] * len(words[2:])] for port, words in one.items()} for one in sent
-        ])  # fmt: skip
+        with whole(self.channels):
+            return lost([{port: [0, 0, *words[2:]] for port, words in one.items()} for one in received] + [
+                {port: [*words[:2], *[0] * len(words[2:])] for port, words in one.items()} for one in sent
+            ])  # fmt: skip
 
     def _carried(self) -> list[dict[int, list[int]]]:
         answers = ask_all(self.channels, "trunk")
@@ -253,11 +258,13 @@ class Machines(TakesFaults):
         """One row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
         rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
         missing = self.lost_on_trunk()
-        return [{**rows[port.name], "drop_trunk": missing.get(port.number, 0)} for port in self.fabric.ports]
+        with whole(self.channels):
+            return [{**rows[port.name], "drop_trunk": missing.get(port.number, 0)} for port in self.fabric.ports]
 
     def loads(self) -> Loads:
         rows = {int(port): row for answer in ask_all(self.channels, "loads") for port, row in answer.items()}
-        loads = np.array([rows[port.number] for port in self.fabric.ports], dtype=np.int64)
+        with whole(self.channels):
+            loads = np.array([rows[port.number] for port in self.fabric.ports], dtype=np.int64)
         self._loads = (self.clock.now(), loads)
         return loads
 
@@ -295,7 +302,10 @@ class Machines(TakesFaults):
     def trunk(self) -> dict[str, int]:
         """What befell frames between the machines, all ports together (layout.TRUNK_WORDS), and frames there that were none of ours."""
         answers = ask_all(self.channels, "trunk")
-        sums = {word: sum(words[n] for one in answers for words in one["carried"].values()) for n, word in enumerate(layout.TRUNK_WORDS)}
+        with whole(self.channels):
+            sums = {
+                word: sum(words[n] for one in answers for words in one["carried"].values()) for n, word in enumerate(layout.TRUNK_WORDS)
+            }
         return {**sums, "strays": sum(one["strays"] for one in answers)}
 
     # --- what one machine alone can do ---------------------------------------------------------------------------

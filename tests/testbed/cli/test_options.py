@@ -111,7 +111,8 @@ def test_what_is_given_twice_is_refused() -> None:
         "graph tiny --out file/below", "size --plot missing/x", "size --oversubscription 1_0", "size --oversubscription １",
         "run smoke --world simulated --dilation １０", "run smoke --seeds １", "run smoke --seeds 1,1", "run smoke --seed 1 --seeds 1-2",
         "replay t --within １０s", "fluid --message １KB", "perf all_reduce -b １", "head --tls tls --listen 127.0.0.1:１",
-        "head --tls tls --listen [::1:1", "worker tls://[::1 --tls tls", "graph fifo.toml", "paper --list 1-99999999999", "graph ./fifo", "packets fifo", "graph tiny --out fifo",
+        "head --tls tls --listen [::1:1", "worker tls://[::1 --tls tls", "graph fifo.toml", "paper --list 1-99999999999",
+        "graph ./fifo", "packets fifo", "graph tiny --out fifo",
         "head --tls tls --listen no.such.host:0", "graph --format= tiny",
     ],
 )  # fmt: skip

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from agents.process.control import AgentError
 from testbed.errors import ClusterDied, UserError
-from testbed.machines.channel import Channel, ask_all
+from testbed.machines.channel import Channel, ask_all, whole
 from testbed.machines.reach import Place
 from topologies import FabricError
 
@@ -55,7 +56,7 @@ def test_what_is_no_far_side_is_said(far: Callable[..., Channel]) -> None:
 
 @pytest.mark.parametrize(
     ("sort", "kind", "line"),
-    [("user", UserError, "b: no"), ("fabric", FabricError, "no"), ("agent", AgentError, "no"), ("internal", RuntimeError, "b: no")],
+    [("user", UserError, "b: no"), ("fabric", FabricError, "no"), ("internal", ClusterDied, "b: no"), ("agent", ClusterDied, "b: no")],
 )
 def test_a_refusal_keeps_its_sort(far: Callable[..., Channel], sort: str, kind: type[Exception], line: str) -> None:
     channel = far(HELLO + f"""while read order; do echo '{{"id": 1, "error": "no", "sort": "{sort}"}}'; done""")
@@ -63,6 +64,65 @@ def test_a_refusal_keeps_its_sort(far: Callable[..., Channel], sort: str, kind: 
     with pytest.raises(kind) as refused:
         channel.ask("go")
     assert str(refused.value) == line and type(refused.value) is kind
+
+
+def test_an_agents_refusal_keeps_its_sort(far: Callable[..., Channel]) -> None:
+    channel = far(HELLO + """read order; echo '{"id": 1, "error": "no", "sort": "agent"}'; cat >/dev/null""")
+    channel.hello("1")
+    with pytest.raises(AgentError, match="^no$"):
+        channel.ask("agent")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1]", "5", "nonsense", '{"id": [1], "ok": 1}', '{"id": "1", "ok": 1}', '{"id": NaN}', '{"id": 1, "error": 5}', '{"event": 5}',
+        '{"event": "died", "reason": [1]}', '{"event": "hello", "facts": 7}',
+        '{"event": "died"}', "[" * 50_000, '{"a":' * 400 + "1" + "}" * 400,
+        '{"id": ' + "9" * 5000 + "}", '{"event": "note", "host": 1, "note": {}}', '{"event": "note", "host": "h1"}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("hello", [HELLO, ""])
+def test_a_malformed_line_is_one_line_that_names_the_machine(far: Callable[..., Channel], tmp_path: Path, line: str, hello: str) -> None:
+    (tmp_path / "line").write_text(line + "\n")
+    channel = far(f"{hello}cat {tmp_path / 'line'}; cat >/dev/null")
+    with pytest.raises((ClusterDied, UserError)) as refused:
+        channel.hello("1")
+        channel.ask("go", timeout=5.0)
+    assert str(refused.value).startswith("b") and "\n" not in str(refused.value) and "internal error" not in channel.death()
+    channel.close()
+    assert channel.process.returncode is not None
+
+
+def test_a_line_without_end_is_cut(far: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.machines.channel.MOST_LINE", 1 << 20)
+    channel = far(HELLO + "cat /dev/zero")
+    channel.hello("1")
+    with pytest.raises(ClusterDied, match="^b: it said .* where a line of JSON belongs: see --reach$"):
+        channel.ask("go")
+
+
+@pytest.mark.parametrize(
+    ("op", "answer"),
+    [
+        ("clock", "{}"), ("clock", '{"theirs": "x"}'), ("clock", '{"theirs": NaN}'), ("clock", "null"), ("begin", "5"),
+        ("counters", '[{"p": 1}]'),
+        ("trunk", '{"carried": {"a": [1]}, "strays": 0}'), ("loads", "[]"), ("ping", '["yes"]'), ("inject", '{"number": 1}'),
+        ("fault_events", '[{"t": 1}]'), ("link_states", '{"a": 1}'), ("watch_stop", '{"samples": [[1]], "delay_max_ns": 1, "result": {}}'),
+        ("trace_send", "[1]"), ("trace_follow", '[{"at_us": "x"}]'), ("quiesce", "null"), ("set_link", '"1"'),
+    ],
+)  # fmt: skip
+def test_an_answer_of_another_type_names_order_and_machine(far: Callable[..., Channel], op: str, answer: str) -> None:
+    channel = far(HELLO + f"""read order; echo '{{"id": 1, "ok": {answer}}}'; cat >/dev/null""")
+    channel.hello("1")
+    with pytest.raises(ClusterDied, match=f"^b: its answer to {op} makes no sense .*: install the same version on all machines$"):
+        channel.ask(op)
+
+
+def test_answers_that_do_not_fit_together_name_the_machines(far: Callable[..., Channel]) -> None:
+    channels = [far("cat >/dev/null", name) for name in "ab"]
+    with pytest.raises(ClusterDied, match="^a, b: their answers do not fit together .'p0'.: install"), whole(channels):
+        raise KeyError("p0")
 
 
 def test_a_death_in_the_middle_of_an_order_is_named(far: Callable[..., Channel]) -> None:
