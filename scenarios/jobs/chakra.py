@@ -48,7 +48,7 @@ OPERATIONS = {
     "REDUCE_SCATTER": "reduce_scatter", "REDUCE_SCATTER_BLOCK": "reduce_scatter", "BARRIER": "all_reduce",
 }  # fmt: skip
 BARRIER_BYTES = 4
-Value = int | str | list[Any] | None
+Value = int | float | str | list[Any] | None
 _NUMBERS = {7, 9, 11, 13, 27}
 """Fields of an attribute that hold a plain varint: int32, int64, uint32, uint64, bool."""
 _ZIGZAG = {15, 17}
@@ -105,7 +105,8 @@ def _numbers(value: int | memoryview) -> list[int]:
     """A repeated number: one, or packed."""
     if isinstance(value, int):
         return [value]
-    result, at = [], 0
+    result: list[int] = []
+    at = 0
     while at < len(value):
         if len(result) >= MOST_READ:
             raise _Broken(f"a list of more than {MOST_READ:,} numbers")
@@ -133,7 +134,7 @@ def _attribute(data: memoryview) -> tuple[str, Value]:
         elif number in _ZIGZAG and isinstance(field, int):
             value = field >> 1 ^ -(field & 1)
         elif number in _FIXED and not isinstance(field, int) and len(field) == struct.calcsize(_FIXED[number]):
-            value = _whole(struct.unpack(_FIXED[number], field)[0])
+            value = struct.unpack(_FIXED[number], field)[0]
         elif number == _BOOLS and not isinstance(field, int):
             return name, [bool(one) for _, values in _fields(field) for one in _numbers(values)]
         elif number == _STRING and not isinstance(field, int):
@@ -273,6 +274,8 @@ def files_of(path: Path) -> list[Path]:
         if match := _FILE.fullmatch(file.name):
             found.setdefault((match[1] or "", match[3]), {}).setdefault(int(match[2]), file)
     if not path.is_dir():
+        if path.exists() and not path.is_file():
+            raise PlanError(f"{path} is no regular file: give a file")
         match = _FILE.fullmatch(path.name)
         if match is None and path.is_file():
             return [path]
@@ -335,7 +338,8 @@ def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
             values += value if isinstance(value, list) else [value]
             at = next((n for n in range(at, len(text)) if text[n] not in " \t\r\n,"), len(text))
     except (ValueError, RecursionError) as error:
-        raise PlanError(str(error) if isinstance(error, files.FileError) else f"{name}: {error}") from None
+        why = "its tables and lists lie too deep in each other" if isinstance(error, RecursionError) else error
+        raise PlanError(str(error) if isinstance(error, files.FileError) else f"{name}: {why}") from None
     first = values[0] if values and isinstance(values[0], dict) else {}
     listed = next((first[key] for key in ("workload_graph", "nodes") if isinstance(first.get(key), list)), None)
     if other := next((what for key, what in _OTHER.items() if key in first), None):
@@ -445,9 +449,9 @@ def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped:
         skipped[what] = skipped.get(what, 0) + 1
         return Node(raw.number, NOTHING, "", after)
 
-    size = raw.value("comm_size")
-    if size is not None and not 0 <= size < 1 << 62:
-        raise PlanError(f"{raw}: comm_size {size} is no number of bytes")
+    size, written = raw.value("comm_size"), raw.attributes.get("comm_size")
+    if written is not None and (size is None or not 0 <= size < 1 << 62):
+        raise PlanError(f"{raw}: comm_size {str(written)[:40]} is no number of bytes")
     match kind:
         case "COMP":
             if raw.value("is_cpu_op"):

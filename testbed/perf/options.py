@@ -130,6 +130,8 @@ def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
             raise UserError("-s is one size, and -a all of perftest's: give one of them, without -b and -e")
         values["least"], values["most"] = (2, 1 << 23) if every else (only, only)
         values["factor"] = values["factor"] or (2 if every else None)
+    if pair is not None and operation not in ("write_bw", "write_lat"):
+        raise UserError(f"--pair {pair}: {operation} is of all hosts: leave it away")
     if pair is not None:
         match = re.fullmatch(r"h?([0-9]{1,6}):h?([0-9]{1,6})", pair)
         if match is None:

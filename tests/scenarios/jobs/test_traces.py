@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import os
 import random
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -150,11 +153,107 @@ def test_hostile_files_give_one_line(tmp_path: Path) -> None:
         (data + traces.varint(1 << 63), f"{1 << 63} bytes"),
         (data[:8] + traces.varint(12) + b"\x2a" + traces.varint(1 << 62) + b"abc", "is no node"),
         (b"", "no nodes"),
+        (data[:8] + traces.block(1, b"")[1:] * 2 + b"\0" * 600_000, "more than 500,000 nodes"),
+        (gzip.compress(bytes(65 << 20)), "more than 64 MiB"),
+        (gzip.compress(data)[:-9], "gzip: "),
+        (_protobuf(data, traces.block(5, b"\1" * 600_000)), "a list of more than 500,000 numbers"),
+        (_protobuf(data, _double("comm_size", math.nan)), "node 9 '': comm_size nan is no number of bytes"),
+        (_protobuf(data, _double("comm_size", 1e300)), "node 9 '': comm_size 1"),
+        (_protobuf(data, _double("comm_size", 0.5)), "node 9 '': comm_size 0.5"),
     ):
         good.write_bytes(bad)
         with pytest.raises(PlanError) as refused:
             chakra.read(good, GROUPS)
-        assert words in str(refused.value) and "\n" not in str(refused.value) and "job.0.et" in str(refused.value)
+        line = str(refused.value)
+        assert words in line and "\n" not in line and ("job.0.et" in line or "node 9" in line)
+
+
+def _protobuf(data: bytes, field: bytes) -> bytes:
+    """A file whose only node, 9, is a collective with this field."""
+    node = traces.number(1, 9) + traces.number(3, COLL) + field
+    return data[: 1 + data[0]] + traces.varint(len(node)) + node
+
+
+def _double(name: str, value: float) -> bytes:
+    content = traces.block(1, name.encode()) + b"\x19" + struct.pack("<d", value)
+    return traces.block(10, content)
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ('"id": 1, "type": 4, "name": ' + "[" * 900 + "]" * 900, "more than 64 deep"),
+        ('"id": 1, "type": 4, "name": ' + "[" * 90_000, "lie too deep in each other"),
+        ('"id": 1, "type": 4, "duration_micros": ' + "9" * 5000, "object 0 is no node: '9999"),
+        ('"id": 1, "type": 4, "duration_micros": NaN', "object 0 is no node: 'nan' is no number"),
+        ('"id": 1, "type": 4, "duration_micros": -5', "object 0 is no node: '-5' is no number"),
+        ('"id": 1, "type": 4, "duration_micros": 1e300', "object 0 is no node: '1e[+]300' is no number"),
+        ('"id": 1, "type": 4, "duration_micros": "１０"', "object 0 is no node: '１０' is no number"),
+        ('"id": 7, "type": 4, "duration_micros": 1000000000000', "node 7 '': 1000000000000 us are more than a day"),
+        ('"id": 7, "type": 7, "comm_type": 0, "comm_size": "１０"', "node 7 '': comm_size １０ is no number of bytes"),
+        ('"id": 7, "type": 7, "comm_type": 0, "comm_size": 1e30', "node 7 '': comm_size 1"),
+        ('"id": 7, "type": 1, "inputs": {"values": "[{\\"pg_name\\": 1, \\"ranks\\": [Infinity]}]"}', "nothing to replay"),
+        ('"id": 7, "type": 4, "duration_micros": 0', "no rank computes or communicates: there is nothing to replay"),
+    ],
+)  # fmt: skip
+def test_json_that_makes_no_sense_is_one_line(node: str, said: str, tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"j.{rank}.json").write_text("[{" + node + "}]", encoding="utf-8")
+    with pytest.raises(UserError, match=said) as refused:
+        read_trace(tmp_path, load_fabric("tiny"), None, None, 1.0)
+    assert "\n" not in str(refused.value)
+
+
+def test_json_of_empty_tables_is_counted_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chakra, "MOST_TABLES", 1000)
+    (tmp_path / "j.0.json").write_text("[" + "{}," * 1000 + "{}]")
+    with pytest.raises(PlanError, match="j.0.json: 1,002 tables and lists, 1,000 at most"):
+        chakra.read(tmp_path, None, 2)
+
+
+def test_a_file_of_one_rank_is_read_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = traces.write(tmp_path, [traces.job(0, 1)[:1]])
+    reads: list[Path] = []
+    real = chakra.content
+    monkeypatch.setattr(chakra, "content", lambda path: reads.append(path) or real(path))  # type: ignore[func-returns-value]
+    assert len(chakra.read(file, GROUPS, 64).ranks) == 64 and reads == [file]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("/dev/zero", "/dev/zero is no regular file: give a file"),
+        ("a.et", "a.et is no regular file: give a file"),
+        ("job --groups /dev/zero", "/dev/zero is no regular file"),
+        ("job --groups a.et", "is a FIFO"),
+        ("job --groups missing", "missing: No such file or directory"),
+        ("job --sigma nan", "'nan' is no number"),
+        ("job --sigma １", "'１' is no number"),
+        ("job --out /dev/null", "/dev/null: Not a directory"),
+        ("empty", "no rank computes or communicates"),
+        ("none.txt", "no rank computes or communicates"),
+        ("long --passes 10", "11 passes take 880,000 s of the network, 100,000 s at most: give a --sigma, or fewer --passes"),
+    ],
+)  # fmt: skip
+def test_bad_files_and_values_are_one_line(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("a.et")
+    for name, micros in (("empty", 0), ("job", 5), ("long", 80_000_000_000)):
+        (tmp_path / name).mkdir()
+        traces.write(tmp_path / name, [[traces.node(1, COMP, micros=micros)]] * 2)
+    (tmp_path / "none.txt").write_text("MICRO model_parallel_NPU_group: 1\n0\n")
+    trace, *more = words.split()
+    assert replay(trace, "tiny", *more) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1 and "internal error" not in error
+
+
+def test_a_pass_that_sigma_made_nothing_is_a_row_of_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces.write(tmp_path, [[traces.node(1, COMP, micros=1)]] * 2)
+    assert replay(str(tmp_path), "tiny", "--sigma", "1e30", "--passes", "1", "--warmup", "0") == 0
+    assert "0 %" in capsys.readouterr().out
 
 
 def test_too_many_groups_or_nodes_give_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
