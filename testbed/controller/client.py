@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,62 +28,19 @@ MOST_LINE = 1 << 20
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
-class Link(TypedDict):
-    """What readers use of a link."""
-
-    link: str
-    state: str
-    since_ns: int
-    denied: list[str]
-    paths: int
-
-
-class PathRow(TypedDict):
-    """The same of a path."""
-
-    plane: int
-    uplink: int
-    address: str
-    switches: list[str]
-    links: list[str]
-    state: Literal["up", "down", "denied"]
-    denied_by: list[str]
-
-
-class Denial(TypedDict):
-    """The same of an entry of the denylist."""
-
-    entry: str
-    by: str
-    reason: str
-    since_ns: int
-
-
-class Denied(TypedDict):
-    """The answer to a new entry."""
-
-    entry: str
-    new: bool
-
-
-class Removed(TypedDict):
-    """The answer to one that is taken off."""
-
-    entry: str
-    removed: list[Denial]
-
-
-class Event(TypedDict):
-    """What all entries of the journal have."""
-
-    t_ns: int
-    event: str
-
-
+_DENIAL = msgspec.defstruct("Denial", [("entry", str), ("by", str), ("reason", str), ("since_ns", int)])
+_DENIED = msgspec.defstruct("Denied", [("entry", str), ("new", bool)])
+_REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[_DENIAL])])  # type: ignore[valid-type]
+_EVENT = msgspec.defstruct("Event", [("t_ns", int), ("event", str)])
+_LINK = msgspec.defstruct("Link", [("link", str), ("state", str), ("since_ns", int), ("denied", list[str]), ("paths", int)])
+_PATH = msgspec.defstruct("Path", [
+    ("plane", int), ("uplink", int), ("address", str), ("switches", list[str]), ("links", list[str]), ("denied_by", list[str]),
+    ("state", Literal["up", "down", "denied"]),
+])  # fmt: skip
 PAGES: dict[str, Any] = {
-    "links": list[Link], "paths": list[PathRow], "denylist": list[Denial], "failed-links": dict[str, Any], "journal": list[Event],
+    "links": list[_LINK], "paths": list[_PATH], "denylist": list[_DENIAL], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
-"""By the first word of a page; of others any JSON."""
+"""What readers use of a page, by its first word; of others any JSON."""
 
 
 class ControllerClient:
@@ -108,11 +65,11 @@ class ControllerClient:
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
         """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
-        return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=Denied))
+        return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
         """Take an entry off the denylist: one party's denial, or everybody's."""
-        return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=Removed))
+        return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=_REMOVED))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
         """The journal as it grows, until the controller ends."""
@@ -127,7 +84,7 @@ class ControllerClient:
                         raise self._stranger()
                     return  # the controller ended, perhaps in the middle of a line
                 if line.strip():
-                    yield self._read(line, Event)
+                    yield self._read(line, _EVENT)
 
     def _ask(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, kind: Any = Any) -> Any:
         with self._open(method, page, body, query) as answer:

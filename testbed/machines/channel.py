@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -46,48 +46,24 @@ COMPLAINT = 1 << 16
 """Bytes of a command's last words that are looked at [ours]."""
 
 
-class Note(TypedDict):
-    """What every notification of an agent has."""
-
-    event: str
-
-
-class Message(TypedDict, total=False):
-    """What may come: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
-
-    id: int
-    error: str
-    sort: str
-    event: str
-    facts: dict[str, Any]
-    reason: str
-    host: int
-    note: Note
-    name: str
-    data: str
-    stage: str
-    share: float
-
-
-class Clock(TypedDict):
-    """The answer to ``clock``; ``after``: ours."""
-
-    theirs: int
-    after: int
-
-
-class Begun(TypedDict):
-    """The answer to ``begin``."""
-
-    booted_ns: int
-    hosts: list[int]
+_NOTE = msgspec.defstruct("Note", [("event", str)])
+_MESSAGE = msgspec.defstruct("Message", [
+    ("id", int, 0), ("host", int, 0), ("share", float, 0.0), ("facts", dict[str, Any], {}), ("note", _NOTE | None, None),
+    *((name, str, "") for name in ("error", "sort", "event", "reason", "name", "data", "stage")),
+])  # fmt: skip
+"""What may come: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+_OWN = {
+    "clock": msgspec.defstruct("Clock", [("theirs", int), ("after", int)]),
+    "begin": msgspec.defstruct("Begun", [("booted_ns", int), ("hosts", list[int])]),
+}
+"""Answers to what far.py itself carries out."""
 
 
 @cache
 def _answer_of(op: str) -> Any:
     """The type of an order's answer."""
     method = getattr(Orders, f"op_{op}", None)
-    return {"clock": Clock, "begin": Begun}.get(op, Any) if method is None else get_type_hints(method)["return"]
+    return _OWN.get(op, Any) if method is None else get_type_hints(method)["return"]
 
 
 @contextmanager
@@ -275,7 +251,7 @@ class Channel:
             self._heard = now / 1e9
             try:
                 message = parse_json(line, Path("its line"))
-                typed(message, Message, Path("its line"))
+                typed(message, _MESSAGE, Path("its line"))
             except FileError:
                 self._reason = f"it said {line[:80].decode(errors='replace').strip()!r} where a line of JSON belongs: see --reach"
                 break

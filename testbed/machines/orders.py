@@ -19,7 +19,7 @@ from testbed.dataplane.trunk import TrunkCounters
 from testbed.emulated import trace
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
-from testbed.faults.targets import Injected
+from testbed.faults.targets import FaultEvent, Injected
 from testbed.machine import sandbox
 from testbed.machines.wire import Wire
 from testbed.world import RunWatch
@@ -31,43 +31,10 @@ COMMAND_S = 60.0
 """Of a command in a host, typed at the coordinator's prompt."""
 
 
-class PortRow(TypedDict):
-    """What every row of counters has."""
-
-    port: str
-
-
-class Trunk(TypedDict):
-    """Counters by port, and strays."""
-
-    carried: dict[int, list[int]]
-    strays: int
-
-
-class Told(TypedDict):
-    """An injected fault."""
-
-    number: int
-    told_ns: int
-    due_ns: int | None
-    down: bool
-
-
-class Happened(TypedDict):
-    """As testbed.faults.targets.FaultEvent."""
-
-    t: int
-    number: int
-    phase: str
-    links: list[str]
-
-
-class Watched(TypedDict):
-    """The end of a watch."""
-
-    samples: list[tuple[int, float]]
-    delay_max_ns: int
-    result: dict[str, Any]
+PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
+Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
+Told = TypedDict("Told", {"number": int, "told_ns": int, "due_ns": int | None, "down": bool})  # noqa: UP013
+Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": dict[str, Any]})  # noqa: UP013
 
 
 class Orders:
@@ -150,8 +117,8 @@ class Orders:
     def op_faults(self) -> list[Told]:
         return [_told(fault) for fault in self.cluster.faults()]
 
-    def op_fault_events(self) -> list[Happened]:
-        return [cast(Happened, asdict(event)) for event in self.cluster.fault_events()]
+    def op_fault_events(self) -> list[FaultEvent]:
+        return [cast(FaultEvent, asdict(event)) for event in self.cluster.fault_events()]
 
     def op_set_link(self, name: str, up: bool) -> int:
         return self.cluster.set_link(name, up)

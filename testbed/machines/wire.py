@@ -13,7 +13,9 @@ import select
 import threading
 import zlib
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
+
+import msgspec
 
 from topologies.files import FileError, parse_json, typed
 
@@ -23,11 +25,7 @@ MOST_LINE = 64 << 20
 """Bytes of a message either way [ours]; a part of a log takes 5 MiB at most."""
 
 
-class Order(TypedDict):
-    """What every message to a machine has."""
-
-    op: str
-    id: NotRequired[int]
+_ORDER = msgspec.defstruct("Order", [("op", str), ("id", int, 0)])
 
 
 class Wire:
@@ -62,7 +60,7 @@ class Wire:
         del self._buffer[: end + 1]
         try:
             message: dict[str, Any] = parse_json(line, Path("an order"))
-            typed(message, Order, Path("an order"))
+            typed(message, _ORDER, Path("an order"))
         except FileError as error:
             self._refuse(str(error))
             return None
