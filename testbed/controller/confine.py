@@ -17,13 +17,10 @@ from typing import NamedTuple
 
 from testbed.controller.config import Config
 from testbed.controller.southbound.netlink import link_socket
+from testbed.crowd import BACKLOG
 from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 
-BACKLOG = 32
-"""Connections that the kernel holds until they are accepted [ours]. All that wait there come before a new one: with one user connecting
-without pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within
-a second."""
 _NEWNS, _NEWUTS, _NEWIPC, _NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x40000000
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 0x4000, 0x40000, 2, 4, 8
 _SYS_MOUNT_SETATTR = 442  # on every architecture (asm-generic)

@@ -18,11 +18,6 @@ import msgspec
 
 STREAM_BUFFER = 1 << 16
 """Socket buffer for a reader of the event stream, bytes [ours]."""
-MAX_CONNECTIONS = 64
-"""Connections at one time, not counting event streams and the owner's own [ours]: if every answer is as long as the longest, they hold some
-300 MB."""
-REQUEST_S = 5.0
-"""The time for a request to come in and its answer to go out [ours]. Both take milliseconds."""
 
 
 def prepare() -> None:
@@ -47,6 +42,7 @@ import webob  # noqa: E402
 from testbed.controller import framework  # noqa: E402
 from testbed.controller.journal import MAX_READERS, Reader  # noqa: E402
 from testbed.controller.rest import MAX_BODY, Request, Rest  # noqa: E402
+from testbed.crowd import MOST, REQUEST_S, Crowd  # noqa: E402
 
 cfg = framework.module("cfg")
 hub = framework.module("lib.hub")
@@ -64,34 +60,25 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class _Connections(eventlet.GreenPool):
-    """The server's connections. Each has :data:`REQUEST_S`, and of more than :data:`MAX_CONNECTIONS` the oldest is closed: so whoever holds
-    connections open, by half a request or by not reading the answer, loses them to those who come, and a whole request, which is answered
-    at once, hardly ever is the oldest."""
+    """The server's connections: a :class:`Crowd` until they are known."""
 
     def __init__(self) -> None:
-        super().__init__(2 * (MAX_CONNECTIONS + MAX_READERS))
-        self._limited: dict[socket.socket, Any] = {}  # oldest first -> what will close it
+        super().__init__(2 * (MOST + MAX_READERS))
+        self._crowd: Crowd[socket.socket] = Crowd(eventlet.spawn_after, self._close, REQUEST_S)
+        self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
         """Serve a new connection, as eventlet's server has it: address, socket, state."""
         sock = connection[1]
-        while len(self._limited) >= MAX_CONNECTIONS:
-            self._close(next(iter(self._limited)))
-        self._limited[sock] = eventlet.spawn_after(REQUEST_S, self._close, sock)
+        self._crowd.join(sock)
         thread = super().spawn(work, connection)
         thread.link(lambda _: self.keep(sock))
         eventlet.sleep(0)  # accepting does not wait while connections do: what came is read before the next may push it out
         return thread
 
-    def keep(self, sock: socket.socket) -> None:
-        """No limit for this connection any more: it is the owner's, or a stream, of which there is a number. Or it has ended."""
-        timer = self._limited.pop(sock, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _close(self, sock: socket.socket) -> None:
+    @staticmethod
+    def _close(sock: socket.socket) -> None:
         """Its green thread then reads the end, or fails to write."""
-        self.keep(sock)
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 

@@ -11,10 +11,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.crowd import BACKLOG
 from testbed.errors import UserError
 
 HERE = "127.0.0.1"
 END_S = 3.0
+REQUEST_BUFFER = 1 << 14
+"""Bytes of a request that the kernel holds [ours]: what it holds is read at once, from each of a crowd."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -28,12 +31,13 @@ class LiveView:
     ) -> None:  # fmt: skip
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, REQUEST_BUFFER)
         try:
             listening.bind((HERE, port))
         except OSError as error:
             listening.close()
             raise UserError(f"--view-port {port}: {error.strerror}: give another one, or none") from None
-        listening.listen(32)
+        listening.listen(BACKLOG)
         token, control_token = secrets.token_urlsafe(16), secrets.token_urlsafe(16) if control else ""
         self.commands: socket.socket | None
         self.commands, theirs = socket.socketpair() if control else (None, None)

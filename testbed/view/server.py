@@ -6,7 +6,8 @@ round: nothing waits for it.
 
 Rules of safety, each tested: the Host header names this address; a token of 128 bits, another one for commands, comes in the address's
 fragment, which browsers do not send, and goes in a header, which no other page can set; a POST has our Origin and is JSON; no other origin
-is allowed anything; the page runs its own scripts alone; at most :data:`READERS` pages read at once.
+is allowed anything; the page runs its own scripts alone; at most :data:`READERS` pages read at once; who has shown no token yet is one of a
+:class:`Crowd`. It writes nothing: its standard error is the owner's terminal, and clients could fill that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import os
 import socket
 import sys
@@ -26,10 +28,13 @@ import anyio._backends._asyncio  # noqa: F401 anyio loads it late, and by then i
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from testbed.crowd import BACKLOG, Crowd
 from testbed.view.follow import Following
 from testbed.view.history import History
 from testbed.view.inline import live_page
@@ -38,6 +43,8 @@ READERS = 8
 """Pages that read at once."""
 LOOK_S = 0.1
 """Seconds between two looks at the files."""
+CROWD = 8 * BACKLOG
+"""Connections without a token. asyncio accepts :data:`BACKLOG` in a turn: so each is read before as many push it out [ours]."""
 MOST_COMMAND = 1024
 """Bytes of a command."""
 ANSWER_S = 10.0
@@ -108,12 +115,15 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing."""
+        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing. Who brings it has
+        left the crowd."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             return PlainTextResponse("mrcbed: the token is missing or wrong: open the address that mrcbed printed\n", 401)
+        if token:
+            request.state.leave()
         return None
 
     async def root(self, request: Request) -> Response:
@@ -127,24 +137,19 @@ class View:
         refused = self.refusal(request, self.place.token)
         if refused is not None:
             return refused
-        if self.readers >= READERS:
-            return PlainTextResponse(f"mrcbed: {READERS} pages read already: close one\n", 503)
-        return StreamingResponse(self._lines(), media_type="application/x-ndjson", headers=_HEADERS)
+        return _Frames(self)
 
-    async def _lines(self) -> AsyncIterator[str]:
-        self.readers += 1
-        try:
-            place = -1
-            yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
-            while not self.over:
-                news = self.news
-                text, place = self.history.since(place)
-                if text:
-                    yield text
-                else:
-                    await news.wait()
-        finally:
-            self.readers -= 1
+    async def lines(self) -> AsyncIterator[str]:
+        """What one page reads."""
+        place = -1
+        yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
+        while not self.over:
+            news = self.news
+            text, place = self.history.since(place)
+            if text:
+                yield text
+            else:
+                await news.wait()
 
     async def command(self, request: Request) -> Response:
         refused = self.refusal(request, self.place.control_token or "-")
@@ -157,19 +162,61 @@ class View:
         if self.send is None:
             return PlainTextResponse("mrcbed: this view only shows: start it with --view-control\n", 403)
         body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_COMMAND:
-                return PlainTextResponse("mrcbed: a command has at most 1,024 bytes\n", 413)
         try:
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_COMMAND:
+                    return PlainTextResponse("mrcbed: a command has at most 1,024 bytes\n", 413)
             wanted = msgspec.json.decode(body, type=Command)
-        except msgspec.DecodeError as error:
+        except (ValueError, ClientDisconnect) as error:  # also what is no UTF-8
             return PlainTextResponse(f"mrcbed: {error}\n", 400)
         answer = await self.send(wanted)
         return JSONResponse(answer, 409 if "error" in answer else 200, headers=_HEADERS)
 
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+
+
+class _Frames(StreamingResponse):
+    """To one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
+        self.view = view
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.view.readers >= READERS:
+            await PlainTextResponse(f"mrcbed: {READERS} pages read already: close one\n", 503)(scope, receive, send)
+            return
+        self.view.readers += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.view.readers -= 1
+
+
+class _Connection(H11Protocol):
+    """Of someone in the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+
+    crowd: Crowd[asyncio.Transport]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.crowd.join(transport)
+        self.app_state = {"leave": self.leave}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.crowd.leave(self.transport)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def leave(self) -> None:
+        self.crowd.leave(self.transport)
+        self.cycle.keep_alive = True
 
 
 class Control:
@@ -192,6 +239,7 @@ async def serve(view: View, config: uvicorn.Config, listening: socket.socket) ->
     """Until standard input ends."""
     if view.place.control >= 0:
         view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
+    _Connection.crowd = Crowd(asyncio.get_running_loop().call_later, lambda transport: transport.abort(), most=CROWD)
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
     await asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)
@@ -216,9 +264,10 @@ def main() -> int:
     listening = socket.socket(fileno=place.socket)
     view = View(place, listening.getsockname()[1])
     config = uvicorn.Config(
-        view.app(), http="h11", ws="none", loop="asyncio", lifespan="off", log_level="error", access_log=False, server_header=False,
-        timeout_graceful_shutdown=1,
+        view.app(), http=_Connection, ws="none", loop="asyncio", lifespan="off", access_log=False, server_header=False,
+        proxy_headers=False, backlog=BACKLOG, timeout_graceful_shutdown=1,
     )  # fmt: skip
+    logging.disable()
     config.load()  # all that is read from this clone is read now: another user may not reach it
     os.chdir(place.directory)
     os.nice(NICE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import select
 import socket
 import subprocess
@@ -20,11 +19,10 @@ from testbed.controller.client import ControllerClient
 from testbed.controller.journal import MAX_READERS, OWNERS_READERS
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
+from tests.testbed.conftest import ATTACKERS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "0123456789abcdef" * 2
-ATTACKERS = 1100
-"""More than eventlet's server takes by itself: without a limit of ours the next waits for ever."""
 MOST = 64 + 10
 """Descriptors of the server's that connections without a whole request may hold."""
 PATIENCE_S = patient(30.0)
@@ -104,18 +102,6 @@ def serving(request_s: float = 3600.0, entries: int = 0) -> Iterator[Server]:
 def server() -> Iterator[Server]:
     with serving() as made:
         yield made
-
-
-@pytest.fixture
-def crowd() -> Iterator[list[socket.socket]]:
-    """Sockets that are closed at the end; there may be :data:`ATTACKERS`."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, ATTACKERS + 1000) if hard != resource.RLIM_INFINITY else ATTACKERS + 1000, hard))
-    made: list[socket.socket] = []
-    yield made
-    for connection in made:
-        connection.close()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import resource
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +23,8 @@ import pytest
 from testbed.machine.sandbox import unprivileged_uid
 from testbed.machine.slowness import patient
 from testbed.view.live import LiveView
-from testbed.view.server import READERS
+from testbed.view.server import CROWD, READERS
+from tests.testbed.conftest import ATTACKERS
 from tests.testbed.view.conftest import Growing
 
 TREE = Path(__file__).parents[3]
@@ -44,28 +48,41 @@ class Served:
                 assert time.monotonic() < end and view.process.poll() is None
                 time.sleep(0.05)
 
-    def ask(self, method: str, path: str, body: str = "", **headers: str) -> http.client.HTTPResponse:
+    def ask(self, method: str, path: str, body: str | bytes = "", **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self.host, timeout=patient(10))
         self.open.append(connection)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body or None, named)
         return connection.getresponse()
 
+    def connect(self, data: bytes = b"") -> socket.socket:
+        host, _, port = self.host.partition(":")
+        made = socket.create_connection((host, int(port)), timeout=patient(10))
+        made.sendall(data)
+        return made
+
     def frames(self, **headers: str) -> http.client.HTTPResponse:
         return self.ask("GET", "/frames", **({"Authorization": f"Bearer {self.token}"} | headers))
 
-    def command(self, body: str = '{"do": "cut", "link": "p0-t0-0:p0-t1-0"}', **headers: str) -> http.client.HTTPResponse:
+    def command(self, body: str | bytes = '{"do": "cut", "link": "p0-t0-0:p0-t1-0"}', **headers: str) -> http.client.HTTPResponse:
         usual = {"Authorization": f"Bearer {self.control_token}", "Origin": f"http://{self.host}", "Content_Type": "application/json"}
         return self.ask("POST", "/command", body, **(usual | headers))
 
 
 @pytest.fixture
-def serve(growing: Growing) -> Iterator[Serve]:
+def serve(growing: Growing, capfd: pytest.CaptureFixture[str]) -> Iterator[Serve]:
+    """What starts a server that may open 1,024 files, as most may. Whatever its clients do, it writes nothing."""
     views: list[Served] = []
 
     def start(control: bool = False) -> Served:
         look = {"mrc": ("#0072b2", "x")}
-        served = Served(LiveView("small", growing.directory, look, unprivileged_uid(), control=control))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        try:
+            view = LiveView("small", growing.directory, look, unprivileged_uid(), control=control)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        served = Served(view)
         views.append(served)
         return served
 
@@ -75,6 +92,7 @@ def serve(growing: Growing) -> Iterator[Serve]:
             connection.close()
         served.view.end()
         assert served.view.process.poll() is not None
+    assert capfd.readouterr().err == ""
 
 
 def line(answer: http.client.HTTPResponse) -> Any:
@@ -130,6 +148,8 @@ def test_commands_need_their_own_token_our_origin_and_json(serve: Serve) -> None
         == 400
     )
     assert served.command(json.dumps({"do": "cut", "link": "x" * 2000})).status == 413
+    for body in (b'{"do": "cut", "link": "\xff"}', b"\xff", b'{"do": "cut", "link": "\\ud800"}', b"[" * 1000):
+        assert served.command(body).status == 400
     assert served.ask("GET", "/command").status == 405
     assert served.view.commands is not None
     served.view.commands.setblocking(False)
@@ -167,6 +187,82 @@ def test_so_many_pages_read_at_once_and_no_more(serve: Serve) -> None:
         assert time.monotonic() < end
         time.sleep(0.1)
     assert answer.status == 200
+
+
+def test_pages_that_come_at_once_are_counted_too(serve: Serve) -> None:
+    served = serve()
+    request = f"GET /frames HTTP/1.1\r\nHost: {served.host}\r\nAuthorization: Bearer {served.token}\r\n\r\n".encode()
+    pages = [served.connect() for _ in range(2 * READERS)]
+    served.view.process.send_signal(signal.SIGSTOP)
+    try:
+        for page in pages:
+            page.sendall(request)
+    finally:
+        served.view.process.send_signal(signal.SIGCONT)
+    assert sorted(page.recv(1 << 16).split()[1] for page in pages) == [b"200"] * READERS + [b"503"] * READERS
+    for page in pages:
+        page.close()
+
+
+HALVES = {
+    "nothing": "", "line": "GET /fra", "headers": "GET / HTTP/1.1\r\nHost: {host}\r\nX-More: ",
+    "body": "POST /command HTTP/1.1\r\nHost: {host}\r\nContent-Length: 900\r\n\r\n{{", "long": "GET /" + "x" * 60_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: list[socket.socket], half: str) -> None:
+    served = serve(control=True)
+    commands = served.view.commands
+    assert commands is not None
+    reading = served.frames()
+    assert line(reading)[1]["f"] == "hello"
+    for number in range(ATTACKERS):
+        crowd.append(served.connect())
+        with suppress(OSError):  # what is too long is refused while it is sent
+            crowd[-1].sendall(half.format(host=served.host).encode())
+        if number % 100 == 99:
+            commands.send(b"{}\n")
+            assert served.command().status == served.ask("GET", "/").status == 200
+            page = served.frames()
+            assert line(page)[1]["f"] == "hello"
+            page.close()
+            served.open.pop().close()
+    assert len(os.listdir(f"/proc/{served.view.process.pid}/fd")) <= CROWD + 2 * READERS + 16
+    growing.begin()
+    assert line(reading)[1]["f"] == "run", "who reads is not pushed out"
+
+
+def test_a_request_that_drips_ends_in_time(serve: Serve) -> None:
+    served = serve()
+    with served.connect(f"GET / HTTP/1.1\r\nHost: {served.host}\r\nX: ".encode()) as connection:
+        end = time.monotonic() + patient(30)
+        while not select.select([connection], [], [], 0.1)[0]:
+            assert time.monotonic() < end, "still open"
+            connection.send(b"x")
+        with suppress(ConnectionError):
+            assert connection.recv(100) == b""
+
+
+def test_one_connection_is_one_request(serve: Serve) -> None:
+    served = serve()
+    with served.connect(f"GET / HTTP/1.1\r\nHost: {served.host}\r\n\r\n".encode() * 3) as connection, suppress(ConnectionError):
+        assert b"".join(iter(lambda: connection.recv(1 << 16), b"")).count(b"HTTP/1.1 200") == 1
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_command_is_nobodys_trouble(serve: Serve) -> None:
+    served = serve(control=True)
+    head = f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\nOrigin: http://{served.host}\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 50\r\nExpect: 100-continue\r\n\r\n"
+    for _ in range(5):
+        with served.connect(f"POST /command HTTP/1.1\r\n{head}".encode()) as connection:
+            assert b" 100 " in connection.recv(100)  # it reads the command now
+            connection.sendall(b"{")
+    assert served.ask("GET", "/").status == 200
+    assert served.view.commands is not None
+    served.view.commands.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        served.view.commands.recv(1)
 
 
 def test_a_page_that_reads_nothing_keeps_nobody_waiting(serve: Serve, growing: Growing) -> None:
