@@ -17,6 +17,8 @@ BACKLOG = 32
 """Connections that the kernel holds until they are accepted [ours]. All that wait there come before a new one: with one user connecting
 without pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within
 a second."""
+MOST_IN_TURNS = 8 * BACKLOG
+"""The same, for a server that accepts up to :data:`BACKLOG` in a turn: so each is read before as many push it out [ours]."""
 
 C = TypeVar("C")
 

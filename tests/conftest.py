@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,23 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for the command, before
 # A script's background job ignores SIGINT, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ATTACKERS = 1100
+"""More connections than servers take by themselves, or than a process may usually open: without a limit the next waits for ever."""
+
+
+@pytest.fixture
+def crowd() -> Iterator[list[socket.socket]]:
+    """Sockets that are closed at the end; there may be two times :data:`ATTACKERS`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * ATTACKERS + 1000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(hard, wanted), hard))
+    made: list[socket.socket] = []
+    yield made
+    for connection in made:
+        connection.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(autouse=True)

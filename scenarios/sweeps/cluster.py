@@ -24,13 +24,12 @@ from scenarios.sweeps.keeping import keep, kept
 from scenarios.sweeps.machines import ALIKE, Facts, difference, facts, offered, offers, resource
 from scenarios.sweeps.tls import CA, CERTIFICATE, KEY, Identity, make_certificates, reach
 from scenarios.sweeps.work import Answer, answer
+from testbed.crowd import BACKLOG, MOST_IN_TURNS, Crowd
 from testbed.errors import UserError, first_line
 from testbed.machine.limits import check_room
 from testbed.machine.slowness import patient
 
 LOOPBACK = "127.0.0.1"
-NO_PAGE = f"{LOOPBACK}:0"
-"""Dask serves HTTP (its health, without a dashboard) whatever it is told; so on loopback alone."""
 GONE = "the head is gone: start it again; --resume goes on"
 START_S = 30.0
 TASKS = 6
@@ -38,6 +37,7 @@ TASKS = 6
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 2,
     "distributed.comm.require-encryption": True,
+    "distributed.comm.socket-backlog": BACKLOG,
     "distributed.admin.tick.limit": "1h",
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -57,8 +57,25 @@ def require() -> None:
 
 def _configure() -> None:
     import dask
-    import distributed as distributed  # whose import sets levels of its own
+    from distributed.comm.tcp import TLSBackend, TLSListener  # whose import sets levels of its own
+    from distributed.node import ServerNode
 
+    class Listener(TLSListener):  # type: ignore[misc]
+        """Until it has shown a certificate, a connection is one of a crowd."""
+
+        def __init__(self, *args: Any, **keys: Any) -> None:
+            super().__init__(*args, **keys)
+            self.crowd: Crowd[Any] = Crowd(asyncio.get_running_loop().call_later, lambda stream: stream.close(), most=MOST_IN_TURNS)
+
+        async def _prepare_stream(self, stream: Any, address: str) -> Any:
+            self.crowd.join(stream)
+            try:
+                return await super()._prepare_stream(stream, address)
+            finally:
+                self.crowd.leave(stream)
+
+    TLSBackend._listener_class = Listener
+    ServerNode.start_http_server = lambda *_, **__: None  # pages for everybody, with stacks and logs, that no setting switches off
     dask.config.set(SETTINGS)
     for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
@@ -175,9 +192,8 @@ def local(jobs: int, world: str, folder: Path) -> Iterator[Workers]:
     security = _security(identity)
     with sigint_blocked():  # for its thread
         cluster = LocalCluster(
-            n_workers=0, host=LOOPBACK, protocol="tls", security=security, dashboard_address=NO_PAGE,
-            scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-        )  # fmt: skip
+            n_workers=0, host=LOOPBACK, protocol="tls", security=security, dashboard_address=None, silence_logs=logging.CRITICAL
+        )
     with cluster, Client(cluster, security=security, set_as_default=False) as client:
         post = Post(cluster.scheduler_address, identity, LOOPBACK, offers(wanted), str(folder))
         with kept(_work, post, jobs) as why_none:
@@ -208,16 +224,16 @@ def serve_head(host: str, port: int, identity: Identity, ready: Callable[[str], 
     async def serve() -> None:
         from distributed import Scheduler
 
+        place = f"[{host}]" if ":" in host else host
         try:
-            async with Scheduler(
-                host=host, port=port, protocol="tls", security=security, dashboard=False, dashboard_address=NO_PAGE
-            ) as head:
-                ready(head.address)
-                await head.finished()
-        except (OSError, RuntimeError, ValueError) as error:  # Dask wraps what the name service says
+            head = await Scheduler(host=place, port=port, protocol="tls", security=security, dashboard=False)
+        except (OSError, RuntimeError, ValueError) as error:  # Dask wraps the first in the second
             cause = error.__cause__ or error
-            reason = getattr(cause, "strerror", None) or cause
-            raise UserError(f"--listen {host}:{port}: {reason}: give an address of this machine and a free port") from None
+            why = getattr(cause, "strerror", None) or first_line(cause)
+            raise UserError(f"--listen {place}:{port}: {why}: give an address of this machine and a free port") from None
+        async with head:
+            ready(head.address)
+            await head.finished()
 
     asyncio.run(serve())
 
@@ -267,7 +283,7 @@ def _work(post: Post, ready: Callable[[], None]) -> None:
 
         async with Worker(
             post.address, nthreads=1, host=post.host, security=security, resources=post.resources, local_directory=post.folder,
-            memory_limit=None, dashboard=False, dashboard_address=NO_PAGE, silence_logs=logging.CRITICAL,
+            memory_limit=None, dashboard=False, silence_logs=logging.CRITICAL,
         ) as worker:  # fmt: skip
 
             def end() -> None:

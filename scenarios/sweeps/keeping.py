@@ -83,7 +83,8 @@ def _at_work(work: Work, task: Any, connection: Connection, parent: int) -> None
     try:
         work(task, lambda: connection.send(None))
     except Exception as error:  # whoever keeps us tells it
-        connection.send(f"{type(error).__name__}: {first_line(error)}")
+        cause = error.__cause__ or error  # of what Dask wraps
+        connection.send(f"{type(cause).__name__}: {first_line(cause)}")
 
 
 @contextmanager

@@ -130,8 +130,8 @@ def reach(address: str, identity: Identity, option: str) -> str:
             return own
     except ssl.SSLError as error:
         raise UserError(f"{option} {address}: certificates do not fit ({_reason(error)}): make both with one CA, mrcbed certs") from None
-    except (TimeoutError, OSError) as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    except (OSError, ValueError) as error:  # the second for a name that no DNS can have
+        reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{option} {address}: nobody answers ({reason}): start mrcbed head there, and let port {port} through") from None
 
 

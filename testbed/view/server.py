@@ -34,7 +34,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from testbed.crowd import BACKLOG, Crowd
+from testbed.crowd import BACKLOG, MOST_IN_TURNS, Crowd
 from testbed.view.follow import Following
 from testbed.view.history import History
 from testbed.view.inline import live_page
@@ -43,8 +43,6 @@ READERS = 8
 """Pages that read at once."""
 LOOK_S = 0.1
 """Seconds between two looks at the files."""
-CROWD = 8 * BACKLOG
-"""Connections without a token. asyncio accepts :data:`BACKLOG` in a turn: so each is read before as many push it out [ours]."""
 MOST_COMMAND = 1024
 """Bytes of a command."""
 ANSWER_S = 10.0
@@ -239,7 +237,7 @@ async def serve(view: View, config: uvicorn.Config, listening: socket.socket) ->
     """Until standard input ends."""
     if view.place.control >= 0:
         view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
-    _Connection.crowd = Crowd(asyncio.get_running_loop().call_later, lambda transport: transport.abort(), most=CROWD)
+    _Connection.crowd = Crowd(asyncio.get_running_loop().call_later, lambda transport: transport.abort(), most=MOST_IN_TURNS)
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
     await asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.sweeps import machines, work
 from scenarios.sweeps.sweep import JOURNAL
-from scenarios.sweeps.tls import Identity, make_certificates
+from scenarios.sweeps.tls import Identity, make_certificates, reach
 from testbed import cli
+from testbed.crowd import MOST_IN_TURNS, REQUEST_S
 from testbed.machine.slowness import patient
+from tests.conftest import ATTACKERS
 from tests.scenarios.small import undrawn
 from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, wait_until, workers_of
 
@@ -189,8 +192,56 @@ def test_a_head_that_does_not_answer_is_one_line(certificates: Path, tmp_path: P
         assert f"--on {address}: nobody answers (Connection refused): start mrcbed head there" in line
         assert "nobody answers" in refused(capsys, "worker", address, "--tls", str(certificates / "worker"))
     assert "nobody answers" in refused(capsys, "worker", "tls://no-such-host.invalid:1", "--tls", str(certificates / "worker"))
+    assert "nobody answers" in refused(capsys, "worker", f"tls://{'a' * 80}:1", "--tls", str(certificates / "worker"))
     for wrong in ("tcp://127.0.0.1:1", "127.0.0.1:1", "tls://:1", "tls://a:99999"):
         assert "write it like tls://head:8786" in refused(capsys, "worker", wrong, "--tls", str(certificates / "worker"))
+
+
+def test_an_address_that_a_head_cannot_have_is_one_line(certificates: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def line(listen: str) -> str:
+        said = refused(capsys, "head", "--listen", listen, "--tls", str(certificates / "head"))
+        assert said.startswith(f"mrcbed: --listen {listen}: ") and said.endswith(": give an address of this machine and a free port\n")
+        return said
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "Address already in use" in line(f"127.0.0.1:{taken.getsockname()[1]}")
+    assert "Cannot assign requested address" in line("192.0.2.77:8786")  # RFC 5737: nobody's
+    for wrong in ("no-such-host.invalid:1", "300.1.1.1:1", "[::zz]:1", "a..b:1", "a" * 80 + ":1"):
+        line(wrong)
+
+
+def listening(*pids: int) -> list[int]:
+    """The ports at which these processes listen."""
+    lines = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [int(line.split()[3].rpartition(":")[2]) for line in lines if any(f"pid={pid}," in line for pid in pids)]
+
+
+def test_strangers_neither_read_pages_of_dask_nor_keep_anybody_out(
+    start: list[Process], certificates: Path, tmp_path: Path, crowd: list[socket.socket]
+) -> None:
+    address = head(start, tmp_path / "head", certificates)
+    working = worker(start, tmp_path / "w", certificates, address)
+    (child,) = workers_of(working.process.pid)
+    ports = {pid: listening(pid) for pid in (start[0].process.pid, child)}
+    assert [len(own) for own in ports.values()] == [1, 1], "nothing but what asks for a certificate"
+    for pid, (port,) in ports.items():
+        quiet = len(os.listdir(f"/proc/{pid}/fd"))
+        with socket.create_connection(("127.0.0.1", port), patient(10)) as plain, suppress(ConnectionResetError):
+            plain.sendall(b"GET /info/main/workers.html HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            assert b"HTTP" not in plain.recv(1 << 16)
+        for number in range(ATTACKERS):
+            crowd.append(socket.create_connection(("127.0.0.1", port), patient(30)))
+            crowd[-1].sendall(b"\x16\x03\x01"[: number % 4])  # the first bytes of a greeting
+            if number % 100 == 99:
+                reach(f"tls://127.0.0.1:{port}", Identity(certificates / "sweep"), "worker")
+        assert len(os.listdir(f"/proc/{pid}/fd")) - quiet <= MOST_IN_TURNS + 32
+        crowd[-1].settimeout(patient(2 * REQUEST_S))
+        with suppress(ConnectionResetError):
+            assert crowd[-1].recv(1) == b"", "who shows no certificate goes"
+    done = sweep(address, certificates, tmp_path / "out")
+    assert done.wait(patient(90)) == 0
+    assert start[0].log.read_text().splitlines() == [f"head: {address}"]
+    assert len(working.log.read_text().splitlines()) == 1
 
 
 def test_an_emulated_worker_needs_sudo_and_must_not_be_root(

@@ -19,7 +19,7 @@ from testbed.controller.client import ControllerClient
 from testbed.controller.journal import MAX_READERS, OWNERS_READERS
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
-from tests.testbed.conftest import ATTACKERS
+from tests.conftest import ATTACKERS
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = "0123456789abcdef" * 2

@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
+from testbed.crowd import MOST_IN_TURNS
 from testbed.machine.sandbox import unprivileged_uid
 from testbed.machine.slowness import patient
 from testbed.view.live import LiveView
-from testbed.view.server import CROWD, READERS
-from tests.testbed.conftest import ATTACKERS
+from testbed.view.server import READERS
+from tests.conftest import ATTACKERS
 from tests.testbed.view.conftest import Growing
 
 TREE = Path(__file__).parents[3]
@@ -228,7 +229,7 @@ def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: li
             assert line(page)[1]["f"] == "hello"
             page.close()
             served.open.pop().close()
-    assert len(os.listdir(f"/proc/{served.view.process.pid}/fd")) <= CROWD + 2 * READERS + 16
+    assert len(os.listdir(f"/proc/{served.view.process.pid}/fd")) <= MOST_IN_TURNS + 2 * READERS + 16
     growing.begin()
     assert line(reading)[1]["f"] == "run", "who reads is not pushed out"
 
