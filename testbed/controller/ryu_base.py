@@ -84,6 +84,9 @@ class _Connections(eventlet.GreenPool):
 
 
 class _Protocol(eventlet.wsgi.HttpProtocol):
+    def log_message(self, *_: Any) -> None:
+        """Of requests that break HTTP: strangers must not fill a log."""
+
     def finish(self) -> None:
         """As eventlet's, which leaves the descriptor to the garbage collector where an answer could not be written any more."""
         super().finish()
@@ -101,10 +104,14 @@ class _Rest:
 
     def _answer(self, req: Any) -> Any:
         scheme, _, token = req.headers.get("Authorization", "").partition(" ")
-        path, body = req.environ["PATH_INFO"].removeprefix("/"), req.body_file.read(MAX_BODY + 1)
+        path = req.environ["PATH_INFO"].removeprefix("/")
+        try:
+            query, body = dict(req.GET), req.body_file.read(MAX_BODY + 1)
+        except (ValueError, OverflowError, OSError):  # the last of a body that ends early
+            return webob.Response(status=400, json_body={"error": "the query must be UTF-8, and the body as long as Content-Length"})
         bearer = token.strip() if scheme.lower() == "bearer" else ""
         host = req.headers.get("Host", "")
-        request = Request(req.method, path, dict(req.GET), body, "Origin" in req.headers, host, bearer)
+        request = Request(req.method, path, query, body, "Origin" in req.headers, host, bearer)
         sock = req.environ["eventlet.input"].get_socket()
         if self._rest.is_owners(request):
             self._connections.keep(sock)

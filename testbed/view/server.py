@@ -113,15 +113,12 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing. Who brings it has
-        left the crowd."""
+        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
         if token and not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             return PlainTextResponse("mrcbed: the token is missing or wrong: open the address that mrcbed printed\n", 401)
-        if token:
-            request.state.leave()
         return None
 
     async def root(self, request: Request) -> Response:
@@ -135,6 +132,7 @@ class View:
         refused = self.refusal(request, self.place.token)
         if refused is not None:
             return refused
+        request.state.leave()
         return _Frames(self)
 
     async def lines(self) -> AsyncIterator[str]:
@@ -168,6 +166,7 @@ class View:
             wanted = msgspec.json.decode(body, type=Command)
         except (ValueError, ClientDisconnect) as error:  # also what is no UTF-8
             return PlainTextResponse(f"mrcbed: {error}\n", 400)
+        request.state.leave()  # the whole command is here: its answer may take longer
         answer = await self.send(wanted)
         return JSONResponse(answer, 409 if "error" in answer else 200, headers=_HEADERS)
 

@@ -135,6 +135,19 @@ def test_answers_that_nobody_reads_silence_nobody(crowd: list[socket.socket]) ->
         assert server.descriptors() - quiet <= MOST
 
 
+@pytest.mark.parametrize(
+    "request_line, header, status",
+    [("GET /links?x=%ff", "", 400), ("GET /journal?since=%ff", "", 400), ("DELETE /denylist/p0?by=%ff", "", 400), ("GET /%ff", "", 404),
+     ("GET /links", f"Content-Length: {10**20}", 400), ("GET /links", "Content-Length: -1", 400),
+     ("POST /denylist", "Content-Length: 60", 400), ("GET /links", "X: 1\n" * 500, 431)],
+)  # fmt: skip
+def test_bytes_that_are_no_request_are_an_answer_and_no_line(server: Server, request_line: str, header: str, status: int) -> None:
+    with server.connect(f"{request_line} HTTP/1.1\nHost: 127.0.0.1\n{header}\n\n".replace("\n", "\r\n").encode()) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(1 << 16)
+    assert int(answer.split()[1]) == status and b"Traceback" not in answer
+
+
 def test_a_request_that_drips_ends_in_time() -> None:
     """However often a byte comes: the whole request has a time, not each read."""
     with serving(1.0) as server, server.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ") as connection:

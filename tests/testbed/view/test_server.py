@@ -234,9 +234,12 @@ def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: li
     assert line(reading)[1]["f"] == "run", "who reads is not pushed out"
 
 
-def test_a_request_that_drips_ends_in_time(serve: Serve) -> None:
-    served = serve()
-    with served.connect(f"GET / HTTP/1.1\r\nHost: {served.host}\r\nX: ".encode()) as connection:
+@pytest.mark.parametrize("half", ["GET / HTTP/1.1\r\nX: ", "POST /command HTTP/1.1\r\nContent-Length: 900\r\n{headers}\r\n"])
+def test_a_request_that_drips_ends_in_time(serve: Serve, half: str) -> None:
+    """The owner's own, too."""
+    served = serve(control=True)
+    headers = f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\nOrigin: http://{served.host}\r\n"
+    with served.connect(half.format(headers=headers + "Content-Type: application/json\r\n").encode()) as connection:
         end = time.monotonic() + patient(30)
         while not select.select([connection], [], [], 0.1)[0]:
             assert time.monotonic() < end, "still open"
