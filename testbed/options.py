@@ -4,6 +4,7 @@ command sees it. click's own types take more than that: "nan" within any bounds,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,8 @@ from topologies.toml_files import MAX_WHOLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TYPED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
-_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?(e-?[0-9]{1,2})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
@@ -25,10 +26,10 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
     if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():
-        return "it is empty: leave it away, or give a value"
+        return "it is empty: drop it, or give a value"
     if isinstance(kind, (click.types.FloatParamType, click.types.IntParamType)):  # FloatRange and IntRange are of them
         whole = isinstance(kind, click.types.IntParamType)
-        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or (whole and abs(int(word)) > MAX_WHOLE):
+        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or (abs(int(word)) > MAX_WHOLE if whole else math.isinf(float(word))):
             shown = word if len(word) <= 40 else word[:40] + "..."
             return f"{shown!r} is no {'whole number below 2^63, like 3' if whole else 'number, like 2.5'}"
     return ""
