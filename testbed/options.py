@@ -4,7 +4,6 @@ command sees it. click's own types take more than that: "nan" within any bounds,
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +16,8 @@ from topologies.toml_files import MAX_WHOLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TYPED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
@@ -29,9 +28,9 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
         return "it is empty: drop it, or give a value"
     if isinstance(kind, (click.types.FloatParamType, click.types.IntParamType)):  # FloatRange and IntRange are of them
         whole = isinstance(kind, click.types.IntParamType)
-        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or (abs(int(word)) > MAX_WHOLE if whole else math.isinf(float(word))):
+        if not (_WHOLE if whole else _NUMBER).fullmatch(word) or abs(int(word) if whole else float(word)) > MAX_WHOLE:
             shown = word if len(word) <= 40 else word[:40] + "..."
-            return f"{shown!r} is no {'whole number below 2^63, like 3' if whole else 'number, like 2.5'}"
+            return f"{shown!r} is no {'whole number below 2^63, like 3' if whole else 'number below 2^63, like 2.5'}"
     return ""
 
 
