@@ -6,20 +6,23 @@ a reader wait, fill memory, or need more than one line to refuse.
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+_MISSING = "Object missing required field `"
 
 MOST_JSON = 256 << 20
 """Bytes of a JSON file [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
 MOST_DEPTH = 64
 """Of JSON's tables and lists within each other [ours]."""
+MOST_VALUES = 8_000_000
+"""Of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
 
 
 class FileError(ValueError):
@@ -28,13 +31,23 @@ class FileError(ValueError):
     exit_status = 2
 
 
-def content(path: Path, most: int) -> bytes:
-    """The bytes of a regular file. Raises :class:`FileError` for anything else and for more than ``most`` bytes, OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO that nobody writes to shall not hold us up
+def opened(path: Path) -> BinaryIO:
+    """A regular file to read from. Raises :class:`FileError` for anything else, OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO that nobody writes to shall not hold us up
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileError(f"{path} is no regular file ({error.strerror}): give a file") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileError(f"{path} is no regular file: give a file")
-    with open(descriptor, "rb") as file:
+    return open(descriptor, "rb")
+
+
+def content(path: Path, most: int) -> bytes:
+    """The bytes of a regular file. Raises :class:`FileError` for anything else and for more than ``most`` bytes, OSError."""
+    with opened(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise FileError(f"{path} is larger than {most >> 20} MiB: it is damaged, or another file than was meant")
@@ -42,10 +55,14 @@ def content(path: Path, most: int) -> bytes:
 
 
 def parse_json(data: bytes | str, path: Path) -> Any:
-    """What JSON says. Raises :class:`FileError` for what is none, or is nested more than :data:`MOST_DEPTH` deep."""
+    """What JSON says: no NaN, and no half of a surrogate pair. Raises :class:`FileError` for what is none, has more than
+    :data:`MOST_VALUES` values, or is nested more than :data:`MOST_DEPTH` deep."""
+    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise FileError(f"damaged: {path} has more than {MOST_VALUES:,} values")
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError, too
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
         raise FileError(f"damaged: {path} is not JSON ({error})") from None
     check_depth(value, path)
     return value
@@ -67,6 +84,8 @@ def typed(value: Any, kind: type[T], path: Path) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         what, _, key = str(error).partition(" - at `$")
+        if what.startswith(_MISSING):
+            what, key = "it is missing", f"{key.rstrip('`')}.{what.removeprefix(_MISSING)}"
         raise FileError(f"damaged: {key.rstrip('`').lstrip('.') or 'all'} in {path}: {what[:1].lower()}{what[1:]}") from None
 
 

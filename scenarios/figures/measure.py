@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from scenarios.figures.books import port_rows
 from scenarios.figures.network_time import earlier_dilation
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
+from testbed.view.fold import MOST_LINE
+from testbed.view.written import MANIFEST, Lines, read, read_record
 from topologies import Fabric
 from topologies.addressing import ev_fields
+from topologies.files import FileError, opened
 
 _EVENT_KINDS = frozenset((
     "ev", "loss", "rtx", "redelivered", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
@@ -33,22 +37,27 @@ _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "co
 _TRANSFERS = b'"kind":"transfers"'
 
 
-def read_lines(path: Path, transfers: bool = False) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; an incomplete last line (its writer was killed) is left out.
+def read_lines(path: Path, transfers: bool = False, **more: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """(file and number of the line, object) of a JSONL file, with ``more`` where a line does not say it; an incomplete last line (its
+    writer was killed) is left out. Raises :class:`FileError`.
 
     ``transfers``: those of kind transfers, which are the bulk of a long run; otherwise all others.
     """
-    if not path.is_file():
+    if not path.exists():
         return
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    with open(path, "rb") as file:
-        for line in file:
+    with opened(path) as file:
+        for number in count(1):
+            line = file.readline(MOST_LINE)
+            if not line.endswith(b"\n") and len(line) < MOST_LINE:
+                return
             if (_TRANSFERS in line[:80]) != transfers:
                 continue
+            where = path.with_name(f"{path.name}, line {number}")
             try:
-                yield decode(line)
-            except msgspec.DecodeError:
-                return
+                yield where, {**more, **decode(line)}
+            except (ValueError, RecursionError) as error:
+                raise FileError(f"damaged: {where} ({error}): take it from a copy, or run the scenario again") from None
 
 
 @dataclass
@@ -59,14 +68,14 @@ class Run:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        return dict(json.loads((self.directory / "run.json").read_text(encoding="utf-8")))
+        return read_record(self.directory / "run.json")
 
     @cached_property
     def fabric(self) -> Fabric:
         """As it ran. Files of before format 3 do not say its dilation; their manifest has it."""
         recorded, manifest = self.record["fabric"], self.directory.parents[1] / "manifest.json"
         if "dilation" not in recorded and manifest.is_file():
-            recorded = {**recorded, "dilation": earlier_dilation(json.loads(manifest.read_text(encoding="utf-8")))}
+            recorded = {**recorded, "dilation": earlier_dilation(read(manifest, MANIFEST))}
         return Fabric.from_dict(recorded)
 
     @property
@@ -77,12 +86,22 @@ class Run:
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
         """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner. Without those of transfers."""
-        lines = [{"host": -1, **line} for line in read_lines(self.directory / "runner.jsonl")]
-        for path in sorted(self.directory.glob("h*.jsonl")):
-            host = int(path.stem[1:])
-            lines += [{"host": host, **line} for line in read_lines(path)]
+        lines = list(self._read(self.directory / "runner.jsonl", host=-1))
+        for path in self._logs:
+            lines += self._read(path, host=int(path.stem[1:]))
         lines.sort(key=lambda line: int(line.get("t", 0)))
         return lines
+
+    @property
+    def _logs(self) -> list[Path]:
+        return [path for path in sorted(self.directory.glob("h*.jsonl")) if path.stem[1:].isdecimal()]
+
+    def _read(self, path: Path, kind: str = "", **more: Any) -> Iterator[dict[str, Any]]:
+        """The lines of a log of this run, which are as declared. Raises :class:`FileError`."""
+        lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
+        for where, line in read_lines(path, kind == "transfers", **more):
+            lines.check(line, where, kind)
+            yield line
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
@@ -169,8 +188,8 @@ class Run:
         warm, steps = int(self.record["warmup_steps"]), set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
-        for path in sorted(self.directory.glob("h*.jsonl")):
-            for line in read_lines(path, transfers=True):
+        for path in self._logs:
+            for line in self._read(path, "transfers", host=int(path.stem[1:])):
                 if line["step"] - warm in steps:
                     for name, arrays in lists.items():
                         peer, stage, number, ns = np.array(line[name], np.int64).reshape(-1, 4).T
@@ -265,7 +284,9 @@ class Run:
     @cached_property
     def queues(self) -> pd.DataFrame:
         """Samples of the backlog of the watched ports, bytes of the data class."""
-        rows = [(self.key, line["t"], line["port"], line["bytes"]) for line in read_lines(self.directory / "queues.jsonl")]
+        rows = [
+            (self.key, line["t"], line["port"], line["bytes"]) for line in self._read(self.directory / "queues.jsonl", "queues", host=-1)
+        ]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
 
     @cached_property

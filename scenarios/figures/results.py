@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.stored import ResultsError, Stored
+from scenarios.figures.stored import Stored
+from testbed.view.written import ResultsError
 
 
 class Results:

@@ -5,51 +5,33 @@ A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 
+from scenarios.figures.columns import read_table
 from scenarios.figures.network_time import FORMAT, earlier_dilation, told, told_comparison, told_rows
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
-from testbed.errors import UserError, first_line, refusal
-from topologies import Fabric
+from testbed.errors import first_line, refusal
+from testbed.view.written import AGAIN, MANIFEST, SUMMARY, ResultsError, read
+from topologies import Fabric, FabricError
+from topologies.files import FileError
 
-AGAIN = "take it from a copy, or run the scenario again"
-"""What helps where a file of a run is missing or damaged."""
 SEEDS_SHOWN = 2
 """With more seeds than this, figures of single runs show only the first seed [ours]."""
+FAR_OFF = 100
+"""Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
-RUN_KEYS = ("run", "transport", "fabric", "placement", "seed", "outcome", "ranks", "steps", "step_time_ns", "failovers", "packets")
-"""Keys that every entry of summary.json has."""
 OF_FIGURES = ("runs", "comparison")
 """Tables of figures, which are in network time since format 3."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
-
-
-class ResultsError(UserError):
-    """Results cannot be read. The message is one line with the file and the fix."""
-
-
-def read_json(path: Path, fix: str) -> dict[str, Any]:
-    """Read a JSON file of results. Raises :class:`ResultsError`, which names the file, if it is missing or not JSON."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ResultsError(f"{path} cannot be read ({error}): {fix}") from None
-    if not isinstance(data, dict):
-        raise ResultsError(f"{path} holds no results of mrcbed run: {fix}")
-    return data
 
 
 @dataclass
@@ -65,16 +47,10 @@ class Stored:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        data = read_json(path, AGAIN)
-        runs = data.get("runs", [])
-        if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-            raise ResultsError(f"{path} has runs that are none: it is damaged, take it from a copy")
-        for run in runs:
+        data = read(path, SUMMARY)
+        for run in data["runs"]:
             if run.get("verdict") not in VERDICTS:
-                raise ResultsError(f"{path}: run {run.get('run')} has no verdict, nobody can say what its figures are worth: run it again")
-        for key in ("scenario", "runs", "checks", "fabrics", "verdict"):
-            if key not in data:
-                raise ResultsError(f"{path} holds no results of mrcbed run (no {key!r}): give a directory that mrcbed run wrote")
+                raise self.fail(path.name, f"run {run['run']} has no verdict, nobody can say what its figures are worth: run it again")
         return data if data.get("format") == FORMAT else self._earlier(data)
 
     def _earlier(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +69,11 @@ class Stored:
     def manifest(self) -> dict[str, Any]:
         if self.whole is not None:
             return self.whole.manifest
-        return read_json(self.directory / "manifest.json", AGAIN)
+        return read(self.directory / "manifest.json", MANIFEST)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table of :meth:`clock_table`, with its times in network time."""
-        frame = self.clock_table(name)
+        frame = self._fitting(name, self.clock_table(name))
         if name in OF_FIGURES and self.summary["format"] == FORMAT:
             return frame
         return told_comparison(frame, self.dilation) if name == "comparison" else told_rows(frame, self.dilation)
@@ -110,26 +86,46 @@ class Stored:
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
+        again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
         try:
-            # Only in this thread: if Arrow cannot start a thread (for lack of memory), it waits for ever and ignores signals.
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                return cast(pd.DataFrame, file.read(use_threads=False).to_pandas(use_threads=False))
+            return read_table(path)
+        except FileError as error:
+            raise ResultsError(f"{error}: {again}") from None
         except (OSError, ValueError) as error:  # pyarrow's own errors are subclasses of these
             if refusal(error) is not None:
                 raise
-            raise ResultsError(
-                f"{path} cannot be read ({first_line(error)}): mrcbed plot --tables {self.directory} makes it again from raw/"
-            ) from None
+            raise ResultsError(f"{path} cannot be read ({first_line(error)}): {again}") from None
+
+    def _fitting(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+        """``frame`` if its rows are of runs of the summary, of hosts and planes that their fabrics have, and of times within them. Raises
+        :class:`ResultsError` otherwise."""
+        if name in (*OF_FIGURES, "counters") or "run" not in frame:
+            return frame
+        runs = {run["run"]: run for run in self.summary["runs"]}
+        for key, rows in frame.groupby("run", sort=False):
+            if key not in runs:
+                raise self.fail(f"{name}.parquet", f"has rows of run {key}, which summary.json has not: {AGAIN}")
+            fabric = self.fabric(runs[key])
+            for column, most in (
+                ("host", fabric.host_count),
+                ("peer", fabric.host_count),
+                ("plane", fabric.planes),
+                ("rank", runs[key]["ranks"]),
+            ):
+                if column in rows and (rows[column] >= most).any():
+                    raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
+            if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
+                reach = (FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns) * self.dilation
+                begin = runs[key].get("t0_ns")
+                begin = rows["t_ns"].min() if begin is None else begin * self.dilation
+                if (abs(rows["t_ns"] - begin) > reach).any():
+                    raise self.fail(f"{name}.parquet", f"has times that are not of run {key}: {AGAIN}")
+        return frame
 
     def judge(self) -> None:
         """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
         runs = self.summary["runs"]
-        for key in ("scenario", "fabrics"):
-            if not isinstance(self.manifest.get(key), dict):
-                raise self.fail("manifest.json", f"has no {key!r}: it is not complete, take it from a copy")
-        if not isinstance(self.manifest["scenario"].get("transports"), list):
-            raise self.fail("manifest.json", "has a scenario without transports: it is not complete, take it from a copy")
-        if not isinstance(self.manifest.get("fidelity"), dict):
+        if "fidelity" not in self.manifest:
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
         for name in RUN_TABLES if runs else ():
             if not (self.directory / f"{name}.parquet").is_file():
@@ -139,9 +135,6 @@ class Stored:
             self._judge(run)
 
     def _judge(self, run: dict[str, Any]) -> None:
-        missing = next((key for key in RUN_KEYS if key not in run), None)
-        if missing is not None:
-            raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
         key = run["run"]
         fidelity = self.manifest["fidelity"].get(key, {})
         if fidelity.get("verdict") not in VERDICTS:
@@ -150,8 +143,9 @@ class Stored:
         if fidelity["verdict"] != run["verdict"]:
             unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
-        if run["fabric"] not in self.manifest["fabrics"]:
-            raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {key}: take it from a copy")
+        self.fabric(run)
+        if run["fabric"] not in self.summary["fabrics"]:
+            raise self.fail("summary.json", f"does not know the fabric {run['fabric']!r} of run {key}: {AGAIN}")
         if run["steps"]:
             self.judge_rows("steps", run)
 
@@ -255,8 +249,13 @@ class Stored:
 
     def fabric(self, run: dict[str, Any]) -> Fabric:
         """The network that a run stands for."""
-        derived = self.manifest["fabrics"][run["fabric"]]
-        return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}).real
+        derived = self.manifest.get("fabrics", {}).get(run["fabric"])
+        if derived is None:
+            raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
+        try:
+            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}).real
+        except FabricError as error:
+            raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 
     def begin_ns(self, run: dict[str, Any]) -> float | None:
         """When the first measured step of a run began; for flows, their t0."""

@@ -26,6 +26,7 @@ from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.simulated import UNMEASURED
+from testbed.view.written import believing
 from testbed.world import EMULATED, FLUID
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
@@ -185,7 +186,8 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
     variants = scenario.variants
 
     def entry_of(run: Run) -> dict[str, Any]:
-        return told_summary(run, expected_outcome(variants, run.record.get("settings", {})))
+        with believing(run.directory):
+            return told_summary(run, expected_outcome(variants, run.record.get("settings", {})))
 
     entries = [(known or {}).get(run.key) or entry_of(Run(run.directory)) for run in runs]
     order = [t.name for t in scenario.transports]

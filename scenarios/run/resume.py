@@ -17,7 +17,7 @@ from typing import Any
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
-from testbed.errors import first_line
+from testbed.view.written import MANIFEST, ResultsError, read, read_record
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
@@ -57,18 +57,15 @@ def holds_run(directory: Path) -> bool:
 def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest that the run began with. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
     path = directory / "manifest.json"
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ScenarioError(f"--resume: {path} cannot be read ({first_line(error)}): begin again with a new --out") from None
+    manifest = read(path, MANIFEST, "begin again with a new --out")
+    former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
     difference = first_difference(former_request, present_request)
     if difference:
         key, then, present = difference
         raise ScenarioError(
             f"--resume: {directory} was begun with {key} = {then}, now it is {present}: give the same scenario and options, or a new --out"
         )
-    return dict(manifest)
+    return manifest
 
 
 def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +74,7 @@ def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
             part.pop(key, None)
-    return {**scenario, **{key: manifest.get(key) for key in FIXED}, "the file's text": manifest["scenario_file"]}
+    return {**scenario, **{key: manifest.get(key) for key in FIXED}, "the file's text": manifest.get("scenario_file")}
 
 
 def first_difference(then: Any, now: Any, where: str = "") -> tuple[str, str, str] | None:
@@ -99,9 +96,9 @@ def _brief(value: Any) -> str:
 def is_finished(directory: Path, spec: Spec) -> bool:
     """Whether this run has ended and all its files are there."""
     try:
-        record = json.loads((directory / "raw" / spec.key / "run.json").read_text(encoding="utf-8"))
-        return record["outcome"] in FINISHED and bool(record["key"] == spec.key)
-    except (OSError, ValueError, KeyError, TypeError):
+        record = read_record(directory / "raw" / spec.key / "run.json")
+        return record.get("outcome") in FINISHED and bool(record.get("key") == spec.key)
+    except ResultsError:
         return False
 
 
@@ -131,6 +128,6 @@ def _restore_targets(spec: Spec, raw: Path) -> None:
     from scenarios.figures.measure import read_lines
 
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
-    targets = [line["on"] for line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
+    targets = [line["on"] for _, line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
     for number, on in zip(numbers, targets, strict=False):
         spec.used.setdefault(number, on)

@@ -140,9 +140,9 @@ class Runner:
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
         self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
         if self.former_manifest is not None:
-            if self.former_manifest["git"] != self.manifest["git"]:
+            if self.former_manifest.get("git") != self.manifest["git"]:
                 note = "Its sessions were not all made by the same version of mrcbed (sessions[].git)."
-                self.former_manifest["notes"] = [*(n for n in self.former_manifest["notes"] if n != note), note]
+                self.former_manifest["notes"] = [*(n for n in self.former_manifest.get("notes", ()) if n != note), note]
             self.manifest = {key: value for key, value in self.former_manifest.items() if key not in ("ended", "verdict", "stopped_by")}
         self.manifest["sessions"] = [*self.manifest.get("sessions", ()), self.session]
         self.cluster: Any = None

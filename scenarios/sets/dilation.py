@@ -7,7 +7,6 @@ for want of CPU time or because timers were late, the whole series is repeated o
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from testbed.machine.quota import quota_cores
+from testbed.view.written import MANIFEST, ResultsError, read
 from topologies import FabricError
 from topologies.theory import place_ranks
 
@@ -51,8 +51,8 @@ class Dilation:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """What a run to resume began with; {} if it cannot be read, which is reported where it is resumed."""
     try:
-        return dict(json.loads((directory / "manifest.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return read(directory / "manifest.json", MANIFEST)
+    except ResultsError:
         return {}
 
 
@@ -66,7 +66,7 @@ def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
     then = manifest["dilation"]
     if wanted is not None and wanted != then["value"]:
         raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: leave --dilation {wanted:,.0f} away")
-    return Dilation(**then)
+    return Dilation(**{key: then[key] for key in Dilation.__dataclass_fields__})
 
 
 def packets_per_second(scenario: Scenario) -> float:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from scenarios.figures import results
-from scenarios.figures.stored import AGAIN, read_json
 from testbed.fluid.calibration import ROUNDS, Calibration, Measured, Shape
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, port_rates
+from testbed.view.written import MANIFEST, read, read_record
 from testbed.world import FLUID
 from topologies import Fabric
 from topologies.theory import ring_edges
@@ -47,7 +47,7 @@ class Compared:
 def compare(directory: Path) -> list[Compared]:
     """Every run with steps. Raises :class:`scenarios.figures.stored.ResultsError` if files are missing or damaged."""
     frame = results.load(directory)
-    scenario = read_json(directory / "manifest.json", AGAIN)["scenario"]
+    scenario = read(directory / "manifest.json", MANIFEST)["scenario"]
     compared = []
     for run in frame.summary["runs"]:
         times = frame.step_times.query("run == @run['run']")["time_ns"]
@@ -57,7 +57,7 @@ def compare(directory: Path) -> list[Compared]:
         if why:
             compared.append(Compared(run["run"], None, why))
             continue
-        record = read_json(directory / "raw" / run["run"] / "run.json", AGAIN)
+        record = read_record(directory / "raw" / run["run"] / "run.json")
         fabric = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
         slices = int(run["settings"].get("workload.slices", scenario["workload"]["slices"]))
         compared.append(Compared(run["run"], measured(run["run"], fabric, record, slices, float(times.median()))))

@@ -17,11 +17,11 @@ import pandas as pd
 from scenarios.figures.comparison import write_comparison
 from scenarios.figures.measure import TABLES
 from scenarios.figures.rows import write_rows
-from scenarios.figures.stored import ResultsError
 from scenarios.figures.summary import INTERRUPTED, NOT_TRUSTWORTHY
 from scenarios.run.resume import first_difference, write_json
 from scenarios.sets.whole import Whole
 from testbed.faults.kinds import USED_BY_QP
+from testbed.view.written import ResultsError
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
 """Keys in which the scenarios of compared runs may differ; each setting is compared by itself."""

@@ -6,7 +6,6 @@ tables and plots. Finished runs are kept when the set is resumed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from scenarios.run.simulate import check_simulable
 from scenarios.schema.checks import names_in
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Kind
+from testbed.view.written import SUMMARY, ResultsError, read
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed bench seeds")
 VERDICT = "verdict.json"
@@ -100,8 +100,8 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     if result["reason"]:
         return result
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        summary = read(directory / "summary.json", SUMMARY)
+    except ResultsError:
         return result | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary["runs"]
     failed_runs = [

@@ -6,17 +6,20 @@ run a scenario and that conclude an item from its files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from scenarios.run.planning import plan
 from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
 from testbed.machine.caller import written
+from testbed.view.written import SUMMARY, ResultsError, read
+from topologies.files import FileError, read_json
 
 FORMAT = 1
 INTERRUPTED = 130
@@ -64,6 +67,14 @@ class Form:
         return f"the {'--quick' if self.quick else 'full'} set{seeds}"
 
 
+class _FormFile(msgspec.Struct):
+    """:class:`Form` as it is written."""
+
+    format: int
+    quick: bool
+    seeds: list[int]
+
+
 @dataclass(frozen=True)
 class Kind:
     """How the directories of a command are recognised. ``file`` holds the form; the other fields are words for messages: an item, items,
@@ -98,23 +109,23 @@ class Kind:
         """Read the form. Raises :class:`ScenarioError` if this command did not write the directory."""
         path = out / self.file
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["format"] != FORMAT:
-                raise ScenarioError(f"{path} is of format {data['format']}, this version writes {FORMAT}: run the {self.items} again")
-            return Form(bool(data["quick"]), tuple(int(seed) for seed in data["seeds"]))
+            data = read_json(path, _FormFile)
         except FileNotFoundError:
             raise ScenarioError(f"{out} holds no {self.items} (no {self.file}): give a directory that {self.command} wrote") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, FileError) as error:
             raise ScenarioError(f"{path} cannot be read ({error}): run the {self.items} again") from None
+        if data.format != FORMAT:
+            raise ScenarioError(f"{path} is of format {data.format}, this version writes {FORMAT}: run the {self.items} again")
+        return Form(data.quick, tuple(data.seeds))
 
 
 def finished(directory: Path, scenario: Scenario) -> bool:
     """Whether all runs of a part have ended and its summary is written."""
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        summary = read(directory / "summary.json", SUMMARY)
         over = summary["verdict"] != "interrupted" and "stopped_by" not in summary
         return over and len(summary["runs"]) == len(plan(scenario))
-    except (OSError, ValueError, KeyError, TypeError):
+    except ResultsError:
         return False
 
 
@@ -173,8 +184,8 @@ def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any
     conclusions = []
     for item in items:
         try:
-            conclusions.append(json.loads((out / item.id / name).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+            conclusions.append(read_json(out / item.id / name, dict[str, Any]))
+        except (OSError, FileError):
             continue
     return conclusions
 

@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.measure import TABLES
-from scenarios.figures.stored import ResultsError, Stored, read_json
+from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
+from testbed.view.written import ResultsError, read_record
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Required keys of the manifest, beside the format and the verdicts."""
@@ -91,4 +92,4 @@ def read_whole(path: Path) -> dict[str, Any]:
     """Read a JSON file that must exist. Raises :class:`ResultsError`."""
     if not path.is_file():
         raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
-    return read_json(path, "take it from a copy, or do that run again with mrcbed run --resume --out")
+    return read_record(path, "take it from a copy, or do that run again with mrcbed run --resume --out")

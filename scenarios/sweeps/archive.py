@@ -18,6 +18,7 @@ from typing import Any
 
 from scenarios.figures.writing import replacing
 from testbed.errors import UserError
+from testbed.view.written import read_record
 
 BESIDE = ".landing"
 """Folder of a results directory, on the same disk as ``raw/``, for what is not whole yet."""
@@ -72,7 +73,7 @@ def _moved(source: Path, target: Path) -> bool:
 
 
 def _annotate(path: Path, note: Mapping[str, Any]) -> None:
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = read_record(path)
     with replacing(path) as part:
         part.write_text(json.dumps({**record, **note}), encoding="utf-8")
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scenarios.run.one_run import Spec
 from scenarios.sweeps import archive, blocks
 from scenarios.sweeps.cluster import Workers
@@ -21,6 +23,7 @@ from scenarios.sweeps.machines import ALIKE, version
 from testbed.errors import ClusterDied, UserError
 from testbed.machine.slowness import patient
 from testbed.simulated import EMULATED
+from topologies.files import MOST_JSON, FileError, content
 
 JOURNAL = "sweep.jsonl"
 TRIES = 3
@@ -150,17 +153,19 @@ class Carrier:
         raise UserError(f"no worker fits: {why}; --resume goes on")
 
 
+class _Landed(msgspec.Struct, tag_field="what", tag="landed"):
+    machine: dict[str, Any]
+
+
 def alike_before(directory: Path) -> dict[str, Any]:
     """Return CPU and kernel of the machines that carried out what is there already; {} where nothing is."""
     try:
-        lines = (directory / JOURNAL).read_text(encoding="utf-8").splitlines()
-    except OSError:
+        lines = content(directory / JOURNAL, MOST_JSON).splitlines()
+    except (OSError, FileError):
         return {}
     for line in lines:
         try:
-            entry = json.loads(line)
-        except ValueError:  # the last one, where the head was killed
+            return dict(msgspec.json.decode(line, type=_Landed).machine)
+        except (ValueError, RecursionError):  # another entry, or the last one, where the head was killed
             continue
-        if entry.get("what") == "landed":
-            return dict(entry["machine"])
     return {}

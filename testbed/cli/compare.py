@@ -25,12 +25,15 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
     from scenarios.show.html import write_report
     from scenarios.show.plots import draw_all
     from scenarios.show.report import show
+    from testbed.view.written import believing
 
-    wholes = read_all(directories)
+    with believing(directories[0] if directories else Path()):
+        wholes = read_all(directories)
     directory = results_directory(f"compare-{wholes[0].summary['scenario']}", out)
-    summary = merge(wholes, directory, ["mrcbed", *sys.argv[1:]])
-    draw_all(directory)
-    write_report(directory)
+    with believing(directory):
+        summary = merge(wholes, directory, ["mrcbed", *sys.argv[1:]])
+        draw_all(directory)
+        write_report(directory)
     if as_json:
         import json
 

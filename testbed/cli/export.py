@@ -32,9 +32,12 @@ def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None
     """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
     if form == "csv" and names:
         raise UserError("--run is for the other formats: a CSV has all runs, in its column run")
+    from testbed.view.written import believing
+
     folder = out or (directory if form == "csv" else directory / form)
-    for line in tables(directory, folder) if form == "csv" else of_runs(directory, form, names, folder):
-        click.echo(line)
+    with believing(directory):
+        for line in tables(directory, folder) if form == "csv" else of_runs(directory, form, names, folder):
+            click.echo(line)
 
 
 def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) -> Iterator[str]:

@@ -20,11 +20,13 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
     if not (directory / "summary.json").is_file():
         raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
     written(directory)
-    if tables:
-        _tables(directory)
     from scenarios.show.plots import draw_all
+    from testbed.view.written import believing
 
-    paths = draw_all(directory)
+    with believing(directory):
+        if tables:
+            _tables(directory)
+        paths = draw_all(directory)
     if as_json:
         import json
 
@@ -38,10 +40,7 @@ def _tables(directory: Path) -> None:
     """What agents and runner logged, as tables. Raises :class:`UserError`."""
     from scenarios.figures.measure import load_runs, write_tables
 
-    try:
-        runs = load_runs(directory)
-        if not runs:
-            raise UserError(f"{directory / 'raw'} holds no runs: without the raw files tables cannot be made again")
-        write_tables(runs, directory)
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(f"{directory / 'raw'} cannot be read ({type(error).__name__}: {error}): take it from a copy") from None
+    runs = load_runs(directory)
+    if not runs:
+        raise UserError(f"{directory / 'raw'} holds no runs: without the raw files tables cannot be made again")
+    write_tables(runs, directory)

@@ -93,6 +93,7 @@ def running(name: str | None) -> Results | Up:
     from scenarios.show.live.source import Up, agents_folder
     from testbed.machine.exclusive import measured_directory
     from testbed.machine.running import sandboxes
+    from testbed.view.written import MANIFEST, read
 
     measured = measured_directory()
     if measured is not None and (measured / "manifest.json").is_file():
@@ -102,7 +103,7 @@ def running(name: str | None) -> Results | Up:
         if found is not None:
             folder, fabric, transport = found
             return Up(folder, fabric, transport)
-    unfinished = [path.parent for path in Path("results").glob("*/manifest.json") if '"ended"' not in path.read_text(encoding="utf-8")]
+    unfinished = [path.parent for path in Path("results").glob("*/manifest.json") if path.is_file() and "ended" not in read(path, MANIFEST)]
     if unfinished:
         return of_directory(max(unfinished, key=lambda path: path.stat().st_mtime), name)
     hint = "" if os.geteuid() == 0 else ", or use sudo to see a fabric that is up"

@@ -17,21 +17,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
+from testbed.view.written import Lines
 from topologies.addressing import ev_fields
 from topologies.clos import FabricError
+from topologies.files import FileError
 
 Frame = dict[str, Any]
 Line = dict[str, Any]
 
 BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
-_decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder(Line).decode
+MOST_LINE = 1 << 24
+"""Bytes of a line of a log [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 _OF_PAIRS = ("ev", "plane", "evs", "reroute")
 OUT = ("died", "suspect", "denied", "closed", "probed")
@@ -43,6 +48,7 @@ class Fold:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self._lines = Lines(run.fabric, len(run.ranks))
         self._partial: dict[str, bytes] = {}
         self._numbers: dict[str, int] = {}
         self.newest = run.t0  # the latest time that a line has, ns of the run's clock
@@ -69,7 +75,7 @@ class Fold:
     def feed(self, name: str, data: bytes) -> None:
         """More of the log file ``name`` (``h3``, ``runner``, ``ports``)."""
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
-        if rest:
+        if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
         for line in lines:
             number = self._numbers[name] = self._numbers.get(name, -1) + 1
@@ -77,10 +83,12 @@ class Fold:
                 continue  # half of a log, and no view shows them
             try:
                 entry = _decode(line)
-            except msgspec.DecodeError:
-                continue  # a process that is killed may leave half a line
-            if isinstance(entry, dict) and entry.get("kind") in self._folders and isinstance(entry.get("t"), int):
-                when = entry["t"] + (entry.get("bin_ns", 0) if entry["kind"] != "ports" else 0)  # a bin is written when it is over
+                if entry.get("kind") in self._folders:
+                    self._lines.check({"host": -1, **entry}, Path(name))
+            except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
+                continue  # a process that is killed may leave half a line; a line of another version means something else
+            if entry.get("kind") in self._folders:
+                when = entry["t"] + (round(entry.get("bin_ns", 0)) if entry["kind"] != "ports" else 0)  # a bin is written when it is over
                 file = "" if name == "runner" else name  # a fault before what follows from it
                 self.newest = max(self.newest, when)
                 heapq.heappush(self._waiting, (when, file, number, entry))
@@ -93,8 +101,8 @@ class Fold:
             yield from self._close_bin(t)
             try:
                 frames = list(self._fold(t, entry))
-            except (KeyError, TypeError, ValueError, FabricError):
-                continue  # a line of that kind, but of another form: of another version, or of a transport that means something else by it
+            except (KeyError, FabricError):
+                continue  # of another version; or a path that the fabric does not have
             yield from frames
 
     def _fold(self, t: int, line: Line) -> Iterator[Frame]:

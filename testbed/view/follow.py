@@ -14,6 +14,7 @@ from testbed.errors import UserError
 from testbed.view.fold import Fold, Frame
 from testbed.view.read import BEGUN, read_run
 from testbed.view.run import Run
+from topologies.files import opened
 
 LAG_NS = 300_000_000
 """Of the run's clock: how long after the newest line others may still come. Agents write what they have ten times a second [ours].
@@ -44,7 +45,7 @@ class Follower:
         complete = (self.raw / "run.json").is_file()  # asked first: what is written until then is read below
         self.behind = False
         for path in sorted(self.raw.glob("*.jsonl")):
-            with suppress(OSError), open(path, "rb") as file:  # a run that is made again takes its files along
+            with suppress(OSError), opened(path) as file:  # a run that is made again takes its files along
                 file.seek(self._offsets.get(path, 0))
                 data = file.read(PORTION)
                 self._offsets[path] = file.tell()

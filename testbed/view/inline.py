@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from testbed.view.read import first_of_each, read_frames, read_run
+from testbed.view.written import MANIFEST, read
 
 NAME = "replay.html"
 SCRIPTS = ("model.js", "charts.js", "planes.js", "column.js", "page.js")
@@ -73,7 +74,5 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
 
 def _name(directory: Path) -> str:
     """The name of the scenario of a results directory, else that of the directory."""
-    try:
-        return str(json.loads((directory / "manifest.json").read_text(encoding="utf-8"))["scenario"]["name"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return directory.name
+    path = directory / "manifest.json"
+    return str(read(path, MANIFEST)["scenario"]["name"]) if path.is_file() else directory.name

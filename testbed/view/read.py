@@ -5,7 +5,6 @@ For replays; testbed.view.follow reads the same files while they grow.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,29 +12,18 @@ from typing import Any
 from testbed.errors import UserError
 from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
-from topologies.clos import Fabric, FabricError
+from testbed.view.written import SUMMARY, read, read_record
+from topologies.clos import Fabric
+from topologies.files import opened
 
 BEGUN = "begun.json"
 """What run.json will hold that is known when a run's time begins; there until run.json is."""
 _PORTION = 1 << 20
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Raises :class:`UserError`."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: give a directory that mrcbed run wrote") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}): take it from a copy") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is not what mrcbed run writes: take it from a copy")
-    return content
-
-
 def run_keys(directory: Path) -> list[str]:
     """The complete runs of a results directory, in the order of its summary. Raises :class:`UserError` if it has none."""
-    order = [run["run"] for run in _json(directory / "summary.json")["runs"]] if (directory / "summary.json").is_file() else []
+    order = [run["run"] for run in read(directory / "summary.json", SUMMARY)["runs"]] if (directory / "summary.json").is_file() else []
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
         raise UserError(f"{directory} holds no complete run (no raw/*/run.json): give a directory that mrcbed run wrote")
@@ -45,7 +33,7 @@ def run_keys(directory: Path) -> list[str]:
 def first_of_each(directory: Path) -> list[str]:
     """One run of each transport, all of the first placement, seed and setting that the directory has: those to show side by side."""
     keys = run_keys(directory)
-    records = {key: _json(directory / "raw" / key / "run.json") for key in keys}
+    records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     first = records[keys[0]]
     alike = ("placement", "seed", "settings")
     return [key for key in keys if all(records[key].get(name) == first.get(name) for name in alike)]
@@ -57,31 +45,28 @@ def read_run(directory: Path, key: str) -> Run:
     names = [name for name in ("run.json", BEGUN) if (raw / name).is_file()]
     if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
-    record = _json(raw / names[0])
-    try:
-        fabric = Fabric.from_dict(record["fabric"])
-        figures = _figures(directory, key)
-        about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
-        about["outcome"] = record.get("outcome")
-        about |= {"jobs": [{name: job[name] for name in ("name", "ranks")} for job in record["jobs"]]} if "jobs" in record else {}
-        about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
-        about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
-        cost = figures.get("failure_cost") or {}
-        about["cost"] = (
-            {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
-        )
-        return Run(
-            key=key, transport=record["transport"], kind=record["kind"], fabric=fabric, t0=int(record["window"][0]),
-            ranks=tuple(record["ranks"]), paths={int(host): rows for host, rows in record.get("paths", {}).items()},
-            warmup_steps=int(record["warmup_steps"]), about=about,
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError, FabricError) as error:
-        raise UserError(f"{raw / names[0]} is not what this version reads ({type(error).__name__}: {error}): run it again") from None
+    record = read_record(raw / names[0])
+    fabric = Fabric.from_dict(record["fabric"])
+    figures = _figures(directory, key)
+    about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
+    about["outcome"] = record.get("outcome")
+    about |= {"jobs": [{name: job[name] for name in ("name", "ranks")} for job in record["jobs"]]} if "jobs" in record else {}
+    about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
+    about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
+    cost = figures.get("failure_cost") or {}
+    about["cost"] = (
+        {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
+    )
+    return Run(
+        key=key, transport=record["transport"], kind=record["kind"], fabric=fabric, t0=int(record["window"][0]),
+        ranks=tuple(record["ranks"]), paths={int(host): rows for host, rows in record.get("paths", {}).items()},
+        warmup_steps=int(record["warmup_steps"]), about=about,
+    )  # fmt: skip
 
 
 def _figures(directory: Path, key: str) -> dict[str, Any]:
     """The entry of a run in the summary; empty without one."""
-    runs = _json(directory / "summary.json")["runs"] if (directory / "summary.json").is_file() else []
+    runs = read(directory / "summary.json", SUMMARY)["runs"] if (directory / "summary.json").is_file() else []
     return next((run for run in runs if run["run"] == key), {})
 
 
@@ -89,7 +74,7 @@ def read_frames(directory: Path, run: Run) -> Iterator[Frame]:
     """The header and all frames of a run."""
     fold = Fold(run)
     for path in sorted((directory / "raw" / run.key).glob("*.jsonl")):
-        with open(path, "rb") as file:
+        with opened(path) as file:
             while portion := file.read(_PORTION):
                 fold.feed(path.stem, portion)
     yield run.header()

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.stored import Stored, read_json
+from scenarios.figures.stored import Stored
 from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario
 from scenarios.sets import series
@@ -21,6 +21,7 @@ from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
 from testbed.simulated import SIMULATED, WORLDS
+from testbed.view.written import read_record
 from testbed.world import FLUID
 from topologies import Fabric
 
@@ -85,7 +86,7 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
-            record = read_json(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the case again")
+            record = read_record(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the case again")
             record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real.to_dict()
             ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
         common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]

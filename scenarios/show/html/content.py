@@ -15,7 +15,7 @@ import pandas as pd
 
 from scenarios.figures.cost import within_noise
 from scenarios.figures.fidelity import verdict_of
-from scenarios.figures.stored import ResultsError, Stored
+from scenarios.figures.stored import Stored
 from scenarios.show import jobs_table
 from scenarios.show.background_table import COLUMNS, NOTE, background_rows
 from scenarios.show.check_values import bound_and_seen
@@ -24,6 +24,7 @@ from scenarios.show.html.figures import figures
 from scenarios.show.tables import since_fault, world_words
 from testbed.terminal import duration, number
 from testbed.view.inline import NAME as REPLAY
+from testbed.view.written import ResultsError
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""

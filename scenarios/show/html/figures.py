@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.stored import ResultsError, Stored
+from scenarios.figures.stored import Stored
+from testbed.view.written import ResultsError
 
 LARGE = 300_000
 """Bytes of an SVG above which the page holds the PNG instead [ours]."""

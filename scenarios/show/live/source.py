@@ -11,12 +11,14 @@ from typing import Any
 
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
-from testbed.errors import UserError
 from testbed.machine import sandbox
+from testbed.view.fold import MOST_LINE
 from testbed.view.follow import Follower
 from testbed.view.read import BEGUN, read_run
 from testbed.view.run import Run
+from testbed.view.written import MANIFEST, read
 from topologies import Fabric
+from topologies.files import opened
 
 
 @dataclass
@@ -43,11 +45,11 @@ class Results:
 
     def about(self, path: Path, follower: Follower) -> About:
         manifest = read_manifest(self.directory)
-        work = manifest["scenario"]["workload"]
+        steps = int(manifest["scenario"]["workload"].get("steps", 0))
         finished = sum(1 for _ in (self.directory / "raw").glob("*/run.json"))
-        title = f"{path.name}, {manifest['world']}, dilation {follower.run.fabric.dilation:,.0f}"
+        title = f"{path.name}, {manifest.get('world')}, dilation {follower.run.fabric.dilation:,.0f}"
         live = not follower.over and "ended" not in manifest
-        return About(title, live, work["steps"], finished, max(finished, count_of(manifest)), time.time() - written(path))
+        return About(title, live, steps, finished, max(finished, count_of(manifest)), time.time() - written(path))
 
 
 @dataclass
@@ -77,8 +79,8 @@ def first_time(logs: Path) -> int | None:
     """When the first lines of the agents' logs are from, ns of the run's clock; None if there is none yet."""
     times = []
     for path in logs.glob("h*.jsonl"):
-        with suppress(OSError, ValueError, LookupError, TypeError), path.open("rb") as file:
-            times.append(int(json.loads(file.readline())["t"]))
+        with suppress(OSError, ValueError, LookupError, TypeError), opened(path) as file:
+            times.append(int(json.loads(file.readline(MOST_LINE))["t"]))
     return min(times, default=None)
 
 
@@ -103,12 +105,7 @@ def written(run: Path) -> float:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """What the run began with; read here without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
-    try:
-        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-        return {key: manifest[key] for key in ("world", "scenario")} | {key: manifest[key] for key in ("ended",) if key in manifest}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        fix = "wait until the run has begun, or give another directory"
-        raise UserError(f"{directory / 'manifest.json'} cannot be read ({type(error).__name__}: {error}): {fix}") from None
+    return read(directory / "manifest.json", MANIFEST, "wait until the run has begun, or give another directory")
 
 
 def count_of(manifest: dict[str, Any]) -> int:

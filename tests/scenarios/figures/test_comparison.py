@@ -123,6 +123,9 @@ def test_a_plot_finds_the_intervals_of_values_that_a_table_holds_otherwise(tmp_p
     """0 and 0.5 swept: the column holds 0.0."""
     runs = [entry("mrc", seed, 10.0 + seed, settings={"fault.0.probability": p}) for seed in (1, 2, 3) for p in (0, 0.5)]
     write_comparison(frame(*runs), tmp_path)
+    rest = {"outcome": "done", "steps": 0, "step_time_ns": {"n": 0, "max": None}, "failovers": []}
+    rest |= {"packets": {"sent": 0, "lost": 0, "retransmitted": 0, "marked": 0, "trimmed": 0, "unexplained": 0, "causes": {}}}
+    runs = [{**run, **rest, "run": f"mrc-{number}"} for number, run in enumerate(runs)]
     summary = {"format": 3, "dilation": 1.0, "scenario": "x", "runs": runs, "checks": [], "fabrics": {}, "verdict": "ok"}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     known = intervals(Stored(tmp_path))

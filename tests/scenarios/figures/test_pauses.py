@@ -19,7 +19,8 @@ def row(port: str, node: str, kind: str, pause: tuple[int, int, int, int, int]) 
 
 
 def run_of(where: Path, **record: Any) -> Run:
-    (where / "run.json").write_text(json.dumps({"fabric": FABRIC.to_dict(), **record}))
+    told = {"kind": "roce", "transport": "roce", "placement": "packed", "seed": 1, "workload": "incast", "fabric": FABRIC.to_dict()}
+    (where / "run.json").write_text(json.dumps({**told, "ranks": [0, 1], "warmup_steps": 0, "window": [0, 1], **record}))
     return Run(where)
 
 

@@ -138,7 +138,7 @@ def test_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="holds no run"):
         results_directory("x", str(tmp_path / "new"), resume=True)
     (tmp_path / "new" / "manifest.json").write_text('{"scenario": ')
-    with pytest.raises(ScenarioError, match=r"manifest\.json cannot be read"):
+    with pytest.raises(UserError, match=r"damaged: .*manifest\.json is not JSON"):
         runner(tmp_path / "new", [])
 
 

@@ -284,10 +284,10 @@ def test_a_sweep_is_over_its_variable(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("summary.json", None, "holds no results (no summary.json): give a directory that mrcbed run wrote"),
-        ("summary.json", b'{"runs": [', "summary.json cannot be read"),
-        ("summary.json", b"[]", "holds no results of mrcbed run"),
-        ("manifest.json", b"{", "manifest.json cannot be read"),
-        ("manifest.json", b"{}", "manifest.json has no 'scenario': it is not complete"),
+        ("summary.json", b'{"runs": [', "summary.json is not JSON"),
+        ("summary.json", b"[]", "damaged: all in "),
+        ("manifest.json", b"{", "manifest.json is not JSON"),
+        ("manifest.json", b"{}", "damaged: scenario in "),
         ("steps.parquet", None, "steps.parquet is missing: mrcbed plot --tables"),
         ("goodput.parquet", b"PAR1 cut", "goodput.parquet cannot be read"),
         ("plots/step-times-interleaved.svg", b"<svg>", "step-times-interleaved.svg is cut short: mrcbed plot"),
@@ -319,10 +319,10 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "no fidelity": ("manifest.json", lambda m: m.pop("fidelity"), "has no fidelity verdicts: the run did not end"),
     "a run without fidelity": ("manifest.json", lambda m: m["fidelity"].pop(next(iter(m["fidelity"]))), "has no fidelity verdict of run"),
     "two verdicts": ("manifest.json", lambda m: next(iter(m["fidelity"].values())).update(verdict="failed"), "take both from one copy"),
-    "no transports": ("manifest.json", lambda m: m["scenario"].pop("transports"), "has a scenario without transports"),
+    "no transports": ("manifest.json", lambda m: m["scenario"].pop("transports"), "damaged: scenario.transports in "),
     "an unknown fabric": ("manifest.json", lambda m: m["fabrics"].pop("tiny"), "does not know the fabric 'tiny'"),
-    "runs that are none": ("summary.json", lambda s: s.update(runs=["x"]), "has runs that are none"),
-    "a run without packets": ("summary.json", lambda s: s["runs"][0].pop("packets"), "has a run without 'packets'"),
+    "runs that are none": ("summary.json", lambda s: s.update(runs=["x"]), "damaged: runs[0] in "),
+    "a run without packets": ("summary.json", lambda s: s["runs"][0].pop("packets"), "damaged: runs[0].packets in "),
     "a run that has no rows": ("summary.json", lambda s: s["runs"].append({**s["runs"][0], "run": "x"}), "of run x"),
 }
 

@@ -215,7 +215,8 @@ def test_a_trace_says_what_the_step_did(collective: str, kind: str, tmp_path: Pa
 
 
 def test_what_astra_sim_has_no_network_for(tmp_path: Path) -> None:
-    told = {"fabric": TINY.to_dict(), "workload": "all-to-all", "ranks": [0, 1], "message_bytes": 8}
+    told = {"fabric": TINY.to_dict(), "workload": "all-to-all", "ranks": [0, 1], "message_bytes": 8, "kind": "mrc", "transport": "mrc"}
+    told |= {"placement": "packed", "seed": 1, "warmup_steps": 0, "window": [0, 1]}
     (tmp_path / "run.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match="these are results of all-to-all"):
         list(networks(Run(tmp_path), 1))
