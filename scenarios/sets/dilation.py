@@ -20,7 +20,7 @@ from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from testbed.machine.quota import quota_cores
-from testbed.view.written import MANIFEST, ResultsError, read
+from testbed.view.written import STRETCHED, ResultsError, read
 from topologies import FabricError
 from topologies.theory import place_ranks
 
@@ -51,7 +51,7 @@ class Dilation:
 def read_manifest(directory: Path) -> dict[str, Any]:
     """What a run to resume began with; {} if it cannot be read, which is reported where it is resumed."""
     try:
-        return read(directory / "manifest.json", MANIFEST)
+        return read(directory / "manifest.json", STRETCHED)
     except ResultsError:
         return {}
 

@@ -36,15 +36,19 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     """
     source = of_directory(directory, name) if directory is not None else running(name)
     os.nice(NICE)
+    from testbed.view.written import believing
+
     out = terminal.console(120)
-    first = source.look()
+    with believing(source.directory):
+        first = source.look()
     live = out.is_terminal and not once and (first is None or first[1].live)
     if not live:
         if first is None:
             raise UserError(f"no run has begun in {source.directory}: wait a moment, or give another directory")
-        while source.follower is not None and source.follower.behind:
-            first = source.look() or first
-        out.print(_screen(out, *first))
+        with believing(source.directory):
+            while source.follower is not None and source.follower.behind:
+                first = source.look() or first
+            out.print(_screen(out, *first))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the terminal is put back as after Ctrl-C
     try:

@@ -83,15 +83,15 @@ class Fold:
                 continue  # half of a log, and no view shows them
             try:
                 entry = _decode(line)
-                if entry.get("kind") in self._folders:
-                    self._lines.check({"host": -1, **entry}, Path(name))
+                if not isinstance(kind := entry.get("kind"), str) or kind not in self._folders:
+                    continue
+                self._lines.check({"host": -1, **entry}, Path(name))
             except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
                 continue  # a process that is killed may leave half a line; a line of another version means something else
-            if entry.get("kind") in self._folders:
-                when = entry["t"] + (round(entry.get("bin_ns", 0)) if entry["kind"] != "ports" else 0)  # a bin is written when it is over
-                file = "" if name == "runner" else name  # a fault before what follows from it
-                self.newest = max(self.newest, when)
-                heapq.heappush(self._waiting, (when, file, number, entry))
+            when = entry["t"] + (round(entry.get("bin_ns", 0)) if kind != "ports" else 0)  # a bin is written when it is over
+            file = "" if name == "runner" else name  # a fault before what follows from it
+            self.newest = max(self.newest, when)
+            heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: int | None = None) -> Iterator[Frame]:
         """Frames of all lines up to a time of the run's clock (ns); None: of all lines."""

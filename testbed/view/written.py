@@ -132,7 +132,9 @@ RUN = table(
         "sent lost retransmitted marked~ trimmed~ unexplained~ causes", causes=dict[str, Whole], lost=Whole, sent=Count, unexplained=Whole
     ),
     queues=_named(table("group")),
-    separations=_rows(table("flow from shared_evs evs before~ after~ separated_rtts~", shared_evs=list[Index], before=Amount, after=Amount)),
+    separations=_rows(
+        table("flow from shared_evs evs before~ after~ separated_rtts~", shared_evs=list[Index], before=Amount, after=Amount)
+    ),
     lossy_paths=_rows(table("host peer ev first_loss_ns~ replaced_by", host=HostName, peer=HostName, replaced_by=list[Index])),
     flaps=_rows(table("number", number=Index)),
     ports=_rows(table("host at_ns until_ns live", host=HostName, at_ns=Number, live=Index)),
@@ -149,7 +151,7 @@ SUMMARY = table(
 _ORIGIN = table("command_line git?~", git=table("commit? dirty?", commit=str, dirty=bool))
 _TRANSPORT = table("name kind fabric options?", fabric=table("name"))
 _FAULT = table("on")
-_WORK = table("steps? slices? placement", steps=Whole, slices=Annotated[int, Meta(ge=1, le=1 << 20)], placement=list[str])
+_WORK = table("steps? slices? placement?", steps=Whole, slices=Annotated[int, Meta(ge=1, le=1 << 20)], placement=list[str])
 _PLAIN = "name seeds workload transports faults? fabric? description?"
 _SCENARIO = {
     "seeds": list[Whole],
@@ -159,6 +161,10 @@ _SCENARIO = {
     "fabric": Table,
     "description": str,
 }
+_STRETCH: Table = {"attempts": list[Table]}
+_STRETCH["dilation"] = table("factor value chosen why", factor=Positive, value=Positive, chosen=str, why=str)
+STRETCHED = table("dilation? attempts?", **_STRETCH)
+"""What a manifest says of dilation."""
 MANIFEST = table(
     "format? world? scenario scenario_file? command_line? started? ended? seeds? git?~ python? versions? tools? engine? kernel? machine? "
     "fabrics? notes? switch? verdict? fidelity? sessions? compared? dilation? attempts? stopped_by?~",
@@ -170,7 +176,7 @@ MANIFEST = table(
     git=table("commit dirty", commit=str, dirty=bool), machine=table("cores?~ cpu?~ arch?~ memory_bytes?~", cpu=str, arch=str),
     versions=dict[str, str | None], tools=dict[str, str | None], fabrics=dict[Name, Table],
     fidelity=_named(table("verdict")), sessions=_rows(_ORIGIN), compared=_rows(_ORIGIN),
-    dilation=table("factor value chosen why", factor=Positive, value=Positive, chosen=str, why=str), attempts=list[Table],
+    **_STRETCH,
 )  # fmt: skip
 _NAMES = ("port", "node", "peer", "link", "kind")
 """Of a row of counters; all others are numbers."""
@@ -310,7 +316,7 @@ def _check_record(record: Table, path: Path) -> None:
     for key in ("counters_before", "counters_after"):
         for row in record.get(key, ()):
             for name, value in row.items():
-                if type(value) is not (str if name in _NAMES else int) or isinstance(value, int) and abs(value) > FAR:
+                if type(value) is not (str if name in _NAMES else int) or (isinstance(value, int) and abs(value) > FAR):
                     raise FileError(f"damaged: {key} in {path}: {name}")
     if len(set(ranks)) < len(ranks) or not ranks or record["window"][0] > record["window"][1]:
         raise FileError(f"damaged: {'window' if ranks else 'ranks'} in {path}")

@@ -85,7 +85,7 @@ def entry(seed: int = 1, **more: Any) -> dict[str, Any]:
     """A run's entry in summary.json, as far as it is read here."""
     return {
         "run": f"mrc-s{seed}", "seed": seed, "placement": "interleaved", "transport": "mrc", "settings": {}, "steps": 34, "outcome": "done",
-        "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "busbw_bps": 10e6, "failovers": [], "step_time_ns": {"max": 9},
+        "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "busbw_bps": 10e6, "failovers": [], "step_time_ns": {"n": 1, "max": 9},
         "packets": {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0}, "fabric": "tiny", "ranks": 4, "failure_cost": None,
     } | more  # fmt: skip
 

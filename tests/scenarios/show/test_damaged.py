@@ -1,0 +1,182 @@
+"""Damaged results: every command says so in one line, whatever lies there, and none waits, fills memory or has an internal error."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scenarios.figures.columns import read_table
+from scenarios.run.runner import Runner
+from testbed.cli import execute
+from tests.scenarios.fakes import FakeCluster
+from tests.scenarios.small import small, undrawn
+from topologies.files import FileError
+
+KEY = "mrc-tiny-interleaved-s1"
+RAW = f"raw/{KEY}"
+VALUES = (None, True, -1, 0, 1e308, 10**18, 2**64, "", "\x1b[31m", "x" * 10_000, "../../x", [], {}, [[]], ["x"], float("nan"))
+COMMANDS = (
+    ["report"],
+    ["view"],
+    ["top", "--once"],
+    ["plot", "--tables"],
+    ["export", "--format", "perfetto"],
+    ["export", "--format", "csv"],
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("whole")
+    with undrawn():
+        Runner(small(directory.parent, seeds=(1,), transports=("mrc",)), directory, FakeCluster).run()
+    return directory
+
+
+@pytest.fixture
+def results(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy to break, of which no figures are drawn."""
+    monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
+    return Path(shutil.copytree(shared, tmp_path / "out"))
+
+
+def changed(name: str, edit: Callable[[Any], Any]) -> Callable[[Path], None]:
+    def harm(directory: Path) -> None:
+        data = json.loads((directory / name).read_text())
+        edit(data)
+        (directory / name).write_text(json.dumps(data))
+
+    return harm
+
+
+def line(name: str, kind: str, **values: Any) -> Callable[[Path], None]:
+    """The first line of a kind, with other values."""
+
+    def harm(directory: Path) -> None:
+        path = directory / RAW / name
+        lines = path.read_text().splitlines()
+        place = next(i for i, text in enumerate(lines) if f'"kind":"{kind}"' in text.replace(" ", ""))
+        lines[place] = json.dumps({**json.loads(lines[place]), **values})
+        path.write_text("\n".join(lines) + "\n")
+
+    return harm
+
+
+def column(name: str, edit: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    return lambda directory: edit(pd.read_parquet(directory / name)).to_parquet(directory / name)
+
+
+def instead(name: str, make: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def harm(directory: Path) -> None:
+        (directory / name).unlink()
+        make(directory / name)
+
+    return harm
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+SUMMARY, MANIFEST, RECORD = "summary.json", "manifest.json", f"{RAW}/run.json"
+REPORT, VIEW, TABLES = ["report"], ["view"], ["plot", "--tables"]
+Harm = Callable[[Path], None]
+DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
+    "a number that is text": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns="x")), "runs[0].base_rtt_ns"),
+    "a rtt of 0": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns=0)), "runs[0].base_rtt_ns"),
+    "a name that is a path": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(run="../x")), "runs[0].run in"),
+    "no options": (REPORT, changed(MANIFEST, lambda m: m["scenario"]["transports"][0].update(fabric=1)), "transports[0].fabric"),
+    "a fabric of no shape": (REPORT, changed(MANIFEST, lambda m: m["fabrics"]["tiny"].update(planes=0)), "fabrics in"),
+    "NaN": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(wrong=float("nan"))), "summary.json is not JSON"),
+    "a host beyond the fabric": (VIEW, changed(RECORD, lambda r: r.update(ranks=[0, 99])), "ranks in"),
+    "counters that are text": (TABLES, changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")), "counters_after in"),
+    "a step of no rank": (TABLES, line("h0.jsonl", "step", rank=99), "rank in"),
+    "a step that ends before": (["export", "--format", "perfetto"], line("h0.jsonl", "step", end_ns=0), "end_ns in"),
+    "a line of a log": (TABLES, line("runner.jsonl", "fault", links=7), "links in"),
+    "a column that is gone": (REPORT, column("steps.parquet", lambda f: f.drop(columns="rank")), "rank in"),
+    "a column of another type": (REPORT, column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})), "rx_bytes in"),
+    "a hole in a column": (REPORT, column("steps.parquet", lambda f: f.assign(end_ns=f["end_ns"].where(f["rank"] > 0).astype("Int64"))), "end_ns in"),
+    "a time beyond all": (REPORT, column("events.parquet", lambda f: f.assign(t_ns=2**63 - 1)), "t_ns in"),
+    "a run that no summary has": (REPORT, column("steps.parquet", lambda f: f.assign(run="other")), "has rows of run other"),
+    "a host of no fabric": (REPORT, column("goodput.parquet", lambda f: f.assign(host=77)), "has a host beyond"),
+    "bins at the end of time": (REPORT, column("goodput.parquet", lambda f: f.assign(t_ns=[*f["t_ns"][:-1], 10**17])), "has times that"),
+    "a FIFO of a summary": (REPORT, instead("summary.json", os.mkfifo), "is no regular file"),
+    "an endless manifest": (REPORT, instead("manifest.json", endless), "is no regular file"),
+    "a FIFO of a log": (VIEW, instead(f"{RAW}/h0.jsonl", os.mkfifo), "is no regular file"),
+    "an endless log": (["top", "--once"], instead(f"{RAW}/h1.jsonl", endless), "is no regular file"),
+    "an endless journal": (TABLES, instead(f"{RAW}/runner.jsonl", endless), "is no regular file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damage_is_one_line_with_key_and_file(results: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, harm, said = DAMAGE[case]
+    harm(results)
+    assert execute([*command, str(results)]) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.count("\n") == 1 and "do not fit together" not in told
+
+
+def test_a_small_file_that_is_large_inside_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "steps.parquet"
+    with pq.ParquetWriter(path, pa.schema([("step", pa.int64())]), compression="zstd") as writer:
+        rows = pa.table({"step": pa.array(np.full(1_000_000, 7))})
+        for _ in range(12):
+            writer.write_table(rows)
+    with pytest.raises(FileError, match="damaged: rows in"):
+        read_table(path)
+    pq.write_table(pa.table({"run": pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * 1_000_000])}), path, compression="zstd")
+    with pytest.raises(FileError, match="a text in .* has more than"):
+        read_table(path)
+
+
+def harmed(value: Any, draw: random.Random) -> None:
+    """Some value in ``value`` is another, or gone."""
+    places = [(value, key) for key in (value if isinstance(value, dict) else range(len(value)))]
+    for holder, key in places:
+        if isinstance(holder[key], (dict, list)):
+            places += [(holder[key], inner) for inner in (holder[key] if isinstance(holder[key], dict) else range(len(holder[key])))]
+    holder, key = draw.choice(places)
+    if draw.random() < 0.2:
+        del holder[key]
+    else:
+        holder[key] = draw.choice(VALUES)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_damage_is_an_internal_error(results: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    draw = random.Random(seed)
+    files = [
+        "summary.json",
+        "manifest.json",
+        f"{RAW}/run.json",
+        *(f"{RAW}/{path.name}" for path in sorted((results / RAW).glob("*.jsonl")) if path.stat().st_size),
+    ]
+    whole = {name: (results / name).read_bytes() for name in files}
+    for _ in range(25):
+        name = draw.choice(files)
+        text = whole[name].splitlines() if name.endswith("l") else [whole[name]]
+        place = draw.randrange(len(text))
+        if draw.random() < 0.2:
+            text[place] = text[place][: draw.randrange(len(text[place]) + 1)]
+        else:
+            told = json.loads(text[place])
+            harmed(told, draw)
+            text[place] = json.dumps(told).encode()
+        (results / name).write_bytes(b"\n".join(text) + b"\n")
+        status = execute([*draw.choice(COMMANDS), str(results)])
+        said = capsys.readouterr()
+        assert status in (0, 2), said.err
+        assert said.err.count("\n") <= 1 and "\x1b" not in said.out + said.err
+        (results / name).write_bytes(whole[name])
