@@ -24,14 +24,14 @@ BATCH = 1 << 15
 _OWN = "run:s "
 _BINS = "t_ns:i bin_ns:p "
 COLUMNS = {
-    "steps": _OWN + "transport:s rank:n step:i warmup:b start_ns:i end_ns:i ok:b",
+    "steps": _OWN + "transport:s? rank:n step:i warmup:b start_ns:i end_ns:i ok:b?",
     "transfers": _OWN + "start_ns:i end_ns:i",
     "events": _OWN + "t_ns:i host:i kind:s peer:n? ev:n? plane:n? uplink:n? to:s? cause:s? count:n? phase:s? detail:s?",
     "counters": _OWN + "port:s admitted_bytes:n? met_packets:n? backlog_mean_bytes:f? raised_peak_bytes:f?",
     "goodput": _OWN + _BINS + "host:n plane:n tx_bytes:n rx_bytes:n",
     "agents": _OWN + "host:n counter:s value:i",
     "flows": _OWN + _BINS + "host:n flow:s? rx_bytes:n",
-    "messages": _OWN + "host:n flow:s bytes:n start_ns:i end_ns:i",
+    "messages": _OWN + "flow:s number:n start_ns:i end_ns:i",
     "queues": _OWN + "t_ns:i port:s bytes:n",
     "evs": _OWN + _BINS + "host:n peer:n ev:n tx_packets:n",
     "cwnd": _OWN + "host:n flow:s? t_ns:i qpn:n? cwnd_bytes:n? in_flight_bytes:n? srtt_ns:n? rate_bps:n?",

@@ -75,4 +75,4 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
 def _name(directory: Path) -> str:
     """The name of the scenario of a results directory, else that of the directory."""
     path = directory / "manifest.json"
-    return str(read(path, MANIFEST)["scenario"]["name"]) if path.is_file() else directory.name
+    return str(read(path, MANIFEST)["scenario"].get("name", directory.name)) if path.is_file() else directory.name

@@ -151,8 +151,8 @@ SUMMARY = table(
 _ORIGIN = table("command_line git?~", git=table("commit? dirty?", commit=str, dirty=bool))
 _TRANSPORT = table("name kind fabric options?", fabric=table("name"))
 _FAULT = table("on")
-_WORK = table("steps? slices? placement?", steps=Whole, slices=Annotated[int, Meta(ge=1, le=1 << 20)], placement=list[str])
-_PLAIN = "name seeds workload transports faults? fabric? description?"
+_WORK = table("steps? slices? outstanding? placement?", steps=Whole, slices=Annotated[int, Meta(ge=1, le=1 << 20)], placement=list[str])
+_PLAIN = "name? seeds? workload? transports faults? fabric? description?"
 _SCENARIO = {
     "seeds": list[Whole],
     "workload": _WORK,
@@ -170,7 +170,7 @@ MANIFEST = table(
     "fabrics? notes? switch? verdict? fidelity? sessions? compared? dilation? attempts? stopped_by?~",
     scenario=table(
         f"{_PLAIN} variants?", **_SCENARIO,
-        variants=_rows(table("settings scenario", scenario=table(_PLAIN.replace("name ", "name? "), **_SCENARIO))),
+        variants=_rows(table("settings scenario", scenario=table(_PLAIN, **_SCENARIO))),
     ),
     **dict.fromkeys("scenario_file started ended python engine kernel switch stopped_by".split(), str), seeds=list[Whole],
     git=table("commit dirty", commit=str, dirty=bool), machine=table("cores?~ cpu?~ arch?~ memory_bytes?~", cpu=str, arch=str),

@@ -86,7 +86,8 @@ def entry(seed: int = 1, **more: Any) -> dict[str, Any]:
     return {
         "run": f"mrc-s{seed}", "seed": seed, "placement": "interleaved", "transport": "mrc", "settings": {}, "steps": 34, "outcome": "done",
         "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "busbw_bps": 10e6, "failovers": [], "step_time_ns": {"n": 1, "max": 9},
-        "packets": {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0}, "fabric": "tiny", "ranks": 4, "failure_cost": None,
+        "packets": {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0, "retransmitted": 0, "unexplained": 0, "causes": {}},
+        "fabric": "tiny", "ranks": 4, "failure_cost": None,
     } | more  # fmt: skip
 
 
@@ -110,8 +111,9 @@ def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
         for n in range(6)
     ]
     pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
-    (tmp_path / "manifest.json").write_text(json.dumps({"scenario": {"workload": {"outstanding": 4}}}))
-    summary = {"format": 3, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": []}
+    scenario = {"name": "x", "seeds": [1], "transports": [], "workload": {"outstanding": 4}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"scenario": scenario, "fabrics": {"tiny": load_fabric("tiny").to_dict()}}))
+    summary = {"format": 3, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": [entry(run="r")]}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
@@ -333,7 +335,15 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
     for spec in plan(scenario):
         run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (320 << 10) * 8e9 / step_ns * TINY.dilation, dilation=TINY.dilation, **more)
         runs.append(run)
-        told = record(seed=spec.seed, key=spec.key)
+        told = {
+            "kind": "mrc",
+            "transport": "mrc",
+            "fabric": TINY.to_dict(),
+            "placement": "interleaved",
+            "warmup_steps": 0,
+            "window": [0, 1],
+        }
+        told |= record(seed=spec.seed, key=spec.key)
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [
@@ -352,7 +362,9 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
         "runs": runs,
     }
     (directory / "summary.json").write_text(json.dumps(summary))
-    (directory / "manifest.json").write_text(json.dumps({"scenario": {"transports": []}, "fabrics": {}}))
+    (directory / "manifest.json").write_text(
+        json.dumps({"scenario": {"transports": []}, "fabrics": {"tiny": load_fabric("tiny").to_dict()}})
+    )
     return summary
 
 
@@ -398,7 +410,7 @@ def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
     assert not alone["trouble"] and {row["verdict"] for row in alone["rows"]} == {AGREES, ALONE} and concluding.exit_status([alone]) == 0
     (tmp_path / "ring-50" / "simulated" / "summary.json").write_text("{")
     broken = concluding.conclude(RING, tmp_path, QUICK)
-    assert "summary.json cannot be read" in broken["trouble"][1] and broken["rows"] == []
+    assert "summary.json is not JSON" in broken["trouble"][1] and broken["rows"] == []
 
 
 def test_exit_status(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a line of a log": (TABLES, line("runner.jsonl", "fault", links=7), "links in"),
     "a column that is gone": (REPORT, column("steps.parquet", lambda f: f.drop(columns="rank")), "rank in"),
     "a column of another type": (REPORT, column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})), "rx_bytes in"),
-    "a hole in a column": (REPORT, column("steps.parquet", lambda f: f.assign(end_ns=f["end_ns"].where(f["rank"] > 0).astype("Int64"))), "end_ns in"),
+    "a hole in a column": (REPORT, column("steps.parquet", lambda f: f.assign(step=f["step"].where(f["rank"] > 0))), "step in"),
     "a time beyond all": (REPORT, column("events.parquet", lambda f: f.assign(t_ns=2**63 - 1)), "t_ns in"),
     "a run that no summary has": (REPORT, column("steps.parquet", lambda f: f.assign(run="other")), "has rows of run other"),
     "a host of no fabric": (REPORT, column("goodput.parquet", lambda f: f.assign(host=77)), "has a host beyond"),
