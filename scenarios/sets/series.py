@@ -18,7 +18,7 @@ from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
 from testbed.machine.caller import written
-from testbed.view.written import SUMMARY, ResultsError, read
+from testbed.view.written import ResultsError, read, table
 from topologies.files import FileError, read_json
 
 FORMAT = 1
@@ -67,12 +67,15 @@ class Form:
         return f"the {'--quick' if self.quick else 'full'} set{seeds}"
 
 
+_FINISHED = table("verdict runs", runs=list[Any])
+
+
 class _FormFile(msgspec.Struct):
     """:class:`Form` as it is written."""
 
     format: int
-    quick: bool
-    seeds: list[int]
+    quick: bool = False
+    seeds: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Kind:
 def finished(directory: Path, scenario: Scenario) -> bool:
     """Whether all runs of a part have ended and its summary is written."""
     try:
-        summary = read(directory / "summary.json", SUMMARY)
+        summary = read(directory / "summary.json", _FINISHED)
         over = summary["verdict"] != "interrupted" and "stopped_by" not in summary
         return over and len(summary["runs"]) == len(plan(scenario))
     except ResultsError:

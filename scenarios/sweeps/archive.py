@@ -18,7 +18,7 @@ from typing import Any
 
 from scenarios.figures.writing import replacing
 from testbed.errors import UserError
-from testbed.view.written import read_record
+from testbed.view.written import ANY, read
 
 BESIDE = ".landing"
 """Folder of a results directory, on the same disk as ``raw/``, for what is not whole yet."""
@@ -73,7 +73,7 @@ def _moved(source: Path, target: Path) -> bool:
 
 
 def _annotate(path: Path, note: Mapping[str, Any]) -> None:
-    record = read_record(path)
+    record = read(path, ANY)
     with replacing(path) as part:
         part.write_text(json.dumps({**record, **note}), encoding="utf-8")
 

@@ -34,10 +34,10 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     `mrcbed up`, launch, perf or train), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
     and the run goes on.
     """
-    source = of_directory(directory, name) if directory is not None else running(name)
-    os.nice(NICE)
     from testbed.view.written import believing
 
+    source = of_directory(directory, name) if directory is not None else running(name)
+    os.nice(NICE)
     out = terminal.console(120)
     with believing(source.directory):
         first = source.look()
@@ -97,7 +97,6 @@ def running(name: str | None) -> Results | Up:
     from scenarios.show.live.source import Up, agents_folder
     from testbed.machine.exclusive import measured_directory
     from testbed.machine.running import sandboxes
-    from testbed.view.written import MANIFEST, read
 
     measured = measured_directory()
     if measured is not None and (measured / "manifest.json").is_file():
@@ -107,8 +106,17 @@ def running(name: str | None) -> Results | Up:
         if found is not None:
             folder, fabric, transport = found
             return Up(folder, fabric, transport)
-    unfinished = [path.parent for path in Path("results").glob("*/manifest.json") if path.is_file() and "ended" not in read(path, MANIFEST)]
+    unfinished = [path.parent for path in Path("results").glob("*/manifest.json") if _goes_on(path)]
     if unfinished:
         return of_directory(max(unfinished, key=lambda path: path.stat().st_mtime), name)
     hint = "" if os.geteuid() == 0 else ", or use sudo to see a fabric that is up"
     raise UserError(f"nothing runs here: give a results directory, as in mrcbed top results/demo-20261122-101500{hint}")
+
+
+def _goes_on(manifest: Path) -> bool:
+    from testbed.view.written import ANY, ResultsError, read
+
+    try:
+        return "ended" not in read(manifest, ANY)
+    except ResultsError:
+        return False

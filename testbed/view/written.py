@@ -83,6 +83,7 @@ def _named(kind: Any, key: Any = str) -> Any:
     return GenericAlias(dict, (key, kind))
 
 
+ANY = table("")
 SPREAD = table("n p50?~ p99?~ p999?~ max~", **dict.fromkeys(("p50", "p99", "p999", "max"), Number))
 _RANGE = tuple[Amount, Amount]
 FABRIC = table(
@@ -149,7 +150,7 @@ SUMMARY = table(
 )  # fmt: skip
 
 _ORIGIN = table("command_line git?~", git=table("commit? dirty?", commit=str, dirty=bool))
-_TRANSPORT = table("name kind fabric options?", fabric=table("name"))
+_TRANSPORT = table("name kind fabric? options?", fabric=table("name"))
 _FAULT = table("on")
 _WORK = table("steps? slices? outstanding? placement?", steps=Whole, slices=Annotated[int, Meta(ge=1, le=1 << 20)], placement=list[str])
 _PLAIN = "name? seeds? workload? transports faults? fabric? description?"
@@ -192,6 +193,7 @@ RECORD = table(
     wrong=dict[str, Count], flow_notes=_rows(table("flow? wrong? bytes? messages?", flow=Index)), queue_ports=dict[str, str],
     **dict.fromkeys(("counters_before", "counters_after"), _rows(table("port link? kind? plane?", port=str, link=str))),
     cpu=list[tuple[Number, Number]], watch=Table, dead_at_end=list[str], background=list[Table], machine=Any, controller=str,
+    clustermapper=Any,
 )  # fmt: skip
 """run.json, and begun.json, which lacks what comes at the end."""
 

@@ -178,7 +178,9 @@ def test_what_cannot_be_is_refused_in_one_line(override: str, words: str) -> Non
 
 
 def run_of(directory: Path, lines: list[dict[str, Any]], mapper: Any = True) -> Run:
-    (directory / "run.json").write_text(json.dumps({"clustermapper": mapper, "fabric": DEMO.to_dict()}))
+    told = {"kind": "mrc", "transport": "mrc", "placement": "packed", "seed": 1, "workload": "flows", "ranks": [0, 1], "warmup_steps": 0}
+    told |= {"window": [0, 1], "clustermapper": mapper, "fabric": DEMO.to_dict()}
+    (directory / "run.json").write_text(json.dumps(told))
     (directory / "runner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # what an agent thinks by itself is no finding of the run's
     (directory / "h0.jsonl").write_text(json.dumps({"t": 5, "kind": "mapper", "host": 0, "link": NIC, "state": "lossy"}) + "\n")
