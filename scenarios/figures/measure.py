@@ -22,8 +22,8 @@ from scenarios.figures.books import port_rows
 from scenarios.figures.network_time import earlier_dilation
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
+from testbed.view.declared import MANIFEST, Lines, read, read_record
 from testbed.view.fold import MOST_LINE
-from testbed.view.written import MANIFEST, Lines, read, read_record
 from topologies import Fabric
 from topologies.addressing import ev_fields
 from topologies.files import FileError, opened

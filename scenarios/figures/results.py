@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.stored import Stored
-from testbed.view.written import ResultsError
+from testbed.view.declared import ResultsError
 
 
 class Results:

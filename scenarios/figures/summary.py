@@ -26,7 +26,7 @@ from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.simulated import UNMEASURED
-from testbed.view.written import believing
+from testbed.view.declared import believing
 from testbed.world import EMULATED, FLUID
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 

@@ -17,7 +17,7 @@ from scenarios.figures import results
 from testbed.fluid.calibration import ROUNDS, Calibration, Measured, Shape
 from testbed.fluid.cluster import Cluster, State
 from testbed.fluid.rates import flow_rates, port_rates
-from testbed.view.written import MANIFEST, read, read_record
+from testbed.view.declared import MANIFEST, read, read_record
 from testbed.world import FLUID
 from topologies import Fabric
 from topologies.theory import ring_edges

@@ -17,7 +17,7 @@ from scenarios.run.simulate import check_simulable
 from scenarios.schema.checks import names_in
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Kind
-from testbed.view.written import SUMMARY, ResultsError, read
+from testbed.view.declared import SUMMARY, ResultsError, read
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed bench seeds")
 VERDICT = "verdict.json"

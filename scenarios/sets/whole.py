@@ -14,7 +14,7 @@ import pandas as pd
 from scenarios.figures.measure import TABLES
 from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
-from testbed.view.written import ResultsError, read_record
+from testbed.view.declared import ResultsError, read_record
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Required keys of the manifest, beside the format and the verdicts."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from scenarios.figures.writing import replacing
 from testbed.errors import UserError
-from testbed.view.written import ANY, read
+from testbed.view.declared import ANY, read
 
 BESIDE = ".landing"
 """Folder of a results directory, on the same disk as ``raw/``, for what is not whole yet."""

@@ -34,7 +34,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     `mrcbed up`, launch, perf or train), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
     and the run goes on.
     """
-    from testbed.view.written import believing
+    from testbed.view.declared import believing
 
     source = of_directory(directory, name) if directory is not None else running(name)
     os.nice(NICE)
@@ -114,7 +114,7 @@ def running(name: str | None) -> Results | Up:
 
 
 def _goes_on(manifest: Path) -> bool:
-    from testbed.view.written import ANY, ResultsError, read
+    from testbed.view.declared import ANY, ResultsError, read
 
     try:
         return "ended" not in read(manifest, ANY)

@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
+from testbed.view.declared import Lines
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
-from testbed.view.written import Lines
 from topologies.addressing import ev_fields
 from topologies.clos import FabricError
 from topologies.files import FileError

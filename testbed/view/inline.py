@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from testbed.view.declared import MANIFEST, read
 from testbed.view.read import first_of_each, read_frames, read_run
-from testbed.view.written import MANIFEST, read
 
 NAME = "replay.html"
 SCRIPTS = ("model.js", "charts.js", "planes.js", "column.js", "page.js")

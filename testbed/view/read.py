@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UserError
+from testbed.view.declared import SUMMARY, read, read_record
 from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
-from testbed.view.written import SUMMARY, read, read_record
 from topologies.clos import Fabric
 from topologies.files import opened
 

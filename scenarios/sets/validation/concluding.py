@@ -21,7 +21,7 @@ from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
 from testbed.simulated import SIMULATED, WORLDS
-from testbed.view.written import read_record
+from testbed.view.declared import read_record
 from testbed.world import FLUID
 from topologies import Fabric
 

@@ -23,8 +23,8 @@ from scenarios.show.cost_table import columns, cost_groups, extra_time, footnote
 from scenarios.show.html.figures import figures
 from scenarios.show.tables import since_fault, world_words
 from testbed.terminal import duration, number
+from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
-from testbed.view.written import ResultsError
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""

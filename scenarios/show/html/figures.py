@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.figures.stored import Stored
-from testbed.view.written import ResultsError
+from testbed.view.declared import ResultsError
 
 LARGE = 300_000
 """Bytes of an SVG above which the page holds the PNG instead [ours]."""

@@ -12,11 +12,11 @@ from typing import Any
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
 from testbed.machine import sandbox
+from testbed.view.declared import MANIFEST, read
 from testbed.view.fold import MOST_LINE
 from testbed.view.follow import Follower
 from testbed.view.read import BEGUN, read_run
 from testbed.view.run import Run
-from testbed.view.written import MANIFEST, read
 from topologies import Fabric
 from topologies.files import opened
 
