@@ -67,9 +67,7 @@ def take_format(data: dict[str, Any], file: str) -> None:
     """Take ``format`` out of what a file says. Raises ValueError, one line that begins after the file's name, if it is another one."""
     written = data.pop("format", None)
     if written is None:
-        raise ValueError(
-            f"has no format = {FORMAT}: rates and times are now the real network's; 'mrcbed convert {file}' rewrites an older file"
-        )
+        raise ValueError(f"has no format = {FORMAT}: write its rates and times as the real network's, and add that line")
     if written is True or written != FORMAT:
         raise ValueError(f"has format = {written!r}, this version reads {FORMAT}")
 

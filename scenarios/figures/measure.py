@@ -19,10 +19,9 @@ import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_rows
-from scenarios.figures.network_time import earlier_dilation
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
-from testbed.view.declared import MANIFEST, Lines, read, read_record
+from testbed.view.declared import Lines, read_record
 from testbed.view.fold import MOST_LINE
 from topologies import Fabric
 from topologies.addressing import ev_fields
@@ -72,11 +71,8 @@ class Run:
 
     @cached_property
     def fabric(self) -> Fabric:
-        """As it ran. Files of before format 3 do not say its dilation; their manifest has it."""
-        recorded, manifest = self.record["fabric"], self.directory.parents[1] / "manifest.json"
-        if "dilation" not in recorded and manifest.is_file():
-            recorded = {**recorded, "dilation": earlier_dilation(read(manifest, MANIFEST))}
-        return Fabric.from_dict(recorded)
+        """As it ran."""
+        return Fabric.from_dict(self.record["fabric"])
 
     @property
     def key(self) -> str:

@@ -1,17 +1,14 @@
 """Tells figures in the real network's time: what was measured on this machine's clock, ``dilation`` times slower, divided by it.
 
-Everything is figured in the clock's ns and bit/s, and becomes network time in one place, here, on its way into ``summary.json`` (since
-format 3) and from Parquet tables to plots. What is the machine's own stays as it is. Pure; docs/time.md explains dilation.
+Everything is figured in the clock's ns and bit/s, and becomes network time in one place, here, on its way into ``summary.json``
+and from Parquet tables to plots. What is the machine's own stays as it is. Pure; docs/time.md explains dilation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-
-from topologies.fabrics import NIC_RATE
 
 FORMAT = 3
 """Of summary.json: its times and rates are the network's."""
@@ -42,21 +39,8 @@ def _scaled(value: Any, factor: float) -> Any:
     return value if value is None else round(value * factor, PLACES)
 
 
-def told_comparison(frame: pd.DataFrame, dilation: float) -> pd.DataFrame:
-    """``comparison.parquet`` of before format 3, whose rows have their units beside them, in network time."""
-    if not len(frame):
-        return frame
-    factors = frame["unit"].map({"ns": 1 / dilation, "bit/s": dilation}).fillna(1.0)
-    return frame.assign(**{name: frame[name] * factors for name in ("median", "low", "high", "ideal", "degraded") if name in frame})
-
-
 def told_rows(frame: pd.DataFrame, dilation: float) -> pd.DataFrame:
     """A Parquet table of a run with its times and rates in network time."""
     times = {column: frame[column] / dilation for column in frame.columns if column.endswith("_ns")}
     rates = {column: frame[column] * dilation for column in frame.columns if column.endswith("_bps")}
     return frame.assign(**times, **rates)
-
-
-def earlier_dilation(manifest: Mapping[str, Any]) -> float:
-    """Dilation of results of before format 3: their scenario's fabric stood for one with ports of 100 Gb/s."""
-    return float(manifest.get("dilation", {}).get("value") or NIC_RATE / manifest["scenario"]["fabric"]["nic_rate"])

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.columns import read_table
-from scenarios.figures.network_time import FORMAT, earlier_dilation, told, told_comparison, told_rows
+from scenarios.figures.network_time import FORMAT, told_rows
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
@@ -29,7 +29,7 @@ FAR_OFF = 100
 """Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 OF_FIGURES = ("runs", "comparison")
-"""Tables of figures, which are in network time since format 3."""
+"""Tables of figures, which are in network time."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
 
@@ -48,17 +48,12 @@ class Stored:
             return self.whole.summary
         path = self.directory / "summary.json"
         data = read(path, SUMMARY)
+        if data["format"] != FORMAT:
+            raise self.fail(path.name, f"has format {data['format']}, this mrcbed reads {FORMAT}: run the scenario again")
         for run in data["runs"]:
             if run.get("verdict") not in VERDICTS:
                 raise self.fail(path.name, f"run {run['run']} has no verdict, nobody can say what its figures are worth: run it again")
-        return data if data.get("format") == FORMAT else self._earlier(data)
-
-    def _earlier(self, data: dict[str, Any]) -> dict[str, Any]:
-        """A summary of before format 3, whose times were those of the machine's clock."""
-        dilation = earlier_dilation(self.manifest)
-        runs = [told({**run, "dilation": dilation}, dilation) for run in data["runs"]]
-        fabrics = {name: told({**fabric, "dilation": dilation}, dilation) for name, fabric in data["fabrics"].items()}
-        return {**data, "format": None, "dilation": dilation, "runs": runs, "fabrics": fabrics}
+        return data
 
     @property
     def dilation(self) -> float:
@@ -74,9 +69,7 @@ class Stored:
     def table(self, name: str) -> pd.DataFrame:
         """A table of :meth:`clock_table`, with its times in network time."""
         frame = self._fitting(name, self.clock_table(name))
-        if name in OF_FIGURES and self.summary["format"] == FORMAT:
-            return frame
-        return told_comparison(frame, self.dilation) if name == "comparison" else told_rows(frame, self.dilation)
+        return frame if name in OF_FIGURES else told_rows(frame, self.dilation)
 
     def clock_table(self, name: str) -> pd.DataFrame:
         """Read a Parquet table as it is, in the ns of the machine's clock; empty if the file does not exist.

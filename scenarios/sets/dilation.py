@@ -140,8 +140,8 @@ def run_dilated(
     attempts = list(former.get("attempts", ()))
     if "dilation" in former:
         dilation = recorded(former, wanted)
-    elif wanted is not None or former:  # a run of an earlier version has that of its fabric
-        dilation = given(scenario, wanted or scenario.fabric.dilation)
+    elif wanted is not None:
+        dilation = given(scenario, wanted)
     else:
         dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
     while True:

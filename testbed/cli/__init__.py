@@ -62,7 +62,6 @@ COMMANDS = {
     "export": "Export a results directory to Perfetto's trace viewer or to CSV.",
     "top": "Watch a run, or look at a results directory, in the terminal.",
     "view": "Write a page to see runs path by path, with a time slider.",
-    "convert": "Rewrite a fabric or scenario file of an older version in the real network's units.",
     "calibrate": "Measure what a packet costs on this machine; runs choose their dilation by it.",
     "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
     "completion": "Print the completion script of a shell.",

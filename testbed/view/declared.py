@@ -144,8 +144,8 @@ RUN = table(
 )  # fmt: skip
 """A run in the summary."""
 SUMMARY = table(
-    "format? scenario dilation? verdict checks fabrics runs stopped_by?~",
-    scenario=Name, stopped_by=str, fabrics=_named(FABRIC, Name), runs=_rows(RUN),
+    "format scenario dilation verdict checks fabrics runs stopped_by?~",
+    format=Whole, scenario=Name, stopped_by=str, fabrics=_named(FABRIC, Name), runs=_rows(RUN),
     checks=_rows(table("name expected seen ok~ unusual? unit?", expected=str, seen=Any, unit=str)),
 )  # fmt: skip
 

@@ -1,17 +1,17 @@
-"""Figures are told in network time, once; what is the machine's own is not; older results are read as if they had been."""
+"""Figures are told in network time, once; what is the machine's own is not; older results are refused."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from scenarios.figures.network_time import told
 from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
+from testbed.view.declared import ResultsError
 from tests.scenarios.small import undrawn
 
 
@@ -29,7 +29,7 @@ def test_times_shrink_and_rates_grow_and_counts_stay() -> None:
     }  # fmt: skip
 
 
-def test_results_of_before_format_3_are_read_in_network_time(tmp_path: Path) -> None:
+def test_results_are_in_network_time_and_those_of_before_are_refused(tmp_path: Path) -> None:
     with undrawn():
         summary = simulate(load_scenario("smoke", overrides=["workload.steps=6", "fault=[]", "expect=[]"]), tmp_path)
     now = Stored(tmp_path)
@@ -40,19 +40,6 @@ def test_results_of_before_format_3_are_read_in_network_time(tmp_path: Path) -> 
     bandwidth = comparison.set_index("figure").loc["busbw_bps", "median"]
     assert bandwidth == pytest.approx(run["busbw_bps"]) and 1e10 < bandwidth < 2e11
 
-    runs = [{key: value for key, value in told(entry, 1e-4).items() if key != "dilation"} for entry in summary["runs"]]
-    older = {**summary, "runs": runs, "fabrics": told(summary["fabrics"], 1e-4)}
-    del older["format"], older["dilation"]
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    for shape in (manifest["scenario"]["fabric"], *manifest["fabrics"].values()):
-        del shape["dilation"]
-    (tmp_path / "summary.json").write_text(json.dumps(older))
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    frame = pd.read_parquet(tmp_path / "comparison.parquet")
-    factors = frame["unit"].map({"ns": 1e4, "bit/s": 1e-4}).fillna(1.0)
-    frame.assign(median=frame["median"] * factors).to_parquet(tmp_path / "comparison.parquet")
-    then = Stored(tmp_path)
-    (same,) = then.runs
-    assert same["step_time_ns"] == pytest.approx(run["step_time_ns"], abs=0.01) and same["dilation"] == then.dilation == 10_000
-    assert list(then.step_times(same)[""]) == list(steps) and then.fabric(same) == fabric
-    assert then.table("comparison").set_index("figure").loc["busbw_bps", "median"] == pytest.approx(bandwidth)
+    (tmp_path / "summary.json").write_text(json.dumps({**summary, "format": 2}))
+    with pytest.raises(ResultsError, match=r"summary.json has format 2, this mrcbed reads 3: run the scenario again"):
+        Stored(tmp_path).runs  # noqa: B018

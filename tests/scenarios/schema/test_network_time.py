@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from scenarios.schema.convert import converted
 from scenarios.schema.dilation import check_emulable, slowed
 from scenarios.schema.network_time import on_the_clock
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from testbed.cli.convert import command
-from testbed.errors import UserError
 from topologies import FabricError, load_fabric
 from topologies.structs import Refused
 
@@ -132,63 +128,10 @@ def test_a_fabric_file_has_rates_of_the_network_and_a_dilation(tmp_path: Path) -
         file.write_text(f"{shape}{line}\n")
         with pytest.raises(FabricError, match=said):
             load_fabric(str(file))
-    for text, said in ((shape.replace("format = 3\n", ""), "mrcbed convert .*mine.toml"), (shape.replace("3", "4", 1), "has format = 4")):
+    for text, said in (
+        (shape.replace("format = 3\n", ""), "has no format = 3: write"),
+        (shape.replace("3", "4", 1), "has format = 4"),
+    ):
         file.write_text(text)
         with pytest.raises(FabricError, match=said):
             load_fabric(str(file))
-
-
-def test_an_older_file_means_the_same_after_it_is_converted(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(OLD_FABRIC)
-    (tmp_path / "old.toml").write_text(OLD)
-    with pytest.raises(ScenarioError, match=r"has no format = 3: .*'mrcbed convert .*old\.toml'"):
-        load_scenario(str(tmp_path / "old.toml"))
-    called = CliRunner().invoke(command, [str(tmp_path / "mine.toml"), str(tmp_path / "old.toml")], catch_exceptions=False)
-    assert called.exit_code == 0 and called.output.count("times divided by 12,500") == 2
-    assert (tmp_path / "old.toml.old").read_text() == OLD and (tmp_path / "mine.toml.old").read_text() == OLD_FABRIC
-    fabric = load_fabric(str(tmp_path / "mine.toml"))
-    assert (fabric.nic_rate, fabric.delay_ns, fabric.dilation) == (8_000_000, 10_000_000, 12_500)
-    made = load_scenario(str(tmp_path / "old.toml"))
-    (flow,), (roce,), (fault,), (udp,) = made.workload.flows, made.transports, made.faults, made.backgrounds
-    assert (flow.start_ns, flow.for_ns, made.timeout_ns) == (5 * 10**8, 2 * 10**9, 90 * 10**9)
-    assert (roce.reconvergence_ns, roce.options["rto_ns"], roce.fabric.delay_ns) == (5 * 10**8, 4 * 10**8, 12_500_000)
-    assert (fault.name, fault.at_ns, fault.for_ns, fault.keys) == ("at = 3s", 10**9, 25 * 10**7, {"rate": 0.5})
-    assert udp.rate_bps == 10**6
-    assert [v.scenario.faults[0].for_ns for v in made.variants] == [25 * 10**7, 5 * 10**8]
-    assert [e.check for e in made.expects] == ["roce.all_on_ns <= 200", "roce.groups.flows.goodput_bps / roce.base_rtt_ns >= 0.8"]
-    text = (tmp_path / "old.toml").read_text()
-    assert "# At 12,500.\nformat = 3\n" in text and "# a name, no time" in text and 'timeout = "90s"' in text and 'for = "20us"' in text
-
-
-@pytest.mark.parametrize("mbit", [3, 6, 7, 8, 30])
-def test_a_fabric_at_any_rate_is_converted_and_runs_at_that_rate(tmp_path: Path, mbit: int) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(OLD_FABRIC.replace("8Mbit", f"{mbit}Mbit"))
-    text, dilation = converted(file)
-    file.write_text(text)
-    fabric = load_fabric(str(file))
-    assert (fabric.nic_rate, fabric.dilation) == (mbit * 10**6, dilation) and 'nic_rate = "100Gbit"' in text
-    assert fabric.delay_ns == pytest.approx(10_000_000, rel=1e-3), "to a ns of the network"
-
-
-def test_an_older_fabric_without_a_delay_keeps_its_distances(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(OLD_FABRIC.replace('delay = "10ms"\n', "") + 'fabric_rate = "16Mbit"\nmtu = 1024\n')
-    file.write_text(converted(file)[0])
-    fabric = load_fabric(str(file))
-    assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(10, abs=0.02) and fabric.fabric_rate == 16_000_000
-
-
-def test_what_cannot_be_converted_is_one_line_and_stays(tmp_path: Path) -> None:
-    new = tmp_path / "new.toml"
-    new.write_text('format = 3\nfabric = "demo"\n[workload]\n')
-    with pytest.raises(ScenarioError, match="has format = 3 already: nothing to convert"):
-        converted(new)
-    strange = tmp_path / "strange.toml"
-    strange.write_text('fabric = "demo"\n[workload]\nduration = """\n3s"""\n')
-    with pytest.raises(ScenarioError, match="cannot be rewritten here: divide its times and multiply its rates by 12500"):
-        converted(strange)
-    new.with_name("new.toml.old").write_text("")
-    with pytest.raises(UserError, match=r"new\.toml\.old exists: move it away"):
-        CliRunner().invoke(command, [str(new)], catch_exceptions=False)
-    assert new.read_text().startswith("format = 3")

@@ -141,14 +141,6 @@ def test_a_run_goes_on_at_the_dilation_that_it_began_with(tmp_path: Path, monkey
     assert runs.calls == [(40_000, True, ["attempt-1"])]
 
 
-def test_a_run_of_an_earlier_version_goes_on_as_its_fabric_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 2}))
-    runs = Runs(monkeypatch)
-    go(tmp_path, resume=True)
-    assert runs.calls == [(12_500, True, [])]
-
-
 # --- what is kept of a calibration ---------------------------------------------------------------------------------
 
 
