@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sys
 import tomllib
 from pathlib import Path
@@ -17,6 +18,8 @@ from topologies.structs import Refused, join
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
 """Of a file: a larger one was not meant [ours]."""
+WRITER_S = 5.0
+"""How long a pipe may be empty [ours]."""
 MAX_DEPTH = 16
 """Of tables and lists within each other [ours]."""
 MAX_WHOLE = 2**63 - 1
@@ -47,8 +50,10 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         if path == Path("/dev/stdin"):
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # nor waits for who would write to it
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 os.set_blocking(file.fileno(), True)
+                if not select.select([file], [], [], WRITER_S)[0]:
+                    raise ValueError(f"is a pipe into which nothing comes for {WRITER_S:g} s: give a file")
                 raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:
         raise ValueError("is a directory: give a file in it") from None

@@ -17,10 +17,14 @@ from scenarios.run.simulate import check_simulable
 from scenarios.schema.checks import names_in
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Kind
-from testbed.view.declared import SUMMARY, ResultsError, read
+from testbed.view.declared import ResultsError, read, rows_of, table
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed bench seeds")
 VERDICT = "verdict.json"
+_CONCLUDED = table(
+    "verdict runs checks stopped_by?~", stopped_by=str, runs=rows_of(table("run outcome reason~ broken? distrust verdict")),
+    checks=rows_of(table("name expected seen ok~ unusual?", expected=str, seen=Any)),
+)  # fmt: skip
 MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch: a seed that fails is most likely among these."""
@@ -100,7 +104,7 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     if result["reason"]:
         return result
     try:
-        summary = read(directory / "summary.json", SUMMARY)
+        summary = read(directory / "summary.json", _CONCLUDED)
     except ResultsError:
         return result | {"verdict": UNFINISHED, "reason": "no summary"}
     runs = summary["runs"]

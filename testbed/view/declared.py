@@ -75,7 +75,8 @@ def table(keys: str, /, **types: Any) -> Any:
     return msgspec.defstruct("Written", fields, kw_only=True, rename=names)
 
 
-def _rows(kind: Any) -> Any:
+def rows_of(kind: Any) -> Any:
+    """A list of tables like ``kind``."""
     return GenericAlias(list, (kind,))
 
 
@@ -126,27 +127,27 @@ RUN = table(
     "kind? workload? world? settings? reason?~ wrong?~ busbw_bps?~ ideal_busbw_bps?~ ideal_step_ns?~ base_rtt_ns? reconvergence_ns?~ "
     "cpu_percent?~ measured_ns? packets failovers failure_cost?~ faults_missed? timeouts? untrimmed_loss? t0_ns?~ flows? groups? jobs? "
     "queues? separations? lossy_paths? flaps? ports? plane_loads? plane_deviation?~ pfc? background? distrust? broken? notes? fidelity?",
-    step_time_ns=SPREAD, transfer_time_ns=SPREAD, timeouts=Counts, failovers=_rows(FAILOVER), failure_cost=COST, flows=_named(FLOW),
-    ideal_busbw_bps=Positive, ideal_step_ns=Positive, measured_ns=Amount, plane_deviation=Number, pfc=PFC, background=_rows(BACKGROUND),
+    step_time_ns=SPREAD, transfer_time_ns=SPREAD, timeouts=Counts, failovers=rows_of(FAILOVER), failure_cost=COST, flows=_named(FLOW),
+    ideal_busbw_bps=Positive, ideal_step_ns=Positive, measured_ns=Amount, plane_deviation=Number, pfc=PFC, background=rows_of(BACKGROUND),
     ranks=Index, groups=_named(GROUP), jobs=_named(JOB, Name),
     packets=table(
         "sent lost retransmitted marked~ trimmed~ unexplained~ causes", causes=dict[str, Whole], lost=Whole, sent=Count, unexplained=Whole
     ),
     queues=_named(table("group")),
-    separations=_rows(
+    separations=rows_of(
         table("flow from shared_evs evs before~ after~ separated_rtts~", shared_evs=list[Index], before=Amount, after=Amount)
     ),
-    lossy_paths=_rows(table("host peer ev first_loss_ns~ replaced_by", host=HostName, peer=HostName, replaced_by=list[Index])),
-    flaps=_rows(table("number", number=Index)),
-    ports=_rows(table("host at_ns until_ns live", host=HostName, at_ns=Number, live=Index)),
-    plane_loads=_rows(table("host packets equal", host=str, packets=list[Amount], equal=list[Amount])),
+    lossy_paths=rows_of(table("host peer ev first_loss_ns~ replaced_by", host=HostName, peer=HostName, replaced_by=list[Index])),
+    flaps=rows_of(table("number", number=Index)),
+    ports=rows_of(table("host at_ns until_ns live", host=HostName, at_ns=Number, live=Index)),
+    plane_loads=rows_of(table("host packets equal", host=str, packets=list[Amount], equal=list[Amount])),
     fidelity=table("verdict? invalid? doubtful? too_slow?", invalid=list[str], doubtful=list[str], too_slow=bool),
 )  # fmt: skip
 """A run in the summary."""
 SUMMARY = table(
     "format scenario dilation verdict checks fabrics runs stopped_by?~",
-    format=Whole, scenario=Name, stopped_by=str, fabrics=_named(FABRIC, Name), runs=_rows(RUN),
-    checks=_rows(table("name expected seen ok~ unusual? unit?", expected=str, seen=Any, unit=str)),
+    format=Whole, scenario=Name, stopped_by=str, fabrics=_named(FABRIC, Name), runs=rows_of(RUN),
+    checks=rows_of(table("name expected seen ok~ unusual? unit?", expected=str, seen=Any, unit=str)),
 )  # fmt: skip
 
 _ORIGIN = table("command_line git?~", git=table("commit? dirty?", commit=str, dirty=bool))
@@ -157,8 +158,8 @@ _PLAIN = "name? seeds? workload? transports faults? fabric? description?"
 _SCENARIO = {
     "seeds": list[Whole],
     "workload": _WORK,
-    "transports": _rows(_TRANSPORT),
-    "faults": _rows(_FAULT),
+    "transports": rows_of(_TRANSPORT),
+    "faults": rows_of(_FAULT),
     "fabric": Table,
     "description": str,
 }
@@ -171,12 +172,12 @@ MANIFEST = table(
     "fabrics? notes? switch? verdict? fidelity? sessions? compared? dilation? attempts? stopped_by?~",
     scenario=table(
         f"{_PLAIN} variants?", **_SCENARIO,
-        variants=_rows(table("settings scenario", scenario=table(_PLAIN, **_SCENARIO))),
+        variants=rows_of(table("settings scenario", scenario=table(_PLAIN, **_SCENARIO))),
     ),
     **dict.fromkeys("scenario_file started ended python engine kernel switch stopped_by".split(), str), seeds=list[Whole],
     git=table("commit dirty", commit=str, dirty=bool), machine=table("cores?~ cpu?~ arch?~ memory_bytes?~", cpu=str, arch=str),
     versions=dict[str, str | None], tools=dict[str, str | None], fabrics=dict[Name, Table],
-    fidelity=_named(table("verdict")), sessions=_rows(_ORIGIN), compared=_rows(_ORIGIN),
+    fidelity=_named(table("verdict")), sessions=rows_of(_ORIGIN), compared=rows_of(_ORIGIN),
     **_STRETCH,
 )  # fmt: skip
 _NAMES = ("port", "node", "peer", "link", "kind")
@@ -185,13 +186,13 @@ RECORD = table(
     "kind? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? message_bytes? window "
     "reconvergence_ns?~ paths? jobs? flows? t0? fault_links? faults_missed? counters_before? counters_after? agent_counters? wrong? "
     "flow_notes? queue_ports? settle_ns? notes? acts_late_ns? cpu? watch?~ dead_at_end? background? machine? controller? clustermapper?~",
-    fabric=Table, key=str, ranks=list[Index], steps=Index, warmup_steps=Index, message_bytes=Count,
+    fabric=Table, key=str, placement=str, ranks=list[Index], steps=Index, warmup_steps=Index, message_bytes=Count,
     window=tuple[Whole, Whole], reconvergence_ns=Amount, t0=Whole, fault_links=list[str], agent_counters=dict[str, Counts],
-    paths=_named(_rows(table("peer ev? active? state?", ev=Whole)), _DIGITS),
-    jobs=_rows(table("name ranks compute_ns estimate_ns?", ranks=list[Index], compute_ns=Amount)),
-    flows=_rows(table("name group? src dst start_ns for_ns?~ messages?~ evs?~", src=Index, dst=Index, start_ns=Count)),
-    wrong=dict[str, Count], flow_notes=_rows(table("flow? wrong? bytes? messages?", flow=Index)), queue_ports=dict[str, str],
-    **dict.fromkeys(("counters_before", "counters_after"), _rows(table("port link? kind? plane?", port=str, link=str))),
+    paths=_named(rows_of(table("peer ev? active? state?", ev=Whole)), _DIGITS),
+    jobs=rows_of(table("name ranks compute_ns estimate_ns?", ranks=list[Index], compute_ns=Amount)),
+    flows=rows_of(table("name group? src dst start_ns for_ns?~ messages?~ evs?~", src=Index, dst=Index, start_ns=Count)),
+    wrong=dict[str, Count], flow_notes=rows_of(table("flow? wrong? bytes? messages?", flow=Index)), queue_ports=dict[str, str],
+    **dict.fromkeys(("counters_before", "counters_after"), rows_of(table("port link? kind? plane?", port=str, link=str))),
     cpu=list[tuple[Number, Number]], watch=Table, dead_at_end=list[str], background=list[Table], machine=Any, controller=str,
     clustermapper=Any,
 )  # fmt: skip

@@ -91,7 +91,7 @@ def test_names_of_files_faults_and_checks_reach_the_terminal_as_text(tmp_path: P
     assert missing.returncode == 2 and missing.stderr.count("\n") == 1 and r"evil\x1b[2J\n\u202e.toml" in missing.stderr
     path = tmp_path / "kind.toml"
     path.write_text(SCENARIO.replace("中", r"\u001b[31m"))
-    assert mrcbed("check", path).stderr.endswith(" must be one line of text without control characters\n")
+    assert mrcbed("check", path).stderr.endswith(" must be one line of text without control characters, of at most 200 letters\n")
     path.write_text(SCENARIO)
     done = mrcbed("run", path, "--world", "simulated", "--out", tmp_path / "out")
     shown = r"{a} %s [red] $x_{1}\nosuch$ 中|<b>\u202e"

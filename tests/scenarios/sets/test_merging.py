@@ -171,7 +171,7 @@ def test_broken_results_are_one_line_and_nothing_is_written(
     [
         (["mrc"], "needs two results directories"),
         ([], "needs two results directories"),
-        (["mrc", "roce", "mrc"], "are the same directory"),
+        (["mrc", "roce", "mrc"], "is given twice"),
         (["mrc", "mrc/../mrc"], "are the same directory"),
         (["mrc", "nowhere"], "is no directory"),
         (["mrc", "."], "holds no results"),
