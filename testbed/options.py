@@ -5,12 +5,13 @@ command sees it. click's own types take more than that: "nan" within any bounds,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from topologies.toml_files import MAX_WHOLE
 
@@ -34,7 +35,17 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
     return ""
 
 
+def offers(_ctx: click.Context, _param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
+    """What a shell may offer for a value, beside what click knows. :mod:`testbed.cli.completion` has more."""
+    return ()
+
+
 class _Checked(click.Parameter):
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        own = [item if isinstance(item, CompletionItem) else CompletionItem(item) for item in offers(ctx, self)]
+        own = [item for item in own if item.type != "plain" or item.value.startswith(incomplete)]
+        return own or super().shell_complete(ctx, incomplete)
+
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         typed = self.name is not None and ctx.get_parameter_source(self.name) in _TYPED and self.type is not click.UNPROCESSED
         for word in (value if isinstance(value, (tuple, list)) else (value,)) if typed else ():

@@ -177,6 +177,10 @@ def main() -> NoReturn:
     take_standard_streams()
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
+    if "_MRCBED_COMPLETE" in os.environ:
+        from testbed.cli.completion import complete
+
+        complete()
     try:
         status = execute()
         sys.stdout.flush()
