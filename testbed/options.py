@@ -35,9 +35,8 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
     return ""
 
 
-def offers(_ctx: click.Context, _param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
-    """What a shell may offer for a value, beside what click knows. :mod:`testbed.cli.completion` has more."""
-    return ()
+offers: Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]] = lambda _ctx, _param: ()
+"""What a shell may offer for a value, beside what click knows. :mod:`testbed.cli.completion` has more."""
 
 
 class _Checked(click.Parameter):
