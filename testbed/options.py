@@ -35,13 +35,13 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
     return ""
 
 
-offers: Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]] = lambda _ctx, _param: ()
-"""What a shell may offer for a value, beside what click knows. :mod:`testbed.cli.completion` has more."""
+offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
+"""Who knows what a shell may offer for a value, beside click: :mod:`testbed.cli.completion`."""
 
 
 class _Checked(click.Parameter):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        own = [item if isinstance(item, CompletionItem) else CompletionItem(item) for item in offers(ctx, self)]
+        own = [item if isinstance(item, CompletionItem) else CompletionItem(item) for more in offers for item in more(ctx, self)]
         own = [item for item in own if item.type != "plain" or item.value.startswith(incomplete)]
         return own or super().shell_complete(ctx, incomplete)
 

@@ -41,7 +41,7 @@ def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | Complet
 
 def complete() -> None:
     """Have parameters offer what this project knows."""
-    options.offers = offers
+    options.offers.append(offers)
 
 
 @click.command(name="completion")

@@ -52,7 +52,7 @@ def offered(line: str) -> set[str]:
     ],
 )
 def test_a_tab(line: str, offers: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "offers", completion.offers)
+    monkeypatch.setattr(options, "offers", [completion.offers])
     assert offered(line) == offers
 
 
