@@ -7,6 +7,7 @@ a results directory is computed from these files, so that a later version can co
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +43,7 @@ def read_lines(path: Path, transfers: bool = False, **more: Any) -> Iterator[tup
 
     ``transfers``: those of kind transfers, which are the bulk of a long run; otherwise all others.
     """
-    if not path.exists():
+    if not os.path.lexists(path):  # a link to nowhere is damage
         return
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with opened(path) as file:
@@ -82,9 +83,9 @@ class Run:
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
         """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner. Without those of transfers."""
-        lines = list(self._read(self.directory / "runner.jsonl", host=-1))
+        lines = list(self.checked(self.directory / "runner.jsonl", host=-1))
         for path in self._logs:
-            lines += self._read(path, host=int(path.stem[1:]))
+            lines += self.checked(path, host=int(path.stem[1:]))
         lines.sort(key=lambda line: int(line.get("t", 0)))
         return lines
 
@@ -92,7 +93,7 @@ class Run:
     def _logs(self) -> list[Path]:
         return [path for path in sorted(self.directory.glob("h*.jsonl")) if path.stem[1:].isdecimal()]
 
-    def _read(self, path: Path, kind: str = "", **more: Any) -> Iterator[dict[str, Any]]:
+    def checked(self, path: Path, kind: str = "", **more: Any) -> Iterator[dict[str, Any]]:
         """The lines of a log of this run, which are as declared. Raises :class:`FileError`."""
         lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
         for where, line in read_lines(path, kind == "transfers", **more):
@@ -185,7 +186,7 @@ class Run:
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
         for path in self._logs:
-            for line in self._read(path, "transfers", host=int(path.stem[1:])):
+            for line in self.checked(path, "transfers", host=int(path.stem[1:])):
                 if line["step"] - warm in steps:
                     for name, arrays in lists.items():
                         peer, stage, number, ns = np.array(line[name], np.int64).reshape(-1, 4).T
@@ -281,7 +282,7 @@ class Run:
     def queues(self) -> pd.DataFrame:
         """Samples of the backlog of the watched ports, bytes of the data class."""
         rows = [
-            (self.key, line["t"], line["port"], line["bytes"]) for line in self._read(self.directory / "queues.jsonl", "queues", host=-1)
+            (self.key, line["t"], line["port"], line["bytes"]) for line in self.checked(self.directory / "queues.jsonl", "queues", host=-1)
         ]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
 

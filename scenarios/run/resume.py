@@ -125,9 +125,9 @@ def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
 
 
 def _restore_targets(spec: Spec, raw: Path) -> None:
-    from scenarios.figures.measure import read_lines
+    from scenarios.figures.measure import Run
 
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
-    targets = [line["on"] for _, line in read_lines(raw / "runner.jsonl") if line.get("kind") == "resolved"]
+    targets = [line["on"] for line in Run(raw).checked(raw / "runner.jsonl", host=-1) if line.get("kind") == "resolved"]
     for number, on in zip(numbers, targets, strict=False):
         spec.used.setdefault(number, on)

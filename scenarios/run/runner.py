@@ -10,6 +10,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
+from testbed.view.written import believing
 from testbed.world import World
 from topologies import Fabric
 
@@ -301,9 +303,11 @@ class Runner:
                 from scenarios.show.plots import draw_all
                 from scenarios.show.replay import replay
 
-                draw_all(self.directory)
-                replay(self.directory)
-                write_report(self.directory)
+                # What was resumed may have been damaged meanwhile.
+                with believing(self.directory) if self.former_manifest is not None else nullcontext():
+                    draw_all(self.directory)
+                    replay(self.directory)
+                    write_report(self.directory)
             except Exception as error:  # plots can be drawn again; the data must not be lost
                 if stopped is None:
                     raise

@@ -43,7 +43,9 @@ Table = dict[str, Any]
 Counts = dict[str, Count]
 _TYPES: dict[str, Any] = {
     **dict.fromkeys("run transport placement fabric job".split(), Name),
-    **dict.fromkeys("kind workload outcome verdict reason fault on phase world name group flow from to cause state unknown".split(), str),
+    **dict.fromkeys(
+        "kind workload outcome verdict reason fault on phase world name group flow from to cause state unknown controller".split(), str
+    ),
     **dict.fromkeys("links notes distrust broken faults_missed command_line dead_links".split(), list[str]),
     **dict.fromkeys("ok up last_hop_ecn finished unusual active".split(), bool),
     **dict.fromkeys("seed t extra_steps number at_ns".split(), Whole),
@@ -103,7 +105,7 @@ COST = table(
     "flows? noise_ns~ noise_share~ slowdown?~ goodput_kept~ worst_step_ns?~ ideal_extra_ns~ undelivered_bytes?~ back_ns?~ unknown?~",
     slowdown=Amount, goodput_kept=Amount, healthy_from=str, extra_steps=Number, undelivered_bytes=Whole,
 )  # fmt: skip
-FLOW = table("group? src? dst? start_ns? bytes? goodput_bps?~ share?~", src=HostName, dst=HostName, share=Amount)
+FLOW = table("group? src? dst? start_ns? bytes? goodput_bps?~ line_bps? share?~", src=HostName, dst=HostName, share=Amount)
 GROUP = table(
     "flows goodput_bps~ of_line~ min_share~ max_share~ jain~ kept?~ message_ns? queue_mean_bytes?~ queue_p99_bytes?~ queue_peak_bytes? "
     "buffer_bytes? trims? marks? drops?",
@@ -124,9 +126,10 @@ BACKGROUND = table(
 )  # fmt: skip
 RUN = table(
     "run transport fabric placement seed outcome verdict? ranks steps failed_steps? step_time_ns transfer_time_ns? typical_step_ns?~ "
-    "kind? workload? world? settings? reason?~ wrong?~ busbw_bps?~ ideal_busbw_bps?~ ideal_step_ns?~ base_rtt_ns? reconvergence_ns?~ "
-    "cpu_percent?~ measured_ns? packets failovers failure_cost?~ faults_missed? timeouts? untrimmed_loss? t0_ns?~ flows? groups? jobs? "
-    "queues? separations? lossy_paths? flaps? ports? plane_loads? plane_deviation?~ pfc? background? distrust? broken? notes? fidelity?",
+    "kind? controller? workload? world? settings? reason?~ wrong?~ busbw_bps?~ ideal_busbw_bps?~ ideal_step_ns?~ base_rtt_ns? "
+    "reconvergence_ns?~ cpu_percent?~ measured_ns? packets failovers failure_cost?~ faults_missed? timeouts? untrimmed_loss? "
+    "t0_ns?~ flows? groups? jobs? queues? separations? lossy_paths? flaps? ports? plane_loads? plane_deviation?~ pfc? background? "
+    "distrust? broken? notes? fidelity?",
     step_time_ns=SPREAD, transfer_time_ns=SPREAD, timeouts=Counts, failovers=rows_of(FAILOVER), failure_cost=COST, flows=_named(FLOW),
     ideal_busbw_bps=Positive, ideal_step_ns=Positive, measured_ns=Amount, plane_deviation=Number, pfc=PFC, background=rows_of(BACKGROUND),
     ranks=Index, groups=_named(GROUP), jobs=_named(JOB, Name),
@@ -213,6 +216,7 @@ _LINES: Table = {
     "plane": table("peer plane to cause?~"),
     "loss": table("psn?~ rule? sent_ns?~", rule=str),
     "rtx": table("psn?~ count?~"),
+    "redelivered": table("peer psn?~"),
     "reroute": table("peer old?~", old=Whole),
     "rto": table("peer psn?~ firing?"),
     "qp": table("peer state cause?~"),

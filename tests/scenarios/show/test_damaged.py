@@ -115,6 +115,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "an endless manifest": (REPORT, instead("manifest.json", endless), "is no regular file"),
     "a FIFO of a log": (VIEW, instead(f"{RAW}/h0.jsonl", os.mkfifo), "is no regular file"),
     "an endless log": (["top", "--once"], instead(f"{RAW}/h1.jsonl", endless), "is no regular file"),
+    "a log that leads nowhere": (TABLES, instead(f"{RAW}/h0.jsonl", lambda path: path.symlink_to(path.name)), "is no regular file"),
     "an endless journal": (TABLES, instead(f"{RAW}/runner.jsonl", endless), "is no regular file"),
 }  # fmt: skip
 
