@@ -32,7 +32,7 @@ from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
-from testbed.view.written import believing
+from testbed.view.declared import believing
 from testbed.world import World
 from topologies import Fabric
 
