@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import stat
 import sys
 import tomllib
 from pathlib import Path
@@ -52,7 +53,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         else:
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 os.set_blocking(file.fileno(), True)
-                if not select.select([file], [], [], WRITER_S)[0]:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not select.select([file], [], [], WRITER_S)[0]:
                     raise ValueError(f"is a pipe into which nothing comes for {WRITER_S:g} s: give a file")
                 raw = file.read(MAX_BYTES + 1)
     except IsADirectoryError:

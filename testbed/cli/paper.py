@@ -58,10 +58,12 @@ def command(
         for figure in selection:
             if not figure.parts or any((figure.directory(part, directory) / "summary.json").is_file() for part in figure.parts):
                 try:
-                    series.conclude(figure, directory)
+                    trouble = series.conclude(figure, directory)["unread"]
                 except Exception as error:  # results of another version, say: the other figures are judged all the same
+                    trouble = [f"{type(error).__name__}: {error}"]
+                for line in trouble:
                     status = 1
-                    print(f"figure {figure.id}: {type(error).__name__}: {error}", file=sys.stderr)
+                    print(f"figure {figure.id}: {line}", file=sys.stderr)
         _show(directory, as_json)
         sys.exit(status)
     if os.geteuid() != 0:

@@ -217,7 +217,7 @@ _LINES: Table = {
     "loss": table("psn?~ rule? sent_ns?~", rule=str),
     "rtx": table("psn?~ count?~"),
     "redelivered": table("peer psn?~"),
-    "reroute": table("peer old?~", old=Whole),
+    "reroute": table("peer? old?~ dead_links?", old=Whole),
     "rto": table("peer psn?~ firing?"),
     "qp": table("peer state cause?~"),
     "port": table("port up"),

@@ -34,7 +34,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
     from scenarios.figures.stored import Stored
 
     stored: dict[str, Stored] = {}
-    trouble = []
+    trouble, unread = [], []
     for part in figure.parts:
         part_directory = figure.directory(part, out)
         if not (part_directory / "summary.json").is_file():
@@ -45,7 +45,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
             assert results.summary and results.manifest
             stored[part.name] = results
         except Exception as error:
-            trouble.append(f"{part.name}: {error}")
+            unread.append(f"{part.name}: {error}")
     rows = figure.evaluate(Evidence({name: results.summary for name, results in stored.items()}))
     directory = out / figure.id
     directory.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,8 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "note": figure.note,
         "verdict": overall([row.verdict for row in rows]),
         "rows": [row.to_dict() for row in rows],
-        "trouble": trouble,
+        "trouble": unread + trouble,
+        "unread": unread,
         "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
         "plots": [str(path.relative_to(out)) for path in plots],
     }

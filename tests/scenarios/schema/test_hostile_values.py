@@ -26,8 +26,8 @@ SMALL = {"name": "mine", "planes": 2, "t0_per_plane": 2, "t1_per_plane": 2, "hos
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_with_any_value_changed_is_refused_in_one_line_or_read(name: str) -> None:
     path, text, data = read_scenario_file(name)
-    for place in places(data):
-        for bad in VALUES:
+    for turn, place in enumerate(places(data)):
+        for bad in VALUES[turn % 3 :: 3]:  # each value comes to a third of the places
             made = copy.deepcopy(data)
             at: Any = made
             for part in place[:-1]:

@@ -96,10 +96,10 @@ def test_a_block_with_any_value_changed_is_refused_or_small(name: str) -> None:
     assert refusal(json.loads(text)) == ""
     begun, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = 0
-    for path in cases()[name]:
+    for turn, path in enumerate(cases()[name]):
         key = next(part for part in reversed(path) if isinstance(part, str))
         words = {*filter(None, map(str, path[:-1])), key, *(key.removesuffix(unit) for unit in UNITS)}
-        for bad in BAD:
+        for bad in BAD[turn % 3 :: 3]:  # each value comes to a third of the places
             data = changed(text, path, lambda at, last, bad=bad: at.__setitem__(last, bad))  # type: ignore[misc]
             line = refusal(data)
             count += 1
@@ -107,7 +107,7 @@ def test_a_block_with_any_value_changed_is_refused_or_small(name: str) -> None:
             assert len(line) <= blocks.MAX_LINE and line.isprintable(), where
             # what one value does to another is told of the other: a workload does not fit a fabric, a name is no transport's
             assert not line or any(word in line for word in words), where
-    assert count >= len(BAD)
+    assert count >= len(BAD) // 3
     assert (time.monotonic() - begun) / count < patient(0.1)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 500_000  # kB
 

@@ -118,6 +118,7 @@ def test_what_is_given_twice_is_refused() -> None:
 )  # fmt: skip
 def test_bad_values_are_one_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("topologies.toml_files.WRITER_S", 0.1)
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo("fifo")
