@@ -107,7 +107,7 @@ COST = table(
 )  # fmt: skip
 FLOW = table("group? src? dst? start_ns? bytes? goodput_bps?~ line_bps? share?~", src=HostName, dst=HostName, share=Amount)
 GROUP = table(
-    "flows goodput_bps~ of_line~ min_share~ max_share~ jain~ kept?~ message_ns? queue_mean_bytes?~ queue_p99_bytes?~ queue_peak_bytes? "
+    "flows goodput_bps~ of_line~ min_share~ max_share~ jain~ kept?~ message_ns? queue_mean_bytes?~ queue_p99_bytes?~ queue_peak_bytes?~ "
     "buffer_bytes? trims? marks? drops?",
     message_ns=SPREAD, **dict.fromkeys(("of_line", "jain", "kept", "queue_mean_bytes"), Amount),
 )  # fmt: skip

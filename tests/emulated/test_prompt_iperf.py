@@ -40,7 +40,7 @@ def test_udp_and_tcp_on_a_chosen_path(tiny: Cluster, say: Callable[[str], str]) 
     [
         ("iperf h0", "usage: iperf3 [HOST HOST] [-u] [-b RATE]"),
         ("iperf h0 h9", "fabric 'tiny' has no host 'h9'"),
-        ("iperf h0 h0", "iperf3 needs two different hosts"),
+        ("iperf h0 h0", "'h0' is given twice: give it once"),
         ("iperf h0 h3 --path p0/7", "there is no path 'p0/7' from h0 to h3: the first are p0/0, p0/1, p1/0, p1/1"),
         ("iperf h0 h3 --path x", "there is no path 'x' from h0 to h3"),
         ("iperf h0 h3 -u", "iperf3: UDP sends at a rate: say which, like -b 2Mbit"),
