@@ -69,7 +69,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"is not valid TOML: {error}") from None
 
 
-def take_format(data: dict[str, Any], file: str) -> None:
+def take_format(data: dict[str, Any]) -> None:
     """Take ``format`` out of what a file says. Raises ValueError, one line that begins after the file's name, if it is another one."""
     written = data.pop("format", None)
     if written is None:

@@ -116,7 +116,7 @@ def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
     try:
         text, data = read_toml(path)
-        take_format(data, str(path))
+        take_format(data)
     except ValueError as error:
         raise ScenarioError(f"scenario file {path} {error}") from None
     data.setdefault("name", path.stem)

@@ -42,7 +42,7 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
     try:
         data = read_toml(path)[1]
-        take_format(data, str(path))
+        take_format(data)
     except ValueError as error:
         looked = "" if beside is None else f" (looked for in {beside.resolve()} and in the working directory)"
         raise FabricError(f"fabric file {path} {error}{'' if os.path.exists(path) else looked}") from None
