@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], what: object = "", seconds: float = 60, pause: float = 0.02) -> T:
-    """The first true value of ``condition``; fails with ``what`` (asked if it is a callable) if none comes. ``seconds`` of a quick machine."""
+    """The first true value of ``condition``; fails with ``what`` (a callable is asked) if none comes. ``seconds`` are a quick machine's."""
     end = time.monotonic() + patient(seconds)
     while not (value := condition()):
         assert time.monotonic() < end, what() if callable(what) else what or f"not within {seconds} s"
