@@ -26,7 +26,7 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test vm-test unit browser interpreted agree audit lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -36,6 +36,7 @@ help:
 	make simulated  the same for --world simulated alone, without apt, root and eBPF object
 	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP             (root or sudo)
 	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
+	make quick      lint, and the tests nearest to your change, in under a minute; no root; BASE=COMMIT: what to compare with
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
@@ -174,6 +175,11 @@ test: root install $(STAMPS)/dev
 	$(OWN)
 	printf '\n=== make test ===\n%s' "$$summary"
 	exit $$status
+
+# Without install, which may compile and needs root: an engine that is older than its source runs from source by itself.
+quick: $(STAMPS)/dev
+	@status=0; $(PY) -m tests.suite.quick $(if $(BASE),--base $(BASE)) || status=$$?
+	$(OWN); exit $$status
 
 unit: install $(STAMPS)/dev
 	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'

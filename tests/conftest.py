@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.suite.budgets import Plugin
+
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -19,6 +21,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for the command, before
 # A script's background job ignores SIGINT, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-budgets", action="store_true", help="write what each file took into tests/suite/budgets.toml")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Plugin(config), "budgets")
 
 
 ATTACKERS = 1100
