@@ -153,7 +153,8 @@ bench: root install
 # or the last one runs alone.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
-SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+BUDGETS ?=
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(BUDGETS),--write-budgets)
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel

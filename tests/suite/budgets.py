@@ -111,7 +111,7 @@ def table(files: dict[str, float]) -> str:
     )
     return (
         "# CPU seconds that a test file may take on a quick machine; all others 2 s. tests/suite/budgets.py says how they are counted.\n"
-        "# Written by `make test BUDGETS=write`: a budget that grows says in its commit why.\n" + "".join(rows)
+        "# Written by `make unit BUDGETS=write`: a budget that grows says in its commit why.\n" + "".join(rows)
     )
 
 
