@@ -154,6 +154,7 @@ bench: root install
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
 BUDGETS ?=
+CONTAINED := $(PY) -m tests.suite.contained --
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(BUDGETS),--write-budgets)
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
@@ -170,7 +171,7 @@ test: root install $(STAMPS)/dev
 	for part in lint unit emulated; do
 		printf '\n=== make %s ===\n' $$part
 		begun=$$SECONDS; verdict=passed
-		$(MAKE) --no-print-directory $$part || { verdict=FAILED; status=1; }
+		setpriv --pdeathsig TERM $(MAKE) --no-print-directory $$part || { verdict=FAILED; status=1; }
 		summary+=$$(printf '%-10s %s in %d s' $$part $$verdict $$((SECONDS - begun)))$$'\n'
 	done
 	$(OWN)
@@ -186,9 +187,9 @@ unit: install $(STAMPS)/dev
 	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
 	status=0
 	echo "--- rootless tests, engine compiled"
-	$(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
+	$(CONTAINED) $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
 	echo "--- whole engines again, interpreted"
-	MRCBED_INTERPRETED=1 $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
+	MRCBED_INTERPRETED=1 $(CONTAINED) $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
 	exit $$status
 
 # The tests are among those of `make unit`, too, and skip themselves where there is no browser.
@@ -203,9 +204,9 @@ interpreted: install $(STAMPS)/dev
 emulated: root install $(STAMPS)/dev
 	@status=0
 	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
+	$(CONTAINED) $(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
 	echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
-	$(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
+	$(CONTAINED) $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
 	exit $$status
 
 # Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.

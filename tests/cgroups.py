@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.machine import quota
+from tests.suite.contained import unique
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def limited_group(quota_us: int) -> Iterator[Path]:
     home = next(iter(quota.groups()), None)
     if home is None or not os.access(home / "cgroup.procs", os.W_OK):
         pytest.skip("may not make control groups here")
-    made = home / f"mrcbed-test-{os.getpid()}"
+    made = home / unique("mrcbed-test")
     try:
         made.mkdir()
         file, text = ("cpu.max", f"{quota_us} 100000") if (made / "cpu.max").exists() else ("cpu.cfs_quota_us", str(quota_us))

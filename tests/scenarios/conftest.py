@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from scenarios.run.watch import Watch
+from tests.suite.contained import unique
 
 
 @pytest.fixture(autouse=True)
 def own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that only play at measuring do not keep each other off, nor wait for a real measurement."""
-    monkeypatch.setattr("testbed.machine.exclusive.NAME", f"mrcbed-test-{os.getpid()}")
+    monkeypatch.setattr("testbed.machine.exclusive.NAME", unique("mrcbed-test"))
 
 
 class CalmWatch(Watch):

@@ -19,6 +19,7 @@ import pytest
 
 from testbed import cli
 from testbed.machine import exclusive, running
+from tests.suite.contained import unique
 from topologies import load_fabric
 from topologies.structs import plain
 
@@ -145,7 +146,7 @@ def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.Captur
 
 def test_the_run_that_measures_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "nice", lambda more: None)
-    monkeypatch.setattr(exclusive, "NAME", f"mrcbed-top-{os.getpid()}")
+    monkeypatch.setattr(exclusive, "NAME", unique("mrcbed-top"))
     monkeypatch.setattr(running, "sandboxes", list)
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["top"]) == 2
@@ -162,7 +163,7 @@ def test_the_run_that_measures_is_found(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_newest_run_under_results_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "nice", lambda more: None)
-    monkeypatch.setattr(exclusive, "NAME", f"mrcbed-top-{os.getpid()}")
+    monkeypatch.setattr(exclusive, "NAME", unique("mrcbed-top"))
     monkeypatch.setattr(running, "sandboxes", list)
     monkeypatch.chdir(tmp_path)
     begin(tmp_path / "results" / "older")

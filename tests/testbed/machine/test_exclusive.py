@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from testbed.machine.exclusive import Measuring, measuring, refuse_if_measuring
+from tests.suite.contained import unique
 
-NAME = f"mrcbed-test-{os.getpid()}"
+NAME = unique("mrcbed-test")
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -1,0 +1,76 @@
+"""``python -m tests.suite.contained -- COMMAND...``: whatever becomes of a suite, nothing of it stays.
+
+As root the command runs in a sandbox (testbed/machine/sandbox.py): when it ends or is ended, the kernel ends every process that it
+started, with their namespaces, interfaces and pins. Without root its children have to end by themselves. Either way its temporary files
+lie in one directory of its own, which goes with it; one whose owner was killed goes with the next suite. It ends with the shell that
+started it, which `make` ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from testbed.machine import sandbox
+
+PREFIX = "mrcbed-"
+"""Short: sockets lie below, whose paths have 107 bytes."""
+_PR_SET_PDEATHSIG = 1
+
+
+def unique(word: str) -> str:
+    """A name that no process of another suite on this machine has: pids are small, and the same, in each sandbox."""
+    return f"{word}-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}"
+
+
+def remove_orphans(where: Path) -> None:
+    """Directories of suites that are no longer there, ours alone."""
+    for left in where.glob(f"{PREFIX}*.*"):
+        pid, _, start = left.name.removeprefix(PREFIX).partition(".")
+        try:
+            alive = sandbox.start_time(pid) == start
+        except OSError:
+            alive = False
+        if not alive and pid.isdigit() and start.isdigit() and left.lstat().st_uid == os.geteuid():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _become(command: list[str]) -> NoReturn:
+    """In the sandbox. The tests see none: what they start makes its own."""
+    for name in (sandbox.RUN_MARK, "MRCBED_SANDBOX", "MRCBED_UIDS"):
+        os.environ.pop(name, None)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(command[0], command)
+
+
+def main(command: list[str]) -> int:
+    """The command's exit status, 128 + n if signal n ended it."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        return 128 + signal.SIGTERM
+    remove_orphans(Path(tempfile.gettempdir()))
+    own = Path(tempfile.gettempdir(), f"{PREFIX}{os.getpid()}.{sandbox.start_time()}")
+    own.mkdir(mode=0o755)
+    os.environ["TMPDIR"] = str(own)
+    try:
+        if os.geteuid() == 0:
+            return sandbox.run(lambda: _become(command))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return subprocess.run(command, check=False).returncode
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[2:]))
