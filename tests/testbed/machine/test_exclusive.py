@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from testbed.machine.exclusive import Measuring, measuring, refuse_if_measuring
 from tests.suite.contained import unique
 
-NAME = unique("mrcbed-test")
+NAME = unique("mrcbed")
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -24,44 +25,51 @@ with measuring(Path(sys.argv[1]), sys.argv[2]):
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def place() -> Iterator[Path]:
+    """A directory with a short path: the notice has 107 bytes."""
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def holder(place: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that measures."""
-    words = [sys.executable, "-c", HOLD, str(tmp_path), NAME]
+    words = [sys.executable, "-c", HOLD, str(place), NAME]
     with subprocess.Popen(words, cwd=Path(__file__).resolve().parents[3], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         yield process
         process.kill()
 
 
-def test_the_second_is_refused_and_told_who_the_first_is(holder: subprocess.Popen[str], tmp_path: Path) -> None:
-    for ask in (lambda: refuse_if_measuring(NAME), lambda: measuring(tmp_path / "other", NAME).__enter__()):
+def test_the_second_is_refused_and_told_who_the_first_is(holder: subprocess.Popen[str], place: Path) -> None:
+    for ask in (lambda: refuse_if_measuring(NAME), lambda: measuring(place / "other", NAME).__enter__()):
         with pytest.raises(Measuring) as told:
             ask()
         line = str(told.value)
-        assert f"(process {holder.pid}, results in {tmp_path.resolve()})" in line and "\n" not in line and told.value.status == 2
+        assert f"(process {holder.pid}, results in {place.resolve()})" in line and "\n" not in line and told.value.status == 2
 
 
-def test_whoever_is_killed_lets_go(holder: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_whoever_is_killed_lets_go(holder: subprocess.Popen[str], place: Path) -> None:
     holder.kill()
     holder.wait()
     refuse_if_measuring(NAME)
-    with measuring(tmp_path, NAME):
+    with measuring(place, NAME):
         pass
 
 
-def test_it_is_held_for_as_long_as_the_run_lasts_and_no_longer(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), measuring(tmp_path, NAME):
+def test_it_is_held_for_as_long_as_the_run_lasts_and_no_longer(place: Path) -> None:
+    with pytest.raises(ZeroDivisionError), measuring(place, NAME):
         with pytest.raises(Measuring):
             refuse_if_measuring(NAME)
         1 / 0  # noqa: B018
     refuse_if_measuring(NAME)
 
 
-def test_a_long_name_of_a_directory_is_cut(tmp_path: Path) -> None:
-    with measuring(tmp_path / ("d" * 200), NAME), pytest.raises(Measuring, match=r"d\.\.\.\)"):
+def test_a_long_name_of_a_directory_is_cut(place: Path) -> None:
+    with measuring(place / ("d" * 200), NAME), pytest.raises(Measuring, match=r"d\.\.\.\)"):
         refuse_if_measuring(NAME)
 
 
-def test_another_name_is_another_matter(tmp_path: Path) -> None:
-    with measuring(tmp_path, NAME), measuring(tmp_path, NAME + "-other"):
+def test_another_name_is_another_matter(place: Path) -> None:
+    with measuring(place, NAME), measuring(place, NAME + "-other"):
         refuse_if_measuring(NAME[:-1])
