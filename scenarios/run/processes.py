@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ def cores() -> int:
 
 def at_once(
     work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process, one after the other.
 
     ``work`` and the tasks must be picklable. Raises what ``work`` raises, and :class:`ClusterDied` with ``name`` of the task if its process

@@ -10,7 +10,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -199,13 +199,15 @@ class Runner:
         task_function = partial(run_group, self.factory, self.directory, finished)
         finished_count = 0
         tasks = group_by_target(specs)
-        for number, entries in at_once(task_function, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task)):
-            for spec in tasks[number]:
-                finished_count += 1
-                earlier = " before" if spec.key in finished else ""
-                self.progress(f"{label_of(spec)}: finished{earlier} ({finished_count} of {len(specs)})", finished_count / len(specs))
-            self.entries |= entries
-            write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+        # Closed by us: stopped while it writes rows, its processes would go on until a traceback is forgotten.
+        with closing(at_once(task_function, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task))) as results:
+            for number, entries in results:
+                for spec in tasks[number]:
+                    finished_count += 1
+                    earlier = " before" if spec.key in finished else ""
+                    self.progress(f"{label_of(spec)}: finished{earlier} ({finished_count} of {len(specs)})", finished_count / len(specs))
+                self.entries |= entries
+                write_rows(list(self.entries.values()), self.scenario.name, self.directory)
 
     def run_elsewhere(self, carrier: Carrier, specs: Sequence[Spec], finished: Collection[str]) -> None:
         """Have the runs carried out that are not finished, block by block."""

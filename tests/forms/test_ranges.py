@@ -81,9 +81,9 @@ def test_what_fits_and_what_python_lets_grow_does_not(module: dict[str, Any], ca
 
 
 PLANTED = """
-import sys
+import os
 from pathlib import Path
-from tests.forms import ranges
+from tests.forms import agree, ranges
 place = Path("agents/mrc/framing.py").resolve()
 read = ranges._Loader.get_data
 def planted(self, path):
@@ -91,18 +91,21 @@ def planted(self, path):
     if Path(path).resolve() != place:
         return data
     assert data.count(b"return now >> self.shift & 0xFFFF") == 1
-    shift = b"<<" if sys.argv[1] == "planted" else b">>"
-    return data.replace(b"return now >> self.shift & 0xFFFF", b"return now " + shift + b" self.shift & 0xFFFF")  # the same place and type
-ranges._Loader.get_data = planted
-from tests.forms.agree import stories
-with ranges.kept():
-    stories("mrc", 5000, 1)
+    return data.replace(b"return now >> self.shift & 0xFFFF", b"return now << self.shift & 0xFFFF")  # the same place and type
+agree.STORIES = 200
+ranges.ROOMS = ("agents.",)
+with ranges.kept():  # once for both: what is native takes mypy longest
+    if child := os.fork():
+        os.waitpid(child, 0)
+        print("as it is", flush=True)
+    else:
+        ranges._Loader.get_data = planted
+    agree.stories("mrc", 1000, 1)
 """
 
 
-@pytest.mark.parametrize("form", ["planted", "as it is"])
-def test_a_wrap_planted_into_the_engine_is_found(form: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", PLANTED, form], cwd=ROOT, capture_output=True, text=True, check=False)
-    found = "has no place in 64 bits" in ran.stdout + ran.stderr
-    assert found == (form == "planted") and ran.returncode == 0, ran.stderr[-2000:]
-    assert found or int(ran.stdout.split()[-2]) >= 5000, "it played to the end"
+def test_a_wrap_planted_into_the_engine_is_found_and_nothing_else() -> None:
+    ran = subprocess.run([sys.executable, "-c", PLANTED], cwd=ROOT, capture_output=True, text=True, check=False)
+    planted, sound = ran.stdout.split("as it is\n")
+    assert "has no place in 64 bits" in planted and ran.returncode == 0, ran.stderr[-2000:]
+    assert int(sound.split()[-2]) >= 1000, "it played to the end"

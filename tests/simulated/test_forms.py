@@ -7,19 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from scenarios.run.simulate import simulate
+from scenarios.schema.scenario import load_scenario
+from tests.scenarios.small import undrawn
 
-SCENARIO = """
+OTHER = "0" if os.environ.get("MRCBED_INTERPRETED", "0") not in ("", "0") else "1"
+"""MRCBED_INTERPRETED of the form that this process does not have."""
+RING = """
 format = 3
-fabric = "demo"
+fabric = "tiny"
 [workload]
-kind = "{kind}"
+kind = "ring-allreduce"
 placement = "interleaved"
-message_bytes = "{size}"
+message_bytes = "64KiB"
 steps = 2
 warmup_steps = 1
 [[transport]]
 kind = "mrc"
+controller = "hint"
 [[transport]]
 kind = "roce"
 [[fault]]
@@ -36,16 +41,40 @@ on = "p1-t0-1:p1-t1-1"
 at = "4.8us"
 for = "8us"
 """
+INCAST = """
+format = 3
+fabric = "tiny"
+[workload]
+kind = "incast"
+senders = 3
+message_bytes = "32KiB"
+duration = "30us"
+[[transport]]
+kind = "mrc"
+controller = "denylist"
+clustermapper = true
+"""
+"""Trims, marks and probes."""
 
 
-@pytest.mark.parametrize(("kind", "size"), [("ring-allreduce", "128KiB"), ("all-to-all", "128KiB")])
-def test_a_run_is_the_same_compiled_and_from_source(kind: str, size: str, tmp_path: Path) -> None:
-    file = tmp_path / "both.toml"
-    file.write_text(SCENARIO.format(kind=kind, size=size))
-    logs: list[dict[str, bytes]] = []
-    for form in ("0", "1"):
-        out = tmp_path / form
-        command = [sys.executable, "-m", "testbed.cli", "run", str(file), "--world", "simulated", "--seeds", "1", "--jobs", "1"]
-        subprocess.run([*command, "--out", str(out)], env=os.environ | {"MRCBED_INTERPRETED": form}, check=True, capture_output=True)
-        logs.append({path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.jsonl")})
-    assert len(logs[0]) > 16 and logs[0] == logs[1]
+def leave(directory: Path) -> None:
+    """Logs of both scenarios."""
+    for name, text in (("ring", RING), ("incast", INCAST)):
+        out = directory / name
+        out.mkdir(parents=True)
+        (out / "story.toml").write_text(text)
+        with undrawn():
+            assert simulate(load_scenario(str(out / "story.toml")), out)["verdict"] == "ok"
+
+
+def logs(directory: Path) -> dict[str, bytes]:
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*.jsonl")}
+
+
+def test_a_run_is_the_same_compiled_and_from_source(tmp_path: Path) -> None:
+    program = "import sys; from pathlib import Path; from tests.simulated.test_forms import leave; leave(Path(sys.argv[1]))"
+    environment = os.environ | {"MRCBED_INTERPRETED": OTHER}
+    leave(tmp_path / "here")
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "there")], env=environment, check=True, cwd=Path(__file__).parents[2])
+    here = logs(tmp_path / "here")
+    assert len(here) > 12 and here == logs(tmp_path / "there")

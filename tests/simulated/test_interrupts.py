@@ -7,13 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from agents.collectives.steer import connect
-from testbed.machine.slowness import patient
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies import load_fabric
@@ -74,9 +72,8 @@ def test_an_interrupted_simulation_is_whole(tmp_path: Path) -> None:
     for name in ("quiet", "disturbed"):
         (tmp_path / name).mkdir()
     words = [sys.executable, "-c", PROGRAM, str(tmp_path / "disturbed")]
-    end = time.monotonic() + patient(120)
-    while (ran := subprocess.run(words, capture_output=True, text=True, cwd=TREE, timeout=patient(60))).returncode == 1:
-        assert "try again" in ran.stderr and time.monotonic() < end, ran.stderr  # a moment outside of the simulation is rare
+    while (ran := subprocess.run(words, capture_output=True, text=True, cwd=TREE)).returncode == 1:
+        assert "try again" in ran.stderr, ran.stderr  # a moment outside of the simulation is rare
     assert ran.returncode == 0, (ran.returncode, ran.stderr)
     assert int(ran.stdout) > 5, "it was disturbed"
     before = signal.getsignal(signal.SIGINT)

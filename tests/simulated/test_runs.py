@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-import scenarios.show.html
-import scenarios.show.plots
-import scenarios.show.replay
-from scenarios.figures.measure import Run
+from scenarios.figures.measure import Run, load_runs
+from scenarios.figures.summary import summarise
 from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
@@ -85,28 +84,33 @@ check = "mrc.wrong == 0"
 """
 
 
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than running; that figures can be drawn is asked once."""
-    monkeypatch.setattr(scenarios.show.plots, "draw_all", lambda directory: [])
-    monkeypatch.setattr(scenarios.show.replay, "replay", lambda directory: directory)
-    monkeypatch.setattr(scenarios.show.html, "write_report", lambda directory: directory)
-
-
 def scenario(tmp_path: Path, text: str, **how: Any) -> Scenario:
     path = tmp_path / "made.toml"
     path.write_text(text)
     return load_scenario(str(path), **how)
 
 
-def ran(tmp_path: Path, text: str, name: str = "out", **how: Any) -> tuple[Path, dict[str, Any]]:
+Ran = tuple[Path, dict[str, Any]]
+
+
+def ran(tmp_path: Path, text: str, name: str = "out", **how: Any) -> Ran:
     directory = tmp_path / name
     directory.mkdir()
-    return directory, simulate(scenario(tmp_path, text, **how), directory)
+    return directory, simulate(scenario(tmp_path, text, **how), directory, figures=False)
 
 
-def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(tmp_path: Path) -> None:
-    directory, summary = ran(tmp_path, RING)
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return ran(tmp_path_factory.mktemp("ring"), RING, seeds=[7])
+
+
+@pytest.fixture(scope="module")
+def incast(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return ran(tmp_path_factory.mktemp("incast"), INCAST)
+
+
+def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(ring: Ran) -> None:
+    directory, summary = ring
     assert summary["verdict"] == "ok", summary
     for entry in summary["runs"]:
         assert (entry["world"], entry["outcome"], entry["distrust"], entry["cpu_percent"]) == ("simulated", "done", [], None)
@@ -116,13 +120,13 @@ def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(tmp_path:
     assert sum(entry["packets"]["causes"].get("drop_fault_loss", 0) for entry in summary["runs"]) > 0
     begun = [line["phase"] for line in Run(directory / "raw" / summary["runs"][0]["run"]).of("fault")]
     assert begun == ["begin", "begin", "heal", "heal"]
-    manifest = __import__("json").loads((directory / "manifest.json").read_text())
+    manifest = json.loads((directory / "manifest.json").read_text())
     assert (manifest["world"], manifest["switch"], manifest["captures"]) == ("simulated", "simulated", [])
     assert any(note.startswith("Simulated, in virtual time") for note in manifest["notes"])
 
 
-def test_an_incast_is_trimmed_and_loses_nothing(tmp_path: Path) -> None:
-    directory, summary = ran(tmp_path, INCAST)
+def test_an_incast_is_trimmed_and_loses_nothing(incast: Ran) -> None:
+    directory, summary = incast
     assert summary["verdict"] == "ok", summary
     (entry,) = summary["runs"]
     assert entry["packets"]["lost"] == entry["packets"]["unexplained"] == 0
@@ -186,37 +190,22 @@ def test_books_close_when_what_was_sent_before_the_end_has_come_to_rest(tmp_path
 
 def test_what_is_on_its_way_when_the_books_are_closed_has_not_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scenarios.run.one_run.drain_ns", lambda fabric, faults: 0)
-    _, summary = ran(tmp_path, FAR)
+    _, summary = ran(tmp_path, FAR, transports=("mrc",))
     for entry in summary["runs"]:
         left = entry["packets"]["on_the_way"]
         assert left > 0 and entry["packets"]["unexplained"] == 0, entry
         assert entry["distrust"] == [f"{left} packets were still on their way when the counters were read"]
 
 
-def files(directory: Path) -> dict[str, bytes]:
-    found = (path for path in sorted(directory.rglob("*")) if path.suffix in (".jsonl", ".parquet"))
-    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
-
-
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path) -> None:
-    first, _ = ran(tmp_path, RING, "first", seeds=[7])
-    again, _ = ran(tmp_path, RING, "again", seeds=[7])
-    other, _ = ran(tmp_path, RING, "other", seeds=[8])
-    a, b = files(first), files(again)
-    assert a.keys() == b.keys() and len(a) > 10
-    assert [name for name in a if a[name] != b[name]] == []
-    for name in a:
-        if "h0.jsonl" in name:
-            assert a[name] != files(other)[name.replace("-s7", "-s8")]
-    for one in ("raw/mrc-tiny-interleaved-s7/run.json", "raw/roce-tiny-interleaved-s7/run.json"):
-        assert (first / one).read_bytes() == (again / one).read_bytes()
-
-
-def test_a_run_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
-    both, _ = ran(tmp_path, RING, "both")
-    alone, _ = ran(tmp_path, RING, "alone", transports=("roce",))
-    name = "raw/roce-tiny-interleaved-s1/h0.jsonl"
-    assert (both / name).read_bytes() == (alone / name).read_bytes()
+def test_the_same_seed_gives_the_same_bytes_whatever_ran_before_and_another_seed_does_not(ring: Ran, tmp_path: Path) -> None:
+    first = ring[0]
+    later, _ = ran(tmp_path, RING, seeds=[8, 7])
+    for transport in ("mrc", "roce"):
+        run = f"raw/{transport}-tiny-interleaved-s7"
+        names = sorted(path.name for path in (first / run).iterdir())
+        assert names == sorted(path.name for path in (later / run).iterdir()) and len(names) > 5
+        assert [name for name in names if (first / run / name).read_bytes() != (later / run / name).read_bytes()] == []
+        assert (first / run / "h0.jsonl").read_bytes() != (later / run.replace("-s7", "-s8") / "h0.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.toml")), ids=lambda path: path.stem)
@@ -243,47 +232,41 @@ def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Pa
     assert entry["outcome"] == "failed" and "h2" in entry["reason"], entry
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        'kind = "flap"\non = "p0-t0-0:p0-t1-0"\nperiod = "20us"\nduty = 0.5',
-        'kind = "silent"\non = "p0-t1-0"\nreboot = "10us"',
-        'kind = "switch"\non = "p1-t1-1"',
-        'kind = "slow"\non = "h0-p0"\nrate = 0.5',
-        'kind = "straggler"\non = "h1"\nshare = 0.2\nperiod = "20us"',
-        'kind = "corrupt"\non = "p0-t0-0:p0-t1-0"\nprobability = 0.05',
-        'kind = "path-loss"\non = "h0>h2@p0/1"\nprobability = 0.5',
-        'kind = "destination-loss"\non = "p0-t1-1"\nto = "h2"',
-        'kind = "port"\non = "h0-p0"',
-    ],
-    ids=lambda fault: fault.split('"')[1],
-)
-def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, fault: str) -> None:
-    ring = RING.split("[[fault]]")[0].replace("256KiB", "1MiB")  # of which rates make the most, not distances
-    text = ring + f'[[fault]]\nname = "f"\n{fault}\nat = "10us"\nfor = "100us"\n'
-    directory, summary = ran(tmp_path, text, transports=("mrc",))
-    (entry,) = summary["runs"]
+BUSY = RING.split("[[fault]]")[0].replace("256KiB", "1MiB")  # of which rates make the most, not distances
+DOWN = {"drop_link_down", "flushed"}
+FAULTS = {
+    "flap": ('on = "p0-t0-0:p0-t1-0"\nperiod = "20us"\nduty = 0.5', DOWN),
+    "silent": ('on = "p0-t1-0"\nreboot = "10us"', {"drop_silent"}),
+    "switch": ('on = "p1-t1-1"', DOWN),
+    "corrupt": ('on = "p0-t0-0:p0-t1-0"\nprobability = 0.05', set()),
+    "path-loss": ('on = "h0>h2@p0/1"\nprobability = 0.5', {"drop_fault_path"}),
+    "destination-loss": ('on = "p0-t1-1"\nto = "h2"', {"drop_fault_path"}),
+    "port": ('on = "h0-p0"', DOWN),
+    "slow": ('on = "h0-p0"\nrate = 0.5', set()),
+    "straggler": ('on = "h1"\nshare = 0.2\nperiod = "20us"', set()),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return dict(ran(tmp_path_factory.mktemp("plain"), BUSY, transports=("mrc",))[1]["runs"][0])
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, kind: str, undisturbed: dict[str, Any]) -> None:
+    rest, causes = FAULTS[kind]
+    text = f'{BUSY}\n[[fault]]\nname = "f"\nkind = "{kind}"\n{rest}\nat = "10us"\nfor = "100us"\n'
+    (entry,) = ran(tmp_path, text, transports=("mrc",))[1]["runs"]
     assert (entry["outcome"], entry["wrong"], entry["verdict"]) == ("done", 0, "ok"), entry
     assert entry["packets"]["unexplained"] == 0
-    kind = fault.split('"')[1]
-    cause = {
-        "flap": {"drop_link_down", "flushed"}, "silent": {"drop_silent"}, "switch": {"drop_link_down", "flushed"},
-        "path-loss": {"drop_fault_path"}, "destination-loss": {"drop_fault_path"}, "port": {"drop_link_down", "flushed"},
-    }.get(kind)  # fmt: skip
-    if cause:
-        assert entry["packets"]["causes"].keys() & cause, entry["packets"]
-    if kind == "corrupt":
-        assert entry["packets"]["corrupted"] > 0
+    assert not causes or entry["packets"]["causes"].keys() & causes, entry["packets"]
+    assert (entry["packets"].get("corrupted", 0) > 0) == (kind == "corrupt")
     if kind in ("slow", "straggler"):
-        undisturbed = ran(tmp_path, ring, "plain", transports=("mrc",))[1]["runs"][0]
         assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
 
 
-@pytest.mark.parametrize("delay", ["100us", "200us"])
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
-def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, delay: str
-) -> None:
+def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str) -> None:
     def young(fabric: Fabric) -> Network:
         network = Network(fabric)
         network.time = 0
@@ -292,7 +275,7 @@ def test_a_plane_dies_before_the_clock_is_as_old_as_a_round_trip(
     monkeypatch.setattr("testbed.simulated.cluster.Network", young)
     fabric = tmp_path / "far.toml"
     fabric.write_text(
-        f'format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "100Gbit"\ndelay = "{delay}"\n'
+        'format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2\nnic_rate = "100Gbit"\ndelay = "200us"\n'
     )
     fault = '[[fault]]\nname = "gone"\nkind = "{}"\non = "{}"\nat = "{}"\nfor = "2ms"\n'
     faults = fault.format("plane", "p0", "1us") + fault.format("silent", "p1-t0-1", "10us").replace("gone", "silent")
@@ -330,16 +313,21 @@ def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> N
     assert any(line["on"] == "h0:p1-t0-0" for line in run.of("deny") if "on" in line)
 
 
+def judged(incast: Ran, tmp_path: Path, check: str) -> dict[str, Any]:
+    """The incast's summary, had its second check been this one."""
+    return summarise(scenario(tmp_path, INCAST.replace("mrc.wrong == 0", check)), load_runs(incast[0]))
+
+
 @pytest.mark.parametrize(
     ("check", "verdict", "word"), [("mrc.cpu_percent < 80", "ok", "-"), ("mrc.cpu_percnt < 80", "failed", "FAILED")]
 )  # fmt: skip
-def test_a_check_of_what_no_simulated_run_has_fails_nothing(tmp_path: Path, check: str, verdict: str, word: str) -> None:
+def test_a_check_of_what_no_simulated_run_has_fails_nothing(incast: Ran, tmp_path: Path, check: str, verdict: str, word: str) -> None:
     """As in ``healthy``. One that misspells it fails here, too."""
-    directory, summary = ran(tmp_path, INCAST.replace("mrc.wrong == 0", check))
+    summary = judged(incast, tmp_path, check)
     assert summary["verdict"] == verdict
     assert [c["ok"] for c in summary["checks"]] == [True, None if verdict == "ok" else False]
     console = Console(width=200, record=True, file=io.StringIO())
-    report.show(console, summary, directory)
+    report.show(console, summary, tmp_path)
     line = next(line for line in console.export_text().splitlines() if check in line)
     assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
     row = content.checks(summary["checks"])["rows"][1]
@@ -347,10 +335,9 @@ def test_a_check_of_what_no_simulated_run_has_fails_nothing(tmp_path: Path, chec
 
 
 @pytest.mark.parametrize(("world", "ok"), [("emulated", None), ("simulated", False)])
-def test_a_check_that_is_asked_in_one_world_only_says_why_in_the_other(tmp_path: Path, world: str, ok: bool | None) -> None:
-    check = f'mrc.wrong > 0"\nonly_in = "{world}"\nbecause = "its ports catch up'
-    directory, summary = ran(tmp_path, INCAST.replace("mrc.wrong == 0", check))
+def test_a_check_that_is_asked_in_one_world_only_says_why_in_the_other(incast: Ran, tmp_path: Path, world: str, ok: bool | None) -> None:
+    summary = judged(incast, tmp_path, f'mrc.wrong > 0"\nonly_in = "{world}"\nbecause = "its ports catch up')
     assert [c["ok"] for c in summary["checks"]] == [True, ok]
     assert summary["checks"][1]["seen"] == ("not applicable: its ports catch up" if ok is None else 0)
     with pytest.raises(ScenarioError, match="only_in.*needs a reason"):
-        ran(tmp_path, INCAST.replace("mrc.wrong == 0", 'mrc.wrong > 0"\nonly_in = "emulated'), "again")
+        judged(incast, tmp_path, 'mrc.wrong > 0"\nonly_in = "emulated')

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,6 +11,7 @@ from agents.kernel.connection import CLOSED, ERROR, HELD, OPEN, Connection
 from agents.kernel.framing import HELLO, WRITE, Header, Memory
 from agents.transport import FLUSHED, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event, Region
 from agents.transport import WRITE as WRITE_DONE
+from tests.waiting import wait_until
 
 S = 1_000_000_000
 
@@ -50,13 +50,13 @@ def pair() -> Iterator[tuple[End, End]]:
         end.connection.drop()
 
 
-def until(ends: tuple[End, End], what: object) -> None:
-    end = time.monotonic() + 30
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end, "nothing more happens"
+def until(ends: tuple[End, End], what: Callable[[], object]) -> None:
+    def happened() -> object:
         for one in ends:
             one.turn()
-        time.sleep(0.001)
+        return what()
+
+    wait_until(happened, "nothing more happens", pause=0.001)
 
 
 def test_a_write_lands_and_completes_on_both_sides(pair: tuple[End, End]) -> None:

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 
 from agents.process.control import MAX_CLIENTS, AgentClient, AgentError, AgentServer, Lines
-from testbed.machine.slowness import patient
 
 
 class Agent(threading.Thread):
@@ -141,10 +139,9 @@ def test_what_nests_too_deep_is_hung_up_on() -> None:
 def test_whoever_does_not_read_holds_nobody_up_and_is_given_all_later() -> None:
     ours, theirs = socket.socketpair()
     lines, reader = Lines(ours), Lines(theirs)
-    before = time.monotonic()
-    for number in range(5000):
+    for number in range(5000):  # in this thread: had one waited, nobody would have read
         lines.write({"event": "over", "number": number}, wait=False)
-    assert time.monotonic() - before < patient(2) and lines.outgoing and not lines.closed
+    assert lines.outgoing and not lines.closed
     numbers: list[int] = []
     while len(numbers) < 5000:
         lines.flush()
