@@ -240,7 +240,10 @@ def test_what_a_rank_prints_is_passed_on_at_once_and_long_lines_are_cut(tmp_path
     assert trace[0].startswith("Traceback") and trace[-1] == "ValueError: no" and len(seen.lines) == 2 + len(trace)
 
 
-def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room_for(tmp_path: Path) -> None:
+def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agents.process.calls.MOST_OUTSTANDING", 5000)
     seen = run(
         """
         comm = Communicator.open()
@@ -268,7 +271,7 @@ def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room
         tmp_path,
     )
     assert seen.of(1) == [
-        "65536 h1: recv: 65536 calls are waiting: wait for some of them",
+        "5000 h1: recv: 5000 calls are waiting: wait for some of them",
         "15 h1: tell: a program may tell 67108864 bytes",
         "20 h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
         "h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",

@@ -232,7 +232,7 @@ def test_an_agent_that_is_killed_ends_the_run_as_the_scenario_wants(tmp_path: Pa
     assert entry["outcome"] == "failed" and "h2" in entry["reason"], entry
 
 
-BUSY = RING.split("[[fault]]")[0].replace("256KiB", "1MiB")  # of which rates make the most, not distances
+BUSY = RING.split("[[fault]]")[0].replace("256KiB", "512KiB")  # of which rates make the most, not distances
 DOWN = {"drop_link_down", "flushed"}
 FAULTS = {
     "flap": ('on = "p0-t0-0:p0-t1-0"\nperiod = "20us"\nduty = 0.5', DOWN),
