@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.crowd import BACKLOG
+from testbed.crowd import BACKLOG, REQUEST_S
 from testbed.errors import UserError
 
 HERE = "127.0.0.1"
@@ -27,7 +27,8 @@ class LiveView:
     socket on which they come. Raises :class:`UserError`."""
 
     def __init__(
-        self, name: str, directory: Path, looks: Mapping[str, tuple[str, str]], user: int, port: int = 0, control: bool = False
+        self, name: str, directory: Path, looks: Mapping[str, tuple[str, str]], user: int, port: int = 0, control: bool = False,
+        request_s: float = REQUEST_S,
     ) -> None:  # fmt: skip
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,6 +45,7 @@ class LiveView:
         place = {
             "name": name, "socket": listening.fileno(), "directory": str(directory.resolve()), "token": token,
             "control_token": control_token, "control": -1 if theirs is None else theirs.fileno(), "user": user, "looks": dict(looks),
+            "request_s": request_s,
         }  # fmt: skip
         descriptors = [listening.fileno()] + ([theirs.fileno()] if theirs is not None else [])
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

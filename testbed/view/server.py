@@ -52,7 +52,7 @@ NICE = 19
 class Place(msgspec.Struct):
     """What a starter gives, as JSON on standard input, which stays open for as long as the server is wanted. ``name``: for people.
     ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: to become; -1 to
-    stay."""
+    stay. ``request_s``: that a request has to come and be answered."""
 
     name: str
     socket: int
@@ -62,6 +62,7 @@ class Place(msgspec.Struct):
     control: int
     user: int
     looks: dict[str, tuple[str, str]]
+    request_s: float
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -236,7 +237,8 @@ async def serve(view: View, config: uvicorn.Config, listening: socket.socket) ->
     """Until standard input ends."""
     if view.place.control >= 0:
         view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
-    _Connection.crowd = Crowd(asyncio.get_running_loop().call_later, lambda transport: transport.abort(), most=MOST_IN_TURNS)
+    later = asyncio.get_running_loop().call_later
+    _Connection.crowd = Crowd(later, lambda transport: transport.abort(), view.place.request_s, MOST_IN_TURNS)
     server = uvicorn.Server(config)
     following = asyncio.create_task(view.follow())
     await asyncio.get_running_loop().connect_read_pipe(lambda: _Wanted(server, view), sys.stdin)

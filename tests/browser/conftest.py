@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -16,8 +15,8 @@ import pytest
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.replay import replay
-from testbed.machine.slowness import patient
 from tests.scenarios.small import TEXT, undrawn
+from tests.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
@@ -40,13 +39,21 @@ def page_of(directory: Path, fabric: str | None, transports: list[str]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def chrome() -> Any:
+    """selenium's module; no page is made where there is no browser to show it."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("no chromium and chromium-driver here: make browser installs them")
+    return pytest.importorskip("selenium.webdriver", reason="no selenium here: make browser installs it")
+
+
+@pytest.fixture(scope="session")
+def page_file(chrome: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two transports on a small fabric."""
     return page_of(tmp_path_factory.mktemp("browser"), None, ["mrc", "roce-1p"])
 
 
 @pytest.fixture(scope="session")
-def wide_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_file(chrome: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MRC on 8 planes of 16 T1s: 128 paths between two hosts."""
     return page_of(tmp_path_factory.mktemp("wide"), "wide", ["mrc"])
 
@@ -67,10 +74,7 @@ class Page:
 
     def until(self, condition: str) -> None:
         """Wait for a condition in the page, at most 30 s of a quick machine."""
-        end = time.monotonic() + patient(30)
-        while not self.js(f"return Boolean({condition})"):
-            assert time.monotonic() < end, condition
-            time.sleep(0.05)
+        wait_until(lambda: self.js(f"return Boolean({condition})"), condition, 30)
 
     @property
     def t(self) -> float:
@@ -88,24 +92,21 @@ class Page:
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Callable[..., Page]]:
+def browser(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Page]]:
     """``browser(file, size, dark)`` opens a page; it is closed after the test."""
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("no chromium and chromium-driver here: make browser installs them")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium here: make browser installs it")
     from selenium.webdriver.chrome.service import Service
 
     os.environ["SE_OFFLINE"] = "true"  # selenium looks for no driver on the net
     drivers: list[Any] = []
 
     def open_page(file: Path | str, size: str = "desk", dark: bool = False, still: bool = False) -> Page:
-        options = webdriver.ChromeOptions()
+        options = chrome.ChromeOptions()
         options.binary_location = CHROMIUM
         width, height = SIZES[size]
         for flag in [*FLAGS, f"--user-data-dir={tmp_path / f'profile{len(drivers)}'}", f"--window-size={width},{height}"]:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        driver = chrome.Chrome(options=options, service=Service(DRIVER))
         drivers.append(driver)
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

@@ -9,11 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from testbed import cli
 from testbed.streams import MOST_LINE, Cutter, printable
 
 HOSTILE = "a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\udcff\x7f"
 SHOWN = r"a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\xff\x7f"
-MRCBED = (sys.executable, "-m", "testbed.cli")
+IN_TURN = """
+import contextlib, sys, testbed.start
+from testbed import cli
+from testbed.streams import take_standard_streams
+from tests.scenarios.small import undrawn
+take_standard_streams()
+statuses = []
+for words in eval(sys.argv[1]):
+    with undrawn() if words[0] in ("run", "compare") else contextlib.nullcontext():
+        statuses.append(cli.execute(words))
+print("=", statuses, sep="")
+"""
 NAME = r"{a} %s [red] $x_{1}\\nosuch$ 中|<b>\u202e"
 SCENARIO = f"""format = 3
 fabric = "tiny"
@@ -60,45 +72,57 @@ def test_what_an_encoding_lacks_is_replaced(encoding: str, shown: bytes) -> None
     assert printed("print('µs – x 中')", encoding) == shown + b"\n"
 
 
-def test_commands_keep_their_status_in_any_encoding(tmp_path: Path) -> None:
-    def mrcbed(encoding: str, *words: str | Path) -> bytes:
-        locale = {"PYTHONIOENCODING": encoding, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-        done = subprocess.run([*MRCBED, *map(str, words)], capture_output=True, env={**os.environ, **locale}, check=False)
-        assert done.returncode == 0 and b"internal" not in done.stderr, (words, done.stdout, done.stderr)
-        done.stdout.decode(encoding)
-        return done.stdout
-
-    one, other = tmp_path / "one", tmp_path / "other"
-    for out in (one, other):
-        assert b"Verdict: ok" in mrcbed("latin-1", "run", "smoke", "--world", "simulated", "--set", "workload.steps=8", "--out", out)
-    mrcbed("ascii", "check", "demo")
-    mrcbed("ascii", "top", "--once", one)
-    mrcbed("ascii", "compare", one, other, "--out", tmp_path / "both")
-    mrcbed("ascii", "report", one)
-    mrcbed("ascii", "fluid", "--nics", "1024", "--draws", "2")
+def called(*commands: tuple[str | Path, ...], **environment: str) -> tuple[list[int], bytes, bytes]:
+    """What commands end with, print and complain of: in one process, whose streams are those of the command line."""
+    words = [[str(word) for word in command] for command in commands]
+    end = {**os.environ, **environment}
+    done = subprocess.run([sys.executable, "-c", IN_TURN, ascii(words)], capture_output=True, env=end, check=True)
+    said, _, statuses = done.stdout.rpartition(b"=")
+    return eval(statuses), said, done.stderr
 
 
-def test_names_of_files_faults_and_checks_reach_the_terminal_as_text(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The file of :data:`SCENARIO`, with its results beside it in ``out``; and all that commands about them said."""
+    directory = tmp_path_factory.mktemp("names")
+    path, out = directory / "kind.toml", directory / "out"
+    path.write_text(SCENARIO)
+    statuses, printed, complaints = called(
+        ("run", path, "--world", "simulated", "--out", out), ("check", path), ("top", "--once", out), ("plot", out), ("report", out)
+    )
+    said = printed.decode() + complaints.decode()
+    assert statuses == [1, 0, 0, 0, 0], said
+    return path, said
+
+
+def test_commands_keep_their_status_in_any_encoding(shown: tuple[Path, str], tmp_path: Path) -> None:
+    """Files are UTF-8 also where the locale is not."""
+    path, out = shown[0], shown[0].parent / "out"
+    statuses, said, complaints = called(
+        ("run", path, "--world", "simulated", "--out", tmp_path / "other"), ("check", "demo"), ("top", "--once", out),
+        ("compare", out, tmp_path / "other", "--out", tmp_path / "both"), ("report", out), ("fluid", "--nics", "1024", "--draws", "2"),
+        PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0",
+    )  # fmt: skip
+    assert statuses == [1, 0, 0, 0, 0, 0] and b"internal" not in complaints, (said, complaints)
+    assert said.isascii() and b"Verdict: " in said
+
+
+def test_names_of_files_faults_and_checks_reach_the_terminal_as_text(shown: tuple[Path, str], tmp_path: Path) -> None:
     """Also those that str.format(), rich or Matplotlib would read as their own."""
-
-    def mrcbed(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([*MRCBED, *words], capture_output=True, text=True, check=False)
-        assert not set("\x1b\u202e") & set(done.stdout + done.stderr), (words, done.stdout, done.stderr)
-        return done
-
     path = tmp_path / "evil\x1b[2J\n\u202e.toml"
-    missing = mrcbed("check", path)
-    assert missing.returncode == 2 and missing.stderr.count("\n") == 1 and r"evil\x1b[2J\n\u202e.toml" in missing.stderr
+    missing = subprocess.run([sys.executable, "-m", "testbed.cli", "check", path], capture_output=True, text=True, check=False)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
+    assert r"evil\x1b[2J\n\u202e.toml" in missing.stderr
+    said, name = shown[1], r"{a} %s [red] $x_{1}\nosuch$ 中|<b>\u202e"
+    assert not set("\x1b\u202e") & set(said) and "Glyph" not in said
+    assert f"ok     holds {name}" in said and f"FAILED fails {name}" in said
+
+
+def test_a_name_with_control_characters_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kind.toml"
     path.write_text(SCENARIO.replace("中", r"\u001b[31m"))
-    assert mrcbed("check", path).stderr.endswith(" must be one line of text without control characters, of at most 200 letters\n")
-    path.write_text(SCENARIO)
-    done = mrcbed("run", path, "--world", "simulated", "--out", tmp_path / "out")
-    shown = r"{a} %s [red] $x_{1}\nosuch$ 中|<b>\u202e"
-    assert "Glyph" not in done.stderr
-    assert done.returncode == 1 and f"ok     holds {shown}" in done.stdout and f"FAILED fails {shown}" in done.stdout, done.stderr
-    for words in (("check", path), ("top", "--once", tmp_path / "out"), ("report", tmp_path / "out"), ("plot", tmp_path / "out")):
-        assert mrcbed(*words).returncode == 0, words
+    assert cli.execute(["check", str(path)]) == 2
+    assert capsys.readouterr().err.endswith(" must be one line of text without control characters, of at most 200 letters\n")
 
 
 def test_lines_are_cut_from_pieces_and_long_ones_cut_short() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from testbed.machine import cleanup
 from testbed.machine.sandbox import RUN_MARK, start_time
+from tests.waiting import wait_until
 
 SPACE = os.stat("/proc/self/ns/pid").st_ino
 
@@ -26,8 +26,7 @@ def sleeper() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def start(made: list[subprocess.Popen[bytes]], mark: str) -> subprocess.Popen[bytes]:
     made.append(subprocess.Popen(["sleep", "60"], env={**os.environ, RUN_MARK: mark}))
-    while b"sleep" not in open(f"/proc/{made[-1].pid}/cmdline", "rb").read():
-        time.sleep(0.001)
+    wait_until(lambda: b"sleep" in open(f"/proc/{made[-1].pid}/cmdline", "rb").read(), "sleep runs", pause=0.001)
     return made[-1]
 
 

@@ -15,12 +15,12 @@ from tests.suite.contained import unique
 
 NAME = unique("mrcbed")
 HOLD = """
-import sys, time
+import sys
 from pathlib import Path
 from testbed.machine.exclusive import measuring
 with measuring(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -35,7 +35,8 @@ def place() -> Iterator[Path]:
 def holder(place: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that measures."""
     words = [sys.executable, "-c", HOLD, str(place), NAME]
-    with subprocess.Popen(words, cwd=Path(__file__).resolve().parents[3], stdout=subprocess.PIPE, text=True) as process:
+    root, pipe = Path(__file__).resolve().parents[3], subprocess.PIPE
+    with subprocess.Popen(words, cwd=root, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         yield process
         process.kill()

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.machine.parent import Adopted, adopting
 
-FORKS = "import os, time; pid = os.fork(); print(pid, flush=True) if pid else {what}"
+FORKS = "import os, signal; pid = os.fork(); print(pid, flush=True) if pid else {what}"
 _PR_GET_CHILD_SUBREAPER = 37
 
 
@@ -23,7 +23,7 @@ def grandchild(what: str) -> Adopted:
 
 
 def test_a_grandchild_is_watched_and_ended() -> None:
-    child = grandchild("(os.close(1), time.sleep(600))")
+    child = grandchild("(os.close(1), signal.pause())")
     assert child.poll() is None and child.returncode is None
     with pytest.raises(subprocess.TimeoutExpired):
         child.wait(0.01)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from testbed.machine.slowness import patient
 
 INTERRUPT = "import os, signal, testbed.start; os.kill(os.getpid(), signal.SIGINT); print('went on')"
 
@@ -70,13 +67,32 @@ def test_the_status_is_130_wherever_it_came() -> None:
     assert (status, said.strip()) == (130, "mrcbed: interrupted")
 
 
-@pytest.mark.parametrize("after_s", [0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.2])
-def test_a_run_ends_with_130_at_any_moment(tmp_path: Path, after_s: float) -> None:
-    """From a tenth of a second on; before, Python's own start may have the signal."""
-    code = "from testbed.start import main; main()"
-    words = ["run", "smoke", "--world", "simulated", "--set", "workload.steps=100000", "--out", str(tmp_path / "out")]
-    run = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(after_s)
-    run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=patient(60))
-    assert run.returncode == 130 and "Traceback" not in said
+AT = """
+import os, signal, sys, threading
+from testbed.start import main
+moments = 0
+def look(event, given):
+    global moments
+    if event == EVENT:
+        moments += 1
+        if moments == NUMBER:
+            threading.Thread(target=come).start() if LATER else os.kill(os.getpid(), signal.SIGINT)
+def come():
+    for _ in range(LATER):
+        os.sched_yield()  # gets its turn again when the interpreter takes the other thread's
+    os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(look)
+sys.argv = ["mrcbed", "run", "smoke", "--world", "simulated", "--set", "workload.steps=100000", "--out", OUT]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("event", "number", "later"), [("import", 1, 0), ("import", 100, 0), ("import", 300, 0), ("import", 600, 0), ("os.mkdir", 3, 20)]
+)
+def test_a_run_ends_with_130_at_any_moment(tmp_path: Path, event: str, number: int, later: int) -> None:
+    """Among imports, whose first are the command line's, and in the simulation, which begins when the folder of its files is made."""
+    code = AT.replace("EVENT", repr(event)).replace("NUMBER", str(number)).replace("LATER", str(later))
+    code = code.replace("OUT", repr(str(tmp_path / "out")))
+    status, _, said = ended(code)
+    assert status == 130 and "Traceback" not in said

@@ -31,6 +31,12 @@ class Growing:
         self.key = first_of_each(source)[0]
         self.raw = directory / "raw" / self.key
         self.raw.mkdir(parents=True)
+        begin, end = json.loads((source / "raw" / self.key / "run.json").read_text())["window"]
+        self.logs: dict[str, list[tuple[float, bytes]]] = {}
+        """Lines by file, each with the share of the run's time at which it is over."""
+        for path in (source / "raw" / self.key).glob("*.jsonl"):
+            lines = [(json.loads(line), line) for line in path.read_bytes().splitlines(keepends=True)]
+            self.logs[path.name] = [((e.get("t", 0) + e.get("bin_ns", 0) - begin) / (end - begin), line) for e, line in lines]
         for path in (directory, directory / "raw", self.raw):
             path.chmod(0o755)
 
@@ -39,15 +45,10 @@ class Growing:
 
     def grow(self, share: float) -> None:
         """Logs as they are after a share of the run's time, with half a line at their ends."""
-        begin, end = json.loads((self.source / "raw" / self.key / "run.json").read_text())["window"]
-        until = begin + (end - begin) * share if share < 1 else float("inf")
-        for path in (self.source / "raw" / self.key).glob("*.jsonl"):
-            lines = path.read_bytes().splitlines(keepends=True)
-            late = (n for n, line in enumerate(lines) if (entry := json.loads(line)).get("t", 0) + entry.get("bin_ns", 0) > until)
-            first = next(late, len(lines))
-            (self.raw / path.name).write_bytes(
-                b"".join(lines[:first]) + b"".join(line[: len(line) // 2] for line in lines[first : first + 1])
-            )
+        for name, lines in self.logs.items():
+            first = next((n for n, (at, _) in enumerate(lines) if at > share < 1), len(lines))
+            half = [line[: len(line) // 2] for _, line in lines[first : first + 1]]
+            (self.raw / name).write_bytes(b"".join([line for _, line in lines[:first]] + half))
 
     def end(self) -> None:
         (self.raw / BEGUN).rename(self.raw / "run.json")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.view.fold import Fold, Frame, State
 from testbed.view.run import Run
+from tests.properties.profiles import QUICK
 from topologies import Fabric
 
 FABRIC = Fabric(name="t", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=100_000_000)
@@ -220,6 +221,7 @@ def due(line: dict[str, Any]) -> int:
     return int(line["t"] + (line.get("bin_ns", 0)))
 
 
+@QUICK
 @given(files=logs(), data=st.data())
 def test_any_cut_of_the_lines_gives_the_same_frames(files: dict[str, list[dict[str, Any]]], data: st.DataObject) -> None:
     """A follower reads bytes as they come, at any place, file by file in any order, and asks for frames up to a time by which it has
@@ -242,6 +244,7 @@ def test_any_cut_of_the_lines_gives_the_same_frames(files: dict[str, list[dict[s
     assert frames + list(folded.close()) == whole
 
 
+@QUICK
 @given(files=logs(), data=st.data())
 def test_a_replay_from_a_keyframe_is_one_from_the_begin(files: dict[str, list[dict[str, Any]]], data: st.DataObject) -> None:
     frames = fold(files)
@@ -256,6 +259,7 @@ def test_a_replay_from_a_keyframe_is_one_from_the_begin(files: dict[str, list[di
     assert after.keyframe() == complete.keyframe()
 
 
+@QUICK
 @given(files=logs())
 def test_the_state_of_a_path_is_what_its_last_verdict_and_its_plane_say(files: dict[str, list[dict[str, Any]]]) -> None:
     """An oracle of its own: the lines of a path by time, whatever was before."""

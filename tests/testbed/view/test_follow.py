@@ -19,7 +19,7 @@ def in_order(frames: list[Frame]) -> list[str]:
     return sorted(json.dumps(frame, sort_keys=True) for frame in frames if frame["f"] != "run")
 
 
-@pytest.mark.parametrize("parts", [1, 7, 40])
+@pytest.mark.parametrize("parts", [1, 12])
 def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(growing: Growing, parts: int) -> None:
     growing.begin()
     follower = Follower(growing.raw, read_run(growing.directory, growing.key))

@@ -12,23 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from scenarios.run.simulate import simulate
 from scenarios.show.plots.style import _FIXED, colour_and_marker
 from scenarios.show.replay import look, replay
 from testbed.cli.view import command
 from testbed.errors import UserError
 from testbed.view.read import first_of_each, read_frames, read_run, run_keys
-from tests.scenarios.small import small, undrawn
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three transports, a cable that dies: two seeds."""
-    directory = tmp_path_factory.mktemp("results")
-    with undrawn():
-        (directory / "out").mkdir()
-        simulate(small(directory, seeds=[1, 2]), directory / "out")
-    return directory / "out"
 
 
 def inlined(page: Path) -> list[list[dict[str, Any]]]:
@@ -37,26 +25,32 @@ def inlined(page: Path) -> list[list[dict[str, Any]]]:
     return [[json.loads(line) for line in gzip.decompress(base64.b64decode(block)).splitlines()] for block in blocks]
 
 
-def test_one_run_of_each_transport_is_shown_all_of_one_seed(results: Path) -> None:
-    keys = first_of_each(results)
-    assert len(run_keys(results)) == 6 and len(keys) == 3 and all(key.endswith("-s1") for key in keys)
+def test_one_run_of_each_transport_is_shown_all_of_one_seed(complete: Path, tmp_path: Path) -> None:
+    for key in run_keys(complete):
+        record = json.loads((complete / "raw" / key / "run.json").read_text())
+        for seed in (1, 2):
+            other = tmp_path / "raw" / key.replace("-s1", f"-s{seed}")
+            other.mkdir(parents=True)
+            (other / "run.json").write_text(json.dumps(record | {"seed": seed}))
+    keys = first_of_each(tmp_path)
+    assert len(run_keys(tmp_path)) == 6 and len(keys) == 3 and all(key.endswith("-s1") for key in keys)
 
 
-def test_the_page_has_every_frame_of_its_runs(results: Path, tmp_path: Path) -> None:
-    runs = inlined(replay(results, out=tmp_path / "page.html"))
+def test_the_page_has_every_frame_of_its_runs(complete: Path, tmp_path: Path) -> None:
+    runs = inlined(replay(complete, out=tmp_path / "page.html"))
     assert [frames[0]["transport"] for frames in runs] == ["mrc", "roce", "roce-1p"]
-    for frames, key in zip(runs, first_of_each(results), strict=True):
-        assert frames[1:] == list(read_frames(results, read_run(results, key)))[1:]
+    for frames, key in zip(runs, first_of_each(complete), strict=True):
+        assert frames[1:] == list(read_frames(complete, read_run(complete, key)))[1:]
         assert (frames[0]["colour"], frames[0]["marker"]) == look(frames[0]["transport"])
     kinds = {frame["f"] for frame in runs[0]}
     assert {"run", "path", "fault", "step", "rate", "evs", "cwnd", "ports", "end"} <= kinds
 
 
-def test_the_frames_tell_what_the_logs_tell(results: Path) -> None:
+def test_the_frames_tell_what_the_logs_tell(complete: Path) -> None:
     """Packets per EV, payload and steps add up to what the engines counted; every verdict in a log is on the strip."""
-    key = first_of_each(results)[0]
-    frames = list(read_frames(results, read_run(results, key)))
-    record = json.loads((results / "raw" / key / "run.json").read_text())
+    key = first_of_each(complete)[0]
+    frames = list(read_frames(complete, read_run(complete, key)))
+    record = json.loads((complete / "raw" / key / "run.json").read_text())
     sent = sum(count for frame in frames if frame["f"] == "evs" for _, count in frame["tx"])
     counters = record["agent_counters"].values()
     assert sent == sum(host["data_tx"] for host in counters)
@@ -66,7 +60,7 @@ def test_the_frames_tell_what_the_logs_tell(results: Path) -> None:
     assert len([frame for frame in frames if frame["f"] == "step"]) == len(record["ranks"]) * record["steps"]
     verdicts = [
         line
-        for log in (results / "raw" / key).glob("h*.jsonl")
+        for log in (complete / "raw" / key).glob("h*.jsonl")
         for line in map(json.loads, log.read_text().splitlines())
         if line["kind"] == "ev" and line["to"] == "ASSUMED_BAD"
     ]
@@ -74,10 +68,10 @@ def test_the_frames_tell_what_the_logs_tell(results: Path) -> None:
     assert all("after the cut" in frame["why"] for frame in frames if frame["f"] == "path" and frame["state"] == "died")
 
 
-def test_ports_over_time_add_up_to_the_counters(results: Path) -> None:
-    key = first_of_each(results)[0]
-    record = json.loads((results / "raw" / key / "run.json").read_text())
-    lines = [json.loads(line) for line in (results / "raw" / key / "ports.jsonl").read_text().splitlines()]
+def test_ports_over_time_add_up_to_the_counters(complete: Path) -> None:
+    key = first_of_each(complete)[0]
+    record = json.loads((complete / "raw" / key / "run.json").read_text())
+    lines = [json.loads(line) for line in (complete / "raw" / key / "ports.jsonl").read_text().splitlines()]
     before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
     last = lines[-1]["t"]
     assert len(lines) > 3 and all(line["ns"] > 0 for line in lines) and last <= record["window"][1]
@@ -87,18 +81,18 @@ def test_ports_over_time_add_up_to_the_counters(results: Path) -> None:
             dropped[number] += drops
     names = ("drop_tail_packets", "drop_link_down_packets", "drop_silent", "drop_fault_loss", "drop_fault_path")
     ends = [port["port"] for port in record["counters_after"]]
-    fabric = read_run(results, key).fabric
+    fabric = read_run(complete, key).fabric
     for port in fabric.ports:
         assert dropped[port.number] == sum(after[port.name][name] - before[port.name][name] for name in names)
     assert sum(dropped) > 0 and len(ends) == len(fabric.ports)
 
 
-def test_the_same_files_give_the_same_page(results: Path, tmp_path: Path) -> None:
-    assert replay(results, out=tmp_path / "a.html").read_bytes() == replay(results, out=tmp_path / "b.html").read_bytes()
+def test_the_same_files_give_the_same_page(complete: Path, tmp_path: Path) -> None:
+    assert replay(complete, out=tmp_path / "a.html").read_bytes() == replay(complete, out=tmp_path / "b.html").read_bytes()
 
 
-def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(results: Path, tmp_path: Path) -> None:
-    page = replay(results, out=tmp_path / "page.html").read_text()
+def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(complete: Path, tmp_path: Path) -> None:
+    page = replay(complete, out=tmp_path / "page.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None and policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1] and "{{" not in page.split("<script>")[0]
@@ -109,30 +103,30 @@ def test_nothing_in_the_page_can_be_loaded_or_run_but_its_own_script(results: Pa
     )
 
 
-def test_a_hostile_name_stays_text(results: Path, tmp_path: Path) -> None:
-    manifest = json.loads((results / "manifest.json").read_text())
+def test_a_hostile_name_stays_text(complete: Path, tmp_path: Path) -> None:
+    manifest = json.loads((complete / "manifest.json").read_text())
     copy = tmp_path / "copy"
     (copy / "raw").mkdir(parents=True)
-    key = first_of_each(results)[0]
-    (copy / "raw" / key).symlink_to(results / "raw" / key)
+    key = first_of_each(complete)[0]
+    (copy / "raw" / key).symlink_to(complete / "raw" / key)
     manifest["scenario"]["name"] = "</title><script>alert(1)</script>{{script}}"
     (copy / "manifest.json").write_text(json.dumps(manifest))
     page = replay(copy).read_text()
     assert "<script>alert" not in page and page.count("<script>") == 1 and '"use strict"' not in page.split("</title>")[0]
 
 
-def test_the_command_says_where_the_page_is(results: Path, tmp_path: Path) -> None:
-    key = run_keys(results)[-1]
-    answer = CliRunner().invoke(command, [str(results), "--run", key, "--out", str(tmp_path / "one.html")])
+def test_the_command_says_where_the_page_is(complete: Path, tmp_path: Path) -> None:
+    key = run_keys(complete)[-1]
+    answer = CliRunner().invoke(command, [str(complete), "--run", key, "--out", str(tmp_path / "one.html")])
     assert answer.output == f"{tmp_path / 'one.html'}\n"
     assert [frames[0]["key"] for frames in inlined(tmp_path / "one.html")] == [key]
 
 
-def test_what_is_no_result_is_refused_in_one_line(results: Path, tmp_path: Path) -> None:
+def test_what_is_no_result_is_refused_in_one_line(complete: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no complete run.*: give a directory that mrcbed run wrote"):
         replay(tmp_path)
     with pytest.raises(UserError, match="has no run 'nothing'; it has mrc-"):
-        replay(results, ["nothing"])
+        replay(complete, ["nothing"])
     (tmp_path / "raw" / "x").mkdir(parents=True)
     (tmp_path / "raw" / "x" / "run.json").write_text("{")
     with pytest.raises(UserError, match="damaged: .*run.json is not JSON"):
@@ -142,11 +136,11 @@ def test_what_is_no_result_is_refused_in_one_line(results: Path, tmp_path: Path)
         replay(tmp_path)
 
 
-def test_results_without_the_newer_logs_can_be_seen(results: Path, tmp_path: Path) -> None:
+def test_results_without_the_newer_logs_can_be_seen(complete: Path, tmp_path: Path) -> None:
     """Those of earlier versions have neither ports over time nor, for collectives, packets per EV."""
-    key = first_of_each(results)[0]
+    key = first_of_each(complete)[0]
     (tmp_path / "raw" / key).mkdir(parents=True)
-    for log in (results / "raw" / key).iterdir():
+    for log in (complete / "raw" / key).iterdir():
         lines = log.read_bytes().splitlines(keepends=True)
         if log.name != "ports.jsonl":
             (tmp_path / "raw" / key / log.name).write_bytes(b"".join(line for line in lines if b'"evs","host"' not in line))
@@ -154,7 +148,7 @@ def test_results_without_the_newer_logs_can_be_seen(results: Path, tmp_path: Pat
     assert "path" in kinds and not kinds & {"ports", "evs"}
 
 
-@pytest.mark.parametrize("transport", [*_FIXED, "a name of mine"])
-def test_every_transport_has_the_colour_of_its_plots_and_a_sign(transport: str) -> None:
-    colour, sign = look(transport)
-    assert colour == colour_and_marker(transport)[0] and len(sign) == 1
+def test_every_transport_has_the_colour_of_its_plots_and_a_sign() -> None:
+    for transport in (*_FIXED, "a name of mine"):
+        colour, sign = look(transport)
+        assert colour == colour_and_marker(transport)[0] and len(sign) == 1

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,15 +19,19 @@ from typing import Any
 
 import pytest
 
-from testbed.crowd import MOST_IN_TURNS
+from testbed.crowd import MOST_IN_TURNS, REQUEST_S
 from testbed.machine.sandbox import unprivileged_uid
 from testbed.machine.slowness import patient
 from testbed.view.live import LiveView
 from testbed.view.server import READERS
-from tests.conftest import ATTACKERS
 from tests.testbed.view.conftest import Growing
+from tests.waiting import wait_until
 
 TREE = Path(__file__).parents[3]
+FILES = 400
+"""That a server may open."""
+CONNECTIONS = 500
+"""More than it takes by itself, or may open: without a limit the next waits for ever."""
 Serve = Callable[..., "Served"]
 
 
@@ -40,14 +43,7 @@ class Served:
         self.token, *control = tokens.split("&")
         self.control_token = control[0] if control else ""
         self.open: list[http.client.HTTPConnection] = []
-        end = time.monotonic() + patient(20)
-        while True:
-            try:
-                self.ask("GET", "/")
-                return
-            except OSError:
-                assert time.monotonic() < end and view.process.poll() is None
-                time.sleep(0.05)
+        assert self.ask("GET", "/").status == 200 and view.process.poll() is None  # it listened before it began
 
     def ask(self, method: str, path: str, body: str | bytes = "", **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPConnection(self.host, timeout=patient(10))
@@ -72,15 +68,15 @@ class Served:
 
 @pytest.fixture
 def serve(growing: Growing, capfd: pytest.CaptureFixture[str]) -> Iterator[Serve]:
-    """What starts a server that may open 1,024 files, as most may. Whatever its clients do, it writes nothing."""
+    """What starts a server that may open :data:`FILES`. Whatever its clients do, it writes nothing."""
     views: list[Served] = []
 
-    def start(control: bool = False) -> Served:
+    def start(control: bool = False, request_s: float = REQUEST_S) -> Served:
         look = {"mrc": ("#0072b2", "x")}
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
         try:
-            view = LiveView("small", growing.directory, look, unprivileged_uid(), control=control)
+            view = LiveView("small", growing.directory, look, unprivileged_uid(), control=control, request_s=request_s)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         served = Served(view)
@@ -183,11 +179,7 @@ def test_so_many_pages_read_at_once_and_no_more(serve: Serve) -> None:
     assert served.frames().status == 503
     for connection in served.open:
         connection.close()
-    end = time.monotonic() + patient(10)
-    while (answer := served.frames()).status == 503:  # a page that was closed makes room
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    assert answer.status == 200
+    assert wait_until(lambda: answer if (answer := served.frames()).status != 503 else None, "a closed page makes room").status == 200
 
 
 def test_pages_that_come_at_once_are_counted_too(serve: Serve) -> None:
@@ -218,7 +210,7 @@ def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: li
     assert commands is not None
     reading = served.frames()
     assert line(reading)[1]["f"] == "hello"
-    for number in range(ATTACKERS):
+    for number in range(CONNECTIONS):
         crowd.append(served.connect())
         with suppress(OSError):  # what is too long is refused while it is sent
             crowd[-1].sendall(half.format(host=served.host).encode())
@@ -237,13 +229,15 @@ def test_half_requests_shut_nobody_out(serve: Serve, growing: Growing, crowd: li
 @pytest.mark.parametrize("half", ["GET / HTTP/1.1\r\nX: ", "POST /command HTTP/1.1\r\nContent-Length: 900\r\n{headers}\r\n"])
 def test_a_request_that_drips_ends_in_time(serve: Serve, half: str) -> None:
     """The owner's own, too."""
-    served = serve(control=True)
+    served = serve(control=True, request_s=0.5)
     headers = f"Host: {served.host}\r\nAuthorization: Bearer {served.control_token}\r\nOrigin: http://{served.host}\r\n"
     with served.connect(half.format(headers=headers + "Content-Type: application/json\r\n").encode()) as connection:
-        end = time.monotonic() + patient(30)
-        while not select.select([connection], [], [], 0.1)[0]:
-            assert time.monotonic() < end, "still open"
+
+        def closed() -> bool:
             connection.send(b"x")
+            return bool(select.select([connection], [], [], 0)[0])
+
+        wait_until(closed, "still open", 30, pause=0.05)
         with suppress(ConnectionError):
             assert connection.recv(100) == b""
 
@@ -324,14 +318,7 @@ view.end()
         assert starter.stdin is not None and starter.stdout is not None
         host, _, token = starter.stdout.readline().strip().removeprefix("http://").partition("/#")
         connection = http.client.HTTPConnection(host, timeout=patient(10))
-        end = time.monotonic() + patient(20)
-        while True:
-            try:
-                connection.request("GET", "/frames", headers={"Authorization": f"Bearer {token}"})
-                break
-            except OSError:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+        connection.request("GET", "/frames", headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
         assert [line(answer)[1]["f"], line(answer)[1]["f"]] == ["hello", "run"]
         connection.close()
