@@ -21,9 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 AS = """
 import contextlib, io, os, sys, testbed.cli
 if sys.argv[1] == "nobody" and os.geteuid() == 0:
-    for form in ([], ["--json"]):  # once with root's eyes: where the clone is under /root, nobody can import nothing any more
-        with contextlib.redirect_stdout(io.StringIO()):
-            testbed.cli.execute(["doctor", *form])
+    with contextlib.redirect_stdout(io.StringIO()):
+        testbed.cli.execute(["doctor", *sys.argv[2:]])  # with root's eyes: from a clone under /root, nobody can import nothing more
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(testbed.cli.execute(["doctor", *sys.argv[2:]]))
 """
@@ -37,6 +36,12 @@ def diagnose(who: str = "me", *arguments: str, **environment: str) -> subprocess
 def checks_of(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     assert done.stderr == ""
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.fixture(scope="module")
+def mine() -> dict[str, dict[str, Any]]:
+    """What it finds as whoever runs the tests."""
+    return checks_of(diagnose("me", "--json"))
 
 
 def test_without_root_it_says_so_and_goes_on() -> None:
@@ -56,11 +61,11 @@ def test_the_table_for_people_without_root() -> None:
     assert "fix: use sudo" in done.stdout
 
 
-def test_an_empty_path() -> None:
+def test_an_empty_path(mine: dict[str, dict[str, Any]]) -> None:
     """Tools in Debian's standard directories are found all the same: users' PATH lacks half of them."""
-    with_path, without = checks_of(diagnose("me", "--json")), checks_of(diagnose("me", "--json", PATH=""))
+    without = checks_of(diagnose("me", "--json", PATH=""))
     assert "(check failed)" not in without
-    standard = [n for n in doctor.TOOLS if str(with_path[n]["found"]).startswith(("/usr/sbin", "/usr/bin", "/sbin", "/bin"))]
+    standard = [n for n in doctor.TOOLS if str(mine[n]["found"]).startswith(("/usr/sbin", "/usr/bin", "/sbin", "/bin"))]
     assert all(without[name]["status"] == "ok" for name in standard)
 
 
@@ -184,7 +189,7 @@ exec chroot "$0" sh -c 'cd "$0" && exec "$@"' "$@"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root directory")
-def test_a_plain_chroot_is_named(tmp_path: Path) -> None:
+def test_a_plain_chroot_is_named(mine: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     doctor_in_it = (sys.executable, "-m", "testbed.cli", "doctor", "--json")
@@ -194,7 +199,7 @@ def test_a_plain_chroot_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert (check["status"], check["found"]) == ("missing", "a plain chroot, which every host would leave")
     assert "pivot_root" in check["fix"]
-    assert checks_of(diagnose("me", "--json"))["root directory"]["status"] == "ok"
+    assert mine["root directory"]["status"] == "ok"
 
 
 def test_what_was_only_looked_up_is_not_said_to_work(monkeypatch: pytest.MonkeyPatch) -> None:

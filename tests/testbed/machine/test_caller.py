@@ -116,7 +116,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (*RESULTS, "deep/r"), ("export", "deep/r", "--format", "perfetto"), ("export", "deep/r", "--format", "csv", "--out", "c"),
                 ("view", "deep/r"), ("plot", "deep/r"), ("report", "deep/r"),
             ],
-            ["deep", "c", *(f"deep/r{name}" for name in ("", "/summary.json", "/perfetto", "/replay.html", "/report.html", "/plots/figure.png"))],
+            ["deep", "deep/r", "c", *(f"deep/r/{name}" for name in ("perfetto", "replay.html", "report.html", "plots/figure.png"))],
         ),
     ],
     ids=lambda value: value[0][0] if value and isinstance(value[0], tuple) else "",

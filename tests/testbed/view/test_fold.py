@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,22 +44,16 @@ def text(lines: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
+def line(at: float, kind: str, host: int = 0, **more: Any) -> dict[str, Any]:
+    return {"t": T0 + round(at * US), "kind": kind, "host": host, "peer": 1 - host, **more}
+
+
 def ev(at: float, ev: int, to: str, cause: str, host: int = 0) -> dict[str, Any]:
-    return {
-        "t": T0 + round(at * US),
-        "kind": "ev",
-        "host": host,
-        "peer": 1 - host,
-        "qpn": 16,
-        "ev": ev,
-        "from": "?",
-        "to": to,
-        "cause": cause,
-    }
+    return line(at, "ev", host, qpn=16, ev=ev, to=to, cause=cause, **{"from": "?"})
 
 
 def plane(at: float, to: str, cause: str = "port down") -> dict[str, Any]:
-    return {"t": T0 + round(at * US), "kind": "plane", "host": 0, "peer": 1, "plane": 1, "from": "?", "to": to, "cause": cause}
+    return line(at, "plane", plane=1, to=to, cause=cause, **{"from": "?"})
 
 
 def fault(at: float, phase: str, of: dict[str, Any] = CUT) -> dict[str, Any]:
@@ -107,15 +101,14 @@ def test_suspect_planes_and_the_denylist_have_states_of_their_own() -> None:
 
 
 def test_a_backup_path_is_in_use_when_packets_leave_on_it() -> None:
-    line = {"t": T0, "kind": "evs", "host": 0, "peer": 1, "bin_ns": 20 * US, "tx": {"0": 7, "1": 3}}
-    frames = fold({"h0": [line]}, run(active=(0, 65536)))
+    frames = fold({"h0": [line(0, "evs", bin_ns=20 * US, tx={"0": 7, "1": 3})]}, run(active=(0, 65536)))
     assert paths(frames) == [("used", "EV 0:1 in use, was a backup", [1])]
     assert frames[-1] == {"f": "evs", "t": 0, "ns": 20_000, "src": 0, "dst": 1, "tx": [[0, 7], [1, 3]]}
 
 
 def test_a_network_that_re_routes_moves_the_one_path_of_a_queue_pair() -> None:
-    line = {"t": T0 + 150 * US, "kind": "reroute", "host": 0, "peer": 1, "ev": 1, "old": 65536}
-    assert paths(fold({"runner": [fault(100, "begin")], "h0": [line]}, run((65536,), "roce"))) == [
+    moved = line(150, "reroute", ev=1, old=65536)
+    assert paths(fold({"runner": [fault(100, "begin")], "h0": [moved]}, run((65536,), "roce"))) == [
         ("idle", "EV 1:0 left: the network re-routed to EV 0:1, 50 µs after the cut", [65536]),
         ("used", "EV 0:1 in use: the network re-routed to it, 50 µs after the cut", [1]),
     ]
@@ -133,38 +126,33 @@ def test_losses_are_counted_per_path_and_bin() -> None:
     rules = ("time", "order", "trim", "time")
     width = 2 * round(FABRIC.base_rtt_ns / FABRIC.dilation)
     at = [0.1, 0.2, 0.3, 2.5]  # in bins: three in the first, one in the third
-    lines = [
-        {"t": T0 + round(share * width * DILATION), "kind": "loss", "host": 0, "peer": 1, "ev": 1, "psn": n, "rule": rule}
-        for n, (share, rule) in enumerate(zip(at, rules, strict=True))
-    ]
+    lines = [line(share * width / 1000, "loss", ev=1, rule=rule) for share, rule in zip(at, rules, strict=True)]
     got = [(frame["t"], frame["lost"], frame["trimmed"]) for frame in fold({"h0": lines}) if frame["f"] == "loss"]
     assert got == [(0, 2, 1), (2 * width, 1, 0)]
 
 
 def test_steps_count_from_the_first_measured_one() -> None:
-    line = {"t": T0 + 50 * US, "kind": "step", "host": 1, "rank": 1, "step": 0, "start_ns": T0, "end_ns": T0 + 50 * US, "ok": True}
-    assert fold({"h1": [line]}) == [{"f": "step", "t": 50_000, "start": 0, "rank": 1, "step": -1, "ok": True}]
+    step = line(50, "step", 1, rank=1, step=0, start_ns=T0, end_ns=T0 + 50 * US, ok=True)
+    assert fold({"h1": [step]}) == [{"f": "step", "t": 50_000, "start": 0, "rank": 1, "step": -1, "ok": True}]
 
 
-@pytest.mark.parametrize(
-    "rubbish",
-    [
-        b"{",
-        b"[]\n",
-        b"null\n",
-        b'{"kind":"ev"}\n',
-        b'{"kind":"ev","t":"x"}\n',
-        b'{"t":1,"kind":"reroute","host":0,"dead_links":[]}\n',
-        b'{"t":1,"kind":"ev","host":0,"peer":77,"ev":0,"to":"GOOD"}\n',
-        b'{"t":1,"kind":"goodput","host":0,"bin_ns":1}\n',
-        b'{"t":1,"kind":"strange"}\n',
-        b"\xff\n",
-    ],
-)
-def test_what_is_no_line_of_a_log_is_left_out(rubbish: bytes) -> None:
-    folded = Fold(run())
-    folded.feed("h0", text([ev(1, 0, "ASSUMED_BAD", "time")]) + rubbish)
-    assert len(list(folded.close())) == 1
+RUBBISH = b"""[]
+null
+{"kind":"ev"}
+{"kind":"ev","t":"x"}
+{"t":1,"kind":"reroute","host":0,"dead_links":[]}
+{"t":1,"kind":"ev","host":0,"peer":77,"ev":0,"to":"GOOD"}
+{"t":1,"kind":"goodput","host":0,"bin_ns":1}
+{"t":1,"kind":"strange"}
+\xff
+{"""
+
+
+def test_what_is_no_line_of_a_log_is_left_out() -> None:
+    for rubbish in (RUBBISH, *RUBBISH.splitlines(keepends=True)):
+        folded = Fold(run())
+        folded.feed("h0", text([ev(1, 0, "ASSUMED_BAD", "time")]) + rubbish)
+        assert len(list(folded.close())) == 1, rubbish
 
 
 # --- properties --------------------------------------------------------------------------------------------------
@@ -172,35 +160,27 @@ def test_what_is_no_line_of_a_log_is_left_out(rubbish: bytes) -> None:
 TIMES = st.integers(0, 400)
 
 
+def of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+KINDS: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "ev": lambda at, ev: {"qpn": 16, "ev": ev, "to": of("GOOD", "SKIP", "ASSUMED_BAD", "DENIED"), "cause": of("time", "probed")},
+    "plane": lambda at, ev: {"plane": ev >> 16, "from": "", "to": of("USED", "DOWN", "PROVING", "SUSPECT")},
+    "loss": lambda at, ev: {"ev": ev, "psn": at, "rule": of("time", "trim")},
+    "evs": lambda at, ev: {"bin_ns": 20 * US, "tx": {str(ev): 1 + at}},
+    "goodput": lambda at, ev: {"bin_ns": 20 * US, "tx": [at, 1], "rx": [2, at]},
+    "qp": lambda at, ev: {"state": "ERROR", "cause": "retries"},
+    "reroute": lambda at, ev: {"ev": ev, "old": of(*EVS)},
+}
+"""What a line of each kind has, from its time and an EV."""
+
+
 @st.composite
 def line_of(draw: st.DrawFn, host: int) -> dict[str, Any]:
-    at, value = draw(TIMES), draw(st.sampled_from(EVS))
-    peer = {"t": T0 + at * US, "host": host, "peer": 1 - host}
-    return draw(
-        st.sampled_from(
-            [
-                ev(
-                    at,
-                    value,
-                    draw(st.sampled_from(["GOOD", "SKIP", "ASSUMED_BAD", "DENIED"])),
-                    draw(st.sampled_from(["time", "probed"])),
-                    host,
-                ),
-                {
-                    **peer,
-                    "kind": "plane",
-                    "plane": value >> 16,
-                    "from": "",
-                    "to": draw(st.sampled_from(["USED", "DOWN", "PROVING", "SUSPECT"])),
-                },
-                {**peer, "kind": "loss", "ev": value, "psn": at, "rule": draw(st.sampled_from(["time", "trim"]))},
-                {**peer, "kind": "evs", "bin_ns": 20 * US, "tx": {str(value): 1 + at}},
-                {**peer, "kind": "goodput", "bin_ns": 20 * US, "tx": [at, 1], "rx": [2, at]},
-                {**peer, "kind": "qp", "state": "ERROR", "cause": "retries"},
-                {**peer, "kind": "reroute", "ev": value, "old": draw(st.sampled_from(EVS))},
-            ]
-        )
-    )
+    at, value, kind = draw(TIMES), draw(st.sampled_from(EVS)), draw(st.sampled_from(list(KINDS)))
+    drawn = {name: draw(it) if isinstance(it, st.SearchStrategy) else it for name, it in KINDS[kind](at, value).items()}
+    return line(at, kind, host, **drawn)
 
 
 @st.composite
@@ -270,33 +250,27 @@ def test_the_state_of_a_path_is_what_its_last_verdict_and_its_plane_say(files: d
     for host in (0, 1):
         ordered = sorted(files[f"h{host}"], key=due)
         for value in EVS:
-            verdicts = [line["to"] for line in ordered if line["kind"] == "ev" and line["ev"] == value]
-            planes = [
-                line["to"] for line in ordered if line["kind"] == "plane" and line["plane"] == value >> 16 and line["to"] != "SUSPECT"
-            ]
+            verdicts = [row["to"] for row in ordered if row["kind"] == "ev" and row["ev"] == value]
+            of_plane = [row["to"] for row in ordered if row["kind"] == "plane" and row["plane"] == value >> 16]
+            planes = [to for to in of_plane if to != "SUSPECT"]
             out = (verdicts or ["GOOD"])[-1] in ("ASSUMED_BAD", "DENIED") or (planes or ["USED"])[-1] != "USED"
-            rerouted = any(line["kind"] == "reroute" for line in ordered)
+            rerouted = any(row["kind"] == "reroute" for row in ordered)
             if not rerouted:  # MRC never is: its paths have no single user
                 assert (shown.get((host, 1 - host, value), "used") not in ("used", "back")) == out
 
 
-def test_a_keyframe_keeps_every_path_and_the_last_state_of_each() -> None:
+def test_a_keyframe_keeps_every_path_and_the_last_state_of_each_oldest_first() -> None:
     state = State()
-    for frame in fold({"h0": [plane(1, "DOWN"), ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 0, "GOOD", "probed")]}):
+    lines = [plane(1, "DOWN"), ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 1, "ASSUMED_BAD", "time"), ev(4, 0, "GOOD", "probed")]
+    for frame in fold({"h0": lines}):
         state.apply(frame)
-    assert [(frame["evs"], frame["state"]) for frame in state.keyframe()] == [([65536], "closed"), ([65537], "closed"), ([0], "back")]
+    shown = [(frame["t"], frame["evs"], frame["state"]) for frame in state.keyframe()]
+    assert shown == [(1_000, [65536], "closed"), (1_000, [65537], "closed"), (3_000, [1], "died"), (4_000, [0], "back")]
 
 
 def test_lines_of_one_file_and_time_keep_their_order() -> None:
     lines = [ev(5, 0, "ASSUMED_BAD", "time"), ev(5, 0, "GOOD", "probed"), ev(5, 0, "ASSUMED_BAD", "rto")]
     assert [state for state, *_ in paths(fold({"h0": lines}))] == ["died", "back", "died"]
-
-
-def test_a_keyframe_has_its_frames_oldest_first() -> None:
-    state = State()
-    for frame in fold({"h0": [ev(2, 0, "ASSUMED_BAD", "time"), ev(3, 1, "ASSUMED_BAD", "time"), ev(4, 0, "GOOD", "probed")]}):
-        state.apply(frame)
-    assert [frame["t"] for frame in state.keyframe()] == [3_000, 4_000]
 
 
 def test_a_connection_without_a_path_is_no_path() -> None:

@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import struct
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,12 @@ def tshark(pcap: Path, *options: str, script: bool = True) -> str:
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr, done.stderr
     return done.stdout
+
+
+@cache
+def golden() -> list[dict[str, list[str]]]:
+    """All fields of the golden capture's frames; not to be changed."""
+    return dissect(PCAP)
 
 
 def flatten(tree: Any, into: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -229,7 +236,7 @@ def test_every_field_of_every_frame(fresh: bool, tmp_path: Path) -> None:
         pcap = tmp_path / "fresh.pcap"
         write_pcap(pcap, records())
     seen = set()
-    for (frame, length), shown in zip(frames_of(pcap), dissect(pcap), strict=True):
+    for (frame, length), shown in zip(frames_of(pcap), dissect(pcap) if fresh else golden(), strict=True):
         declared = 94 + int.from_bytes(frame[headers.UDP + 4 : headers.UDP + 6], "big")
         if not is_mrc(frame) or len(frame) != length or declared != length:
             continue
@@ -244,29 +251,29 @@ def test_every_field_of_every_frame(fresh: bool, tmp_path: Path) -> None:
 def test_one_path_hop_by_hop() -> None:
     """The followed WRITE shows the same EV on four cables, and one uSID fewer on each."""
     first = next(f for f, _ in frames_of(PCAP) if f[headers.BTH_AT] == wire.WRITE_FIRST)
-    same = [s for (f, _), s in zip(frames_of(PCAP), dissect(PCAP), strict=True) if f[54:] == first[54:]]
+    same = [s for (f, _), s in zip(frames_of(PCAP), golden(), strict=True) if f[54:] == first[54:]]
     path = sid_list(FABRIC, SENDER, RECEIVER, wire.describe(first)["ev"])
     assert [[number(x) for x in s["usid.sid"]] for s in same] == [list(path[k:]) for k in range(4)]
     assert len({s["mrc.ev"][0] for s in same}) == 1
 
 
 def test_trimmed_damaged_and_snapped() -> None:
-    shown = {r: dissect(PCAP, "-Y", r) for r in ("mrc.trimmed == 1", "mrc.icrc.bad", "mrc.not_captured", "mrc.truncated")}
-    cut = shown["mrc.trimmed == 1"]
+    cut = dissect(PCAP, "-Y", "mrc.trimmed == 1")
     assert [(c["mrc.dscp"], c["mrc.payload.original_length"]) for c in cut] == [
         ([str(dscp.TRIMMED)], ["256"]),
         ([str(dscp.TRIMMED_LASTHOP)], ["256"]),
     ]
     assert all("mrc.icrc" not in c and "mrc.payload" not in c and c["mrc.reth.dmalen"] == [str(18 * 256 + 101)] for c in cut)
-    assert len(shown["mrc.icrc.bad"]) == len(shown["mrc.not_captured"]) == 1
-    assert shown["mrc.truncated"] == []
+    odd = [sum(name in frame for frame in golden()) for name in ("mrc.icrc.bad", "mrc.not_captured", "mrc.truncated")]
+    assert odd == [1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "question", ["mrc.ev == 0x10003", "mrc.plane == 1", "mrc.sack.bitmap != 0", 'usid.name == "p0-t1-7"', "mrc.nack.reason == 0x19"]
-)
-def test_filters_find_some_and_not_all(question: str) -> None:
-    assert 0 < len(columns(PCAP, "-Y", question)) < len(frames_of(PCAP)) / 1.5
+def test_filters_find_some_and_not_all() -> None:
+    questions = ["mrc.ev == 0x10003", "mrc.plane == 1", "mrc.sack.bitmap != 0", 'usid.name == "p0-t1-7"', "mrc.nack.reason == 0x19"]
+    table = tshark(PCAP, "-q", "-z", ",".join(["io,stat,0", *questions]))
+    (row,) = [line for line in table.splitlines() if "<>" in line]
+    counts = [int(frames) for frames in row.split("|")[2:-1:2]]
+    assert len(counts) == len(questions) and all(0 < count < len(frames_of(PCAP)) / 1.5 for count in counts), table
 
 
 def test_summary_is_the_same_without_details() -> None:
