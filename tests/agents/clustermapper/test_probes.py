@@ -17,6 +17,8 @@ from topologies.paths import static_tables
 
 DEFAULT = Options()
 ONE_SITE = [name for name in named_fabrics() if load_fabric(name).sites == 1]
+SHAPES = ["tiny", "demo-1p", "cluster-b", "cluster-d", "pod64"]
+"""As many switches and hosts of a kind as another, fewer, more, one plane, eight."""
 
 
 def travel(fabric: Fabric, host: int, path: probes.Path) -> tuple[list[str], str]:
@@ -33,7 +35,7 @@ def travel(fabric: Fabric, host: int, path: probes.Path) -> tuple[list[str], str
     return taken, node
 
 
-@pytest.mark.parametrize("name", ONE_SITE)
+@pytest.mark.parametrize("name", SHAPES)
 def test_probes_come_back_to_their_sender_over_the_links_they_are_meant_for(name: str) -> None:
     fabric = load_fabric(name)
     for host in {0, fabric.host_count - 1}:
@@ -84,7 +86,7 @@ def test_reading_never_raises(noise: bytes) -> None:
     assert seen is None or (len(noise) == probes.LENGTH and not seen.sound)
 
 
-@pytest.mark.parametrize("name", ONE_SITE)
+@pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("options", [DEFAULT, Options(share=1.0), Options(share=0.6)])
 def test_every_upper_link_has_two_hosts_at_any_time_and_every_host_every_t1_in_the_end(name: str, options: Options) -> None:
     fabric = load_fabric(name)

@@ -18,7 +18,7 @@ def used(rig: Busy, since: int) -> set[int]:
 
 @pytest.mark.parametrize("options, skipped", [({}, True), ({"skip": False}, False), ({"oblivious": True}, False)])
 def test_without_skip_a_mark_passes_no_path_over(options: dict[str, Any], skipped: bool) -> None:
-    rig = Busy(**options)
+    rig = Busy(writes=2, **options)
     paths = rig.requester.paths
     paths.marked(paths.all[5])
     assert (paths.all[5].state != GOOD) == skipped
@@ -26,7 +26,7 @@ def test_without_skip_a_mark_passes_no_path_over(options: dict[str, Any], skippe
 
 
 def test_oblivious_spraying_never_leaves_a_dead_path_and_delivers_all_the_same() -> None:
-    rig = Busy(oblivious=True, exponential=25)
+    rig = Busy(writes=4, oblivious=True, exponential=25)
     dead = "p1-t0-0:p1-t1-2"
     rig.net.down.add(dead)
     rig.rtts(30)
@@ -42,7 +42,7 @@ def test_oblivious_spraying_never_leaves_a_dead_path_and_delivers_all_the_same()
 def test_without_path_order_a_loss_is_found_later_and_by_time() -> None:
     found: dict[bool, int] = {}
     for order in (True, False):
-        rig = Busy(path_order=order)
+        rig = Busy(writes=3, path_order=order)
         bad = ev(1, 2)
         gone: list[int] = []
 
@@ -62,7 +62,7 @@ def test_without_path_order_a_loss_is_found_later_and_by_time() -> None:
 
 
 def test_one_ev_is_one_path_of_one_plane_and_moves_with_loss_and_port() -> None:
-    rig = Busy(active_evs=1)
+    rig = Busy(writes=4, active_evs=1)
     (first,) = used(rig, rig.began - 5 * rig.fabric.base_rtt_ns)
     paths = rig.requester.paths
     assert paths.in_rotation == 1 and paths.live_planes == 1
@@ -87,7 +87,7 @@ def test_one_ev_is_one_path_of_one_plane_and_moves_with_loss_and_port() -> None:
 
 @pytest.mark.parametrize("active, planes", [(1, 1), (2, 2), (3, 3), (4, 4), (8, 4)])
 def test_fewer_evs_than_planes_use_so_many_planes(active: int, planes: int) -> None:
-    rig = Busy(active_evs=active)
+    rig = Busy(writes=2, active_evs=active)
     got = used(rig, rig.net.now - 6 * rig.fabric.base_rtt_ns)
     assert len({e >> 16 for e in got}) == planes and len(got) == active
     rig.finish()

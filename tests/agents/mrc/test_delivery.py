@@ -16,7 +16,7 @@ from tests.agents.mrc.rig import DEMO, GUARD, SMALL, TINY, WIDE, Rig
 from topologies.clos import Fabric
 from topologies.paths import evs_over, path_evs, path_links
 
-RELAXED = settings(deadline=None, max_examples=100)
+RELAXED = settings(deadline=None, max_examples=40)  # and tests/properties plays stories
 
 
 def is_data(frame: bytes) -> bool:
@@ -146,8 +146,7 @@ DEAD_PATH = given(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=6)  # a second each; tests/soak/test_properties.py takes hundreds
-@DEAD_PATH
+@pytest.mark.parametrize("fabric, seed, when, link", [(TINY, 1, 0.3, 1), (DEMO, 2, 0.7, 6)])  # tests/soak takes hundreds
 def test_after_detection_no_data_goes_to_a_dead_path_until_a_probe_came_back(fabric: Fabric, seed: int, when: float, link: int) -> None:
     dead_path(fabric, seed, when, link)
 
@@ -155,7 +154,7 @@ def test_after_detection_no_data_goes_to_a_dead_path_until_a_probe_came_back(fab
 def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
     """A cable of some path dies at a random time and comes back later; nothing fails, the path is left alone, then used again."""
     peer = fabric.host_count - 1
-    size = 600_000 if fabric is not WIDE else 1_200_000
+    size = 400_000 if fabric is not WIDE else 1_200_000
     rig = Rig(fabric, 0, peer, size, seed=seed)
     base = rig.a.engine.config.base_rtt
     evs = path_evs(fabric, 0, peer)
@@ -270,20 +269,22 @@ def test_what_fits_no_field_is_refused_by_the_verbs() -> None:
     rig.a.engine.post_write(a["qpn"], 1, memoryview(b"xy"), (1 << 64) - 2, 0, -1)
 
 
-@pytest.mark.parametrize("first", [0, 0xFFFFF0, 0xFFFFFF])
+@pytest.mark.parametrize("first", [0, 0xFFFFF0])
 def test_psns_wrap(first: int) -> None:
     """More packets than the window, over the 24-bit edge, with loss: a QP whose first PSN is chosen by hand."""
-    rig = Rig(SMALL, 0, 3, 1 << 20)
+    size = 1200 * SMALL.mtu
+    rig = Rig(SMALL, 0, 3, size)
+    assert size // SMALL.mtu > rig.a.engine.config.mpr
     a, b = rig.a.engine.create_qp(3), rig.b.engine.create_qp(0)
     rig.a.engine.qps[a["qpn"]].first_psn = first
     rig.b.engine.connect_qp(rig.net.now, b["qpn"], {**a, "psn": first})
     rig.a.engine.connect_qp(rig.net.now, a["qpn"], b)
     rng = Random(first)
     rig.net.fate = lambda frame, link, now: rng.random() > 0.005
-    data = rng.randbytes(1 << 20)
+    data = rng.randbytes(size)
     for k in range(4):
-        part = memoryview(data)[k << 18 : k + 1 << 18]
-        rig.a.engine.post_write(a["qpn"], k, part, rig.b.region.va + (k << 18), rig.b.region.rkey, -1)
+        part = memoryview(data)[k * size // 4 : (k + 1) * size // 4]
+        rig.a.engine.post_write(a["qpn"], k, part, rig.b.region.va + k * size // 4, rig.b.region.rkey, -1)
     assert rig.run(600, lambda: len(rig.a.writes) == 4)
     assert [c.status for c in rig.a.writes] == [OK] * 4
     assert rig.b.memory[GUARD:-GUARD] == data

@@ -1,6 +1,6 @@
 """Many senders at once in the virtual network: nothing is lost, nobody else is hurt, all get their share, every byte is right.
 
-Two seeds and short runs, with bounds a little below what five seeds gave over longer ones (7:1: last hop 0.995 of its payload rate, Jain
+One seed and short runs, with bounds a little below what five seeds gave over longer ones (7:1: last hop 0.995 of its payload rate, Jain
 0.988 to 0.995, victim 0.999; permutation 0.95).
 """
 
@@ -14,7 +14,7 @@ from tests.agents.mrc.crowd import RACK16, Crowd, jain
 from tests.fabrics import near
 from topologies.clos import Fabric
 
-HALF = near(Fabric("half", 4, 2, 4, 4, nic_rate=4_000_000))
+HALF = near(Fabric("half", 2, 2, 4, 4, nic_rate=4_000_000))
 """Half of rack16, for the patterns of all hosts."""
 VERDICTS = ("lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_count")
 
@@ -27,12 +27,11 @@ def no_loss_stands(crowd: Crowd) -> None:
     assert crowd.wrong == 0
 
 
-@pytest.mark.parametrize("seed", [2, 5])
-def test_seven_to_one_shares_fills_the_last_hop_and_hurts_no_neighbour(seed: int) -> None:
+def test_seven_to_one_shares_fills_the_last_hop_and_hurts_no_neighbour() -> None:
     victim = (15, 1)
-    crowd = Crowd(RACK16, [(8 + i, 0) for i in range(7)] + [victim], seed=seed)
+    crowd = Crowd(RACK16, [(8 + i, 0) for i in range(7)] + [victim], seed=2)
     crowd.run(30)
-    *shares, others = crowd.rates(90)
+    *shares, others = crowd.rates(45)
     assert sum(shares) >= 0.97
     assert jain(shares) >= 0.97
     assert others >= 0.95
@@ -52,7 +51,7 @@ def test_who_is_left_gets_the_window_back() -> None:
     assert max(crowd.rates(10)) < 0.6
     for flow in crowd.flows[1:]:
         flow.endless = False
-    crowd.run(25)
+    crowd.run(45)
     assert crowd.rates(20)[0] >= 0.93
     no_loss_stands(crowd)
 
@@ -65,13 +64,11 @@ def test_fifteen_to_one_completes_without_a_timer() -> None:
     assert crowd.total("trims") > 0
 
 
-@pytest.mark.parametrize("senders", [7, 15])
-def test_without_trimming_all_complete_too(senders: int) -> None:
+def test_without_trimming_all_complete_too() -> None:
     fabric = RACK16.with_(trimming=False)
-    pairs = [(8 + i, 0) for i in range(7)] if senders == 7 else [(h, 0) for h in range(1, 16)]
-    crowd = Crowd(fabric, pairs, size=500_000, endless=False)
+    crowd = Crowd(fabric, [(h, 0) for h in range(1, 16)], size=300_000, endless=False)
     assert crowd.run(400, until_done=True)
-    assert [f.done for f in crowd.flows] == [1] * senders and crowd.wrong == 0
+    assert [f.done for f in crowd.flows] == [1] * 15 and crowd.wrong == 0
     assert crowd.total("trims") == crowd.total("nacks_tx") == 0
     for port in crowd.last_hop(0):
         assert port.peak <= fabric.buffer_bytes
@@ -84,6 +81,6 @@ def test_a_permutation_over_the_t1s_gives_everybody_their_line_rate(trimming: bo
     rng.shuffle(there)
     rng.shuffle(back)
     crowd = Crowd(HALF.with_(trimming=trimming), list(enumerate(there + back)), size=400_000)
-    crowd.run(15)
-    assert min(crowd.rates(30)) >= 0.93
+    crowd.run(12)
+    assert min(crowd.rates(15)) >= 0.93
     no_loss_stands(crowd)

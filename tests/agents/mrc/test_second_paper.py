@@ -33,11 +33,10 @@ def verdicts(engine: Any) -> int:
 
 
 @pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(reading: str, seed: int) -> None:
+def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(reading: str) -> None:
     """Packets vanish at random, retransmissions too: each verdict is of a packet that was dropped, and each drop gets one."""
-    rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading, "ev_min_active": 16}, seed=seed)
-    draw = Random(seed)
+    rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading, "ev_min_active": 16})
+    draw = Random(1)
     gone: Counter[bool] = Counter()
 
     def fate(frame: bytes, link: str, now: int) -> bool:
@@ -93,8 +92,8 @@ def test_an_incast_loses_nothing_and_gives_no_false_verdict(reading: str) -> Non
     crowd = Crowd(RACK16, [(8 + i, 0) for i in range(7)] + [(15, 1)], options={"retransmit_class": reading})
     classes: Counter[int] = Counter()
     crowd.net.trace = lambda now, port, frame: classes.update([dscp_of(frame)] if port.startswith("h") and is_data(frame) else [])
-    crowd.run(60)
-    shares = crowd.rates(60)
+    crowd.run(25)
+    shares = crowd.rates(25)
     assert sum(shares[:-1]) > 0.95 and shares[-1] > 0.9, shares
     assert crowd.total("trims") > 50 and crowd.wrong == 0
     assert (sum(map(verdicts, crowd.engines)), crowd.total("spurious")) == (0, 0)
