@@ -103,37 +103,19 @@ def test_the_rate_is_estimated() -> None:
         assert rate / 1.6 <= model.localiser.verdicts["h3:p1-t0-0"].rate <= rate * 1.6
 
 
-@pytest.mark.parametrize("t0", [0, 1])
-def test_a_dead_t0_is_named_as_such(t0: int) -> None:
-    model = Model(DEMO, Options(), 2)
-    model.run(20)
-    gone = t0_name(2, t0)
-    for link in DEMO.links:
-        if gone in (link.a.node, link.b.node):
-            model.rate[link.name] = (1.0, 1.0)
-    model.run(30)
-    assert [(f.name, f.state) for f in model.localiser.findings()] == [(gone, DEAD)]
-
-
-def test_a_dead_t1_is_named_as_such_and_two_of_them_too() -> None:
-    model = Model(DEMO, Options(), 2)
-    model.run(20)
-    gone = [t1_name(2, 3), t1_name(2, 0)]
-    for link in DEMO.links:
-        if link.b.node in gone:
-            model.rate[link.name] = (1.0, 1.0)
-    model.run(40)
-    assert sorted(f.name for f in model.localiser.findings()) == sorted(gone)
-
-
-def test_all_t1s_of_a_plane_dead_is_not_blamed_on_the_hosts_links() -> None:
+@pytest.mark.parametrize(
+    "gone, up_too",
+    [([t0_name(2, 0)], True), ([t0_name(2, 1)], True), ([t1_name(2, 0), t1_name(2, 3)], True), ([t1_name(1, j) for j in range(4)], False)],
+    ids=["a T0", "another T0", "two T1s", "all T1s of a plane"],
+)
+def test_a_dead_switch_is_named_as_such_and_no_link_of_a_host(gone: list[str], up_too: bool) -> None:
     model = Model(DEMO, Options(), 2)
     model.run(20)
     for link in DEMO.links:
-        if link.b.node.startswith("p1-t1"):
-            model.rate[link.name] = (1.0, 0.0)
+        if link.a.node in gone or link.b.node in gone:
+            model.rate[link.name] = (1.0, float(up_too))
     model.run(60)
-    assert sorted(f.name for f in model.localiser.findings()) == [t1_name(1, j) for j in range(4)]
+    assert sorted((f.name, f.state) for f in model.localiser.findings()) == [(name, DEAD) for name in gone]
 
 
 def test_several_faults_at_once_are_told_apart() -> None:

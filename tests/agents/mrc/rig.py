@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
+from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
 from agents.packets import headers
-from agents.transport import RECEIVE, WRITE, Completion, Region
+from agents.transport import WRITE, Completion, Region
 from tests.agents.virtual import VirtualNetwork, connect
 from tests.fabrics import near
 from topologies.clos import Fabric
@@ -100,8 +100,17 @@ def resealed(frame: bytes | bytearray) -> bytes:
     return bytes(b)
 
 
-def data_of(rng: Random, n: int) -> bytes:
-    return rng.randbytes(n)
+def op_of(frame: bytes) -> int:
+    return frame[headers.BTH_AT]
 
 
-__all__ = ["DEMO", "GUARD", "RECEIVE", "SMALL", "TINY", "WIDE", "Rig", "Side", "data_of", "drain", "frame_of", "resealed"]
+def is_data(frame: bytes) -> bool:
+    return wire.WRITE_FIRST <= op_of(frame) <= wire.WRITE_ONLY_IMM
+
+
+def ev_of(frame: bytes) -> int:
+    return int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(frame[94:96], "big")
+
+
+def psn_of(frame: bytes) -> int:
+    return int.from_bytes(frame[111:114], "big")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agents.mrc.paths.ev_state import GOOD
+from tests.agents.mrc.rig import ev_of, is_data
 from tests.agents.mrc.test_failures import Busy
-from tests.agents.mrc.test_neighbours import ev_of, is_data
 from topologies.addressing import ev
 
 

@@ -1,4 +1,7 @@
-"""Whole engines over the virtual network: whatever the fabric does, every byte lands once, in place, and is told once, in order."""
+"""Whole engines over the virtual network: healthy, with dead paths and ports, over the edge of PSNs.
+
+That every byte lands once whatever the fabric does is told by the stories of tests/properties/test_delivery.py.
+"""
 
 from __future__ import annotations
 
@@ -6,85 +9,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.mrc import wire
 from agents.packets import dscp, headers
-from agents.transport import OK, RECEIVE, WRITE
-from tests.agents.mrc.rig import DEMO, GUARD, SMALL, TINY, WIDE, Rig
+from agents.transport import OK
+from tests.agents.mrc.rig import DEMO, GUARD, SMALL, TINY, WIDE, Rig, ev_of, is_data
 from topologies.clos import Fabric
 from topologies.paths import evs_over, path_evs, path_links
-
-RELAXED = settings(deadline=None, max_examples=40)  # and tests/properties plays stories
-
-
-def is_data(frame: bytes) -> bool:
-    return wire.WRITE_FIRST <= frame[headers.BTH_AT] <= wire.WRITE_ONLY_IMM
-
-
-def ev_of(frame: bytes) -> int:
-    return int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(frame[94:96], "big")
-
-
-def balanced(rig: Rig) -> None:
-    """Every frame in or out is in exactly one counter."""
-    for side in (rig.a, rig.b):
-        c = side.engine.counters()
-        assert c["tx_packets"] == sum(c[k] for k in ("data_tx", "sacks_tx", "acks_tx", "nacks_tx", "probes_tx", "endpoint_operations_tx"))
-        taken = sum(c[k] for k in ("data_rx", "trimmed_rx", "sacks_rx", "acks_rx", "nacks_rx", "probes_rx", "endpoint_operations_rx"))
-        assert c["rx_packets"] == taken + sum(v for k, v in c.items() if k.startswith("rx_") and k != "rx_packets")
-
-
-@RELAXED
-@given(
-    fabric=st.sampled_from([TINY, DEMO, WIDE, SMALL]),
-    local=st.booleans(),
-    seed=st.integers(0, 1 << 30),
-    loss=st.sampled_from([0.0, 0.01, 0.05, 0.2]),
-    copies=st.sampled_from([0.0, 0.05]),
-    delay=st.sampled_from([0.0, 0.3, 1.0]),
-    lengths=st.lists(st.one_of(st.integers(0, 20), st.integers(0, 30_000)), min_size=1, max_size=12),
-    active=st.sampled_from([128, 4]),
-)
-def test_every_byte_once_in_place_every_write_once_in_order(
-    fabric: Fabric, local: bool, seed: int, loss: float, copies: float, delay: float, lengths: list[int], active: int
-) -> None:
-    """Random loss, duplication and delay (paths overtake each other, a path stays FIFO), both directions at once."""
-    rng = Random(seed)
-    size = max(1, sum(lengths))
-    peer = 1 if local else fabric.host_count - 1
-    rig = Rig(fabric, 0, peer, size, {"active_evs": active, "max_wimm": 3, "exponential": 25}, seed)
-    base = rig.a.engine.config.base_rtt
-    rig.net.fate = lambda frame, link, now: rng.random() >= loss / 4  # per link; a path has four
-    rig.net.copies = lambda frame, link, now: 2 if rng.random() < copies else 1
-    rig.net.jitter = lambda frame, link, now: int(delay * base * rng.random() / 4)
-    data = rng.randbytes(size)
-    placed = 0
-    imms = []
-    for k, n in enumerate(lengths):
-        imm = rng.getrandbits(32) if rng.random() < 0.5 else -1
-        if imm >= 0:
-            rig.b.engine.post_recv(rig.b.qpn, 100 + len(imms))
-            imms.append(imm)
-        rig.write(k, data[placed : placed + n], placed, imm)
-        placed += n
-    back = rng.randbytes(size)
-    target = rig.a.region
-    rig.b.engine.post_write(rig.b.qpn, 7, memoryview(back), target.va, target.rkey, -1)
-    assert rig.run(600, lambda: len(rig.a.writes) == len(lengths) and len(rig.b.writes) == 1)
-    for side in (rig.a, rig.b):
-        assert side.guards_intact() and not [f for _, f in side.of("qp") if f["state"] == "ERROR"]
-        c = side.engine.counters()
-        assert (c["rx_refused"], c["rx_beyond_window"], c["rx_bad_icrc"], c["bad_sacks"], c["rx_unexpected"]) == (0, 0, 0, 0, 0)
-    assert rig.b.memory[GUARD : GUARD + placed] == data[:placed]
-    assert rig.a.memory[GUARD : GUARD + size] == back
-    assert [(c.wr_id, c.kind, c.status, c.length) for c in rig.a.writes] == [(k, WRITE, OK, n) for k, n in enumerate(lengths)]
-    assert [(c.wr_id, c.imm, c.kind, c.status) for c in rig.b.receives] == [(100 + k, imm, RECEIVE, OK) for k, imm in enumerate(imms)]
-    assert sum(rig.b.engine.goodput()[1]) == sum(rig.a.engine.goodput()[0]) == placed
-    balanced(rig)
-    rig.run(0.5)  # nothing more comes
-    assert len(rig.a.writes) == len(lengths) and len(rig.b.receives) == len(imms)
 
 
 @pytest.mark.parametrize("fabric, peer", [(TINY, 3), (TINY, 1), (DEMO, 4), (WIDE, 7)], ids=["tiny", "tiny under one T0", "demo", "wide"])

@@ -11,8 +11,8 @@ import pytest
 from agents.mrc import wire
 from agents.packets import headers
 from agents.transport import OK, RETRY_EXCEEDED
-from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
-from tests.agents.mrc.test_neighbours import Pair, ev_of, is_data, op_of
+from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain, ev_of, is_data, op_of
+from tests.agents.mrc.test_neighbours import Pair
 from tests.agents.virtual import connect
 from tests.fabrics import near
 from topologies.addressing import ev

@@ -11,30 +11,14 @@ from agents.mrc import wire
 from agents.mrc.endpoint import Endpoint
 from agents.mrc.neighbours import ALL_PORTS, EV_PROBE, FAST_TRIES, SERIALS
 from agents.mrc.paths.plane_state import DOWN, USED
-from agents.packets import dscp, headers
+from agents.packets import dscp
 from agents.transport import OK
-from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain
+from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain, ev_of, is_data, op_of, psn_of
 from tests.fabrics import near
 from topologies.addressing import ev, inner_address
 from topologies.clos import Fabric
 
 PAIR = near(Fabric("pair", 4, 2, 4, 4))
-
-
-def op_of(frame: bytes) -> int:
-    return frame[headers.BTH_AT]
-
-
-def is_data(frame: bytes) -> bool:
-    return wire.WRITE_FIRST <= op_of(frame) <= wire.WRITE_ONLY_IMM
-
-
-def ev_of(frame: bytes) -> int:
-    return int.from_bytes(frame[56:58], "big") << 16 | int.from_bytes(frame[94:96], "big")
-
-
-def psn_of(frame: bytes) -> int:
-    return int.from_bytes(frame[111:114], "big")
 
 
 class Pair(Rig):

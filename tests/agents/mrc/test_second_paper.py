@@ -15,16 +15,12 @@ from agents.mrc import wire
 from agents.packets import dscp, headers
 from agents.transport import OK
 from tests.agents.mrc.crowd import RACK16, Crowd
-from tests.agents.mrc.rig import DEMO, GUARD, TINY, Rig, data_of
+from tests.agents.mrc.rig import DEMO, GUARD, TINY, Rig, is_data
 from tests.agents.nic.egress import dscp_of
 from topologies.clos import UDP_PORT, Fabric
 
 READINGS = ("data", "high")
 LOSSES = ("order", "time", "count", "rto")
-
-
-def is_data(frame: bytes) -> bool:
-    return frame[headers.BTH_AT] in range(wire.WRITE_FIRST, wire.WRITE_ONLY_IMM + 1)
 
 
 def verdicts(engine: Any) -> int:
@@ -46,7 +42,7 @@ def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(rea
         return True
 
     rig.net.fate = fate
-    data = data_of(draw, 1 << 20)
+    data = draw.randbytes(1 << 20)
     for k in range(4):
         rig.write(k, data)
     assert rig.run(2, lambda: len(rig.a.writes) == 4)
@@ -78,7 +74,7 @@ def test_a_lost_retransmission_in_the_high_class_is_found_by_others_of_its_class
 
     first: list[bytes] = []
     rig.net.fate = fate
-    data = data_of(Random(2), 1 << 18)
+    data = Random(2).randbytes(1 << 18)
     rig.write(1, data)
     assert rig.run(1, lambda: len(rig.a.writes) == 1)
     assert again[:2] == first * 2
@@ -106,7 +102,7 @@ def test_a_silent_t1_costs_each_path_once(reading: str) -> None:
     """A failure: what was on the dead paths goes again, none of the living ones is blamed, and all sums are right."""
     rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading})
     rig.net.fate = lambda frame, link, now: now < 1_500_000 or "p1-t1-2" not in link
-    data = data_of(Random(3), 1 << 20)
+    data = Random(3).randbytes(1 << 20)
     for k in range(8):
         rig.write(k, data)
     assert rig.run(9, lambda: len(rig.a.writes) == 8)
@@ -121,7 +117,7 @@ def test_a_packet_beyond_the_window_is_refused_or_dropped_in_silence(reading: st
     rig.b.engine.order[0].responder.size = 128
     first = (rig.a.engine.order[0].first_psn & headers.PSN_MASK).to_bytes(3, "big")
     rig.net.fate = lambda frame, link, now: not (is_data(frame) and frame[headers.BTH_AT + 9 : headers.BTH_AT + 12] == first)
-    data = data_of(Random(4), 200 * TINY.mtu)
+    data = Random(4).randbytes(200 * TINY.mtu)
     rig.write(1, data)
     rig.run(0.5)
     beyond, nacks = rig.b.engine.counters()["rx_beyond_window"], rig.b.engine.counters()["nacks_tx"]

@@ -109,16 +109,6 @@ def test_a_trimmed_packet_goes_again_first_and_elsewhere(last_hop: bool) -> None
     assert s.latest.psn == FIRST + 40
 
 
-def test_trimmed_and_lost_ones_go_oldest_first() -> None:
-    s = Trimming()
-    s.nack(9)
-    s.nack(2)
-    s.lose(4, TIME, "time")
-    for k in (2, 4, 9):
-        s.send(1)
-        assert s.latest.psn == FIRST + k
-
-
 def test_trims_never_give_up_a_path() -> None:
     """Every packet of many laps is trimmed: EVs are skipped and restored, none is probed or out of use."""
     s = Trimming(packets=400)
@@ -162,14 +152,6 @@ def test_a_late_nack_for_the_first_copy_says_nothing_of_the_second() -> None:
     assert s.state(5) == SENT and s.r.trims == 1
     s.nack(5)
     assert s.state(5) == CUT and s.r.trims == 2
-
-
-def test_a_trimmed_packet_is_no_longer_what_its_path_waits_for() -> None:
-    s = Trimming()
-    path, second = s.path(0), s.same_path(0)
-    assert path.oldest_ns == s.packet(0).sent_ns
-    s.nack(0)
-    assert path.oldest_ns == s.packet(second).sent_ns
 
 
 def test_a_nack_puts_the_timers_off() -> None:
@@ -522,20 +504,6 @@ def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
     assert [when for when, _ in rig.a.of("ev")] == [due[-1]]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_any_fifth_packet_trimmed_all_bytes_arrive_and_no_path_is_given_up(seed: int) -> None:
-    rig = Rig(DEMO, 0, 7, 400_000, seed=seed)
-    rng = Random(seed)
-    cutter = Cutter(rig, dscp.TRIMMED, lambda d: rng.random() < 0.2)
-    data = rng.randbytes(400_000)
-    rig.write(1, data)
-    assert finish(rig)
-    assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
-    c = rig.a.engine.counters()
-    assert c["trims"] == len(cutter.cut) > 5
-    assert c["lost_by_rto"] == 0 and rig.a.of("ev") == []
-
-
 @settings(deadline=None, max_examples=30)
 @given(
     st.integers(0, 1 << 30), st.floats(0.0, 0.4), st.floats(0.0, 0.1), st.floats(0.0, 3.0), st.booleans(),
@@ -573,20 +541,6 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     assert r.trims <= len(cutter.cut) and r.acquitted <= r.trims
     if not lost and not cut:
         assert r.retransmitted <= r.lost_by[PORT] == sum(r.lost_by)
-
-
-def test_a_path_that_trims_everything_and_a_port_that_fails_meanwhile() -> None:
-    rig = Rig(DEMO, 0, 7, 400_000)
-    cutter = Cutter(rig, dscp.TRIMMED, lambda d: d["ev"] >> 16 == 2)
-    data = Random(3).randbytes(400_000)
-    rig.write(1, data)
-    engine = rig.a.engine
-    rig.net.at(rig.net.now + DEMO.base_rtt_ns, lambda: engine.port_state(rig.net.now, 2, False))
-    rig.net.at(rig.net.now + 3 * DEMO.base_rtt_ns, lambda: engine.port_state(rig.net.now, 2, True))
-    assert finish(rig)
-    assert rig.b.memory[64:-64] == data and cutter.cut
-    assert engine.qps[rig.a.qpn].requester.doubts.open == {}
-    assert rig.a.of("rto") == []
 
 
 # --- probes ------------------------------------------------------------------------------------------------------

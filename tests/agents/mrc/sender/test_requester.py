@@ -17,7 +17,6 @@ from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.rotation import Deal
 from agents.mrc.sender import returned
 from agents.mrc.sender.congestion.fixed import FixedWindow
-from agents.mrc.sender.loss import TIME
 from agents.mrc.sender.requester import Requester
 from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
 from agents.packets import headers
@@ -444,19 +443,6 @@ def test_peers_window_in_psns_and_own_in_bytes() -> None:
         n += 1
     assert n == t.r.congestion.cwnd // (DEMO.mtu + wire.COUNTED)
     assert abs(t.r.congestion.cwnd - 1.5 * DEMO.plane_bdp * 4) < 4
-
-
-def test_the_window_follows_the_live_planes() -> None:
-    s = Sender(window_bdp=1.5)
-    whole = s.r.congestion.cwnd
-    s.send(16)
-    plane = 0
-    for k in range(16):
-        if s.path(k).plane == plane:
-            s.lose(k, TIME, "time")
-    s.judge()
-    assert s.r.paths.live_planes == 3
-    assert abs(s.r.congestion.cwnd - whole * 3 // 4) <= 4
 
 
 def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
