@@ -97,7 +97,7 @@ def test_a_dead_plane_counts_as_gone() -> None:
     assert [d.what for d in policy.decide(0, [gone, lossy("h0:p0-t0-0")])] == ["kept"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sets(st.sampled_from([link.name for link in TINY.links]), max_size=10))
 def test_cut_is_what_the_paths_say(bad: set[str]) -> None:
     hosts = range(TINY.host_count)
@@ -110,7 +110,7 @@ def test_cut_is_what_the_paths_say(bad: set[str]) -> None:
 FOUND = st.tuples(st.sampled_from([link.name for link in TINY.links]), st.sampled_from([LOSSY, DEAD]), st.floats(0.01, 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(FOUND, max_size=6), max_size=12))
 def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(story: list[list[tuple[str, str, float]]]) -> None:
     policy = Policy(TINY, Options(policy="all", hold=2))

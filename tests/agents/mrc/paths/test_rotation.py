@@ -36,7 +36,7 @@ def spread_fabric(planes: int, hosts: int) -> Fabric:
 
 
 @pytest.mark.parametrize("planes", range(1, 17))
-@pytest.mark.parametrize("hosts", [12, 20, 64])
+@pytest.mark.parametrize("hosts", [12, 20])
 def test_wishes_of_an_all_to_all_are_even_at_both_ends(planes: int, hosts: int) -> None:
     fabric = spread_fabric(planes, hosts)
     wishes = [Wishes(fabric, host, 1) for host in range(hosts)]
@@ -51,7 +51,7 @@ def test_wishes_of_an_all_to_all_are_even_at_both_ends(planes: int, hosts: int) 
     assert max(ring.values()) <= max(2, -(-2 * hosts // planes))
 
 
-@pytest.mark.parametrize(("planes", "t0s", "hosts", "packets"), [(4, 2, 6, 5), (8, 3, 5, 12), (3, 2, 6, 1), (5, 4, 3, 7)])
+@pytest.mark.parametrize(("planes", "t0s", "hosts", "packets"), [(4, 2, 4, 5), (3, 2, 5, 1), (5, 4, 2, 7)])
 def test_an_all_to_all_loads_all_planes_alike_whatever_the_length_of_messages(planes: int, t0s: int, hosts: int, packets: int) -> None:
     fabric = near(Fabric("made", planes, t0s, 4, hosts))
     n = fabric.host_count
