@@ -17,7 +17,6 @@ from agents.transport import OK
 from tests.agents.mrc.crowd import RACK16, Crowd
 from tests.agents.mrc.rig import DEMO, GUARD, TINY, Rig, is_data
 from tests.agents.nic.egress import dscp_of
-from topologies.clos import Fabric
 
 READINGS = ("data", "high")
 LOSSES = ("order", "time", "count", "rto")
@@ -146,8 +145,7 @@ def test_a_shared_receive_window_follows_the_number_of_senders() -> None:
 
 @pytest.mark.parametrize("port", [4791, 4971])
 def test_the_udp_port_is_the_fabrics(port: int) -> None:
-    fabric: Fabric = TINY.with_(udp_port=port)
-    rig = Rig(fabric, 0, 3, 4096)
+    rig = Rig(TINY.with_(udp_port=port), 0, 3, 4096)
     ports: set[int] = set()
     rig.net.trace = lambda now, name, frame: ports.add(int.from_bytes(frame[96:98], "big"))
     rig.write(1, bytes(4096))
