@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.schema.scenario import Scenario, load_scenario
+from scenarios.show import plots
 
 TRANSPORTS = """
 [[transport]]
@@ -56,4 +59,14 @@ def undrawn() -> Iterator[None]:
         patch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
         patch.setattr("scenarios.show.replay.replay", lambda directory: directory)
         patch.setattr("scenarios.show.html.write_report", lambda directory: directory)
+        yield
+
+
+@contextmanager
+def only_drawn(*kinds: str) -> Iterator[None]:
+    """Of all figures only these are drawn meanwhile, each named by its module: the others take seconds where no test looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in {module.name for module in pkgutil.iter_modules(plots.__path__)} - set(kinds):
+            if hasattr(import_module(f"scenarios.show.plots.{name}"), "draw"):
+                patch.setattr(f"scenarios.show.plots.{name}.draw", lambda stored, directory: [])
         yield

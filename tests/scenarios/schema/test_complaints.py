@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fastjsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.schema.complaints import check_fabric, check_scenario
@@ -17,6 +17,7 @@ from scenarios.schema.keys import keys
 from scenarios.schema.scenario import load_scenario, named_scenarios, read_scenario_file
 from scenarios.schema.sweep import override
 from scenarios.schema.values import ScenarioError
+from tests.properties.profiles import QUICK
 from topologies import FabricError
 from topologies.toml_files import FORMAT
 
@@ -109,12 +110,14 @@ VALUES = st.sampled_from(
 NAMES = sorted({re.sub(r"^--set '?|'$", "", example_of_set(key)).partition("=")[0] for key in keys() if example_of_set(key)})
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    name=st.sampled_from(["smoke", "link-failure", "cross-traffic", "two-jobs", "failure-rate", "incast-victim"]),
-    changes=st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5),
+CHANGES = (
+    st.sampled_from(["smoke", "link-failure", "cross-traffic", "two-jobs", "failure-rate", "incast-victim"]),
+    st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=5),
 )
-def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tuple[str, str]]) -> None:
+
+
+def told(name: str, changes: list[tuple[str, str]]) -> None:
+    """What a check says of a scenario with these changes is what reading it does."""
     overrides = [f"{key}={value}" for key, value in changes]
     scenario, lines = check_scenario(name, overrides=overrides)
     try:
@@ -128,3 +131,10 @@ def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tup
         for item in overrides:
             override(tables, item)
         SCHEMA(tables)  # what is read is what an editor accepts
+
+
+@QUICK
+@given(*CHANGES)
+def test_whatever_is_wrong_it_is_told_and_only_then(name: str, changes: list[tuple[str, str]]) -> None:
+    """A few; `make soak` tries thousands (tests/soak/test_hostile_values.py)."""
+    told(name, changes)

@@ -106,14 +106,6 @@ def test_every_time_is_stretched_and_every_rate_shrinks(tmp_path: Path) -> None:
     assert slowed(scenario, 0.5).timeout_ns == scenario.timeout_ns, "patience is not shortened"
 
 
-@pytest.mark.parametrize("name", named_scenarios())
-def test_shipped_scenarios_can_be_stretched(name: str) -> None:
-    scenario = load_scenario(name)
-    slow = slowed(scenario, 2)
-    assert [v.settings for v in slow.variants] == [v.settings for v in scenario.variants]
-    assert all(v.scenario.fabric.dilation == 2 * scenario.fabric.dilation for v in slow.variants if not v.settings)
-
-
 def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> None:
     scenario = load_scenario("smoke", overrides=["workload.steps=6", "fault.0.at=10us", "fault.0.for=30us"])
 
@@ -148,7 +140,10 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("name", sorted(named_scenarios()))
 def test_a_slowed_scenario_is_the_one_of_a_slowed_fabric(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time or rate of a scenario is forgotten where the dilation is not the fabric's own."""
-    slow = slowed(load_scenario(name), 2)
+    scenario = load_scenario(name)
+    slow = slowed(scenario, 2)
+    assert [v.settings for v in slow.variants] == [v.settings for v in scenario.variants]
+    assert all(v.scenario.fabric.dilation == 2 * scenario.fabric.dilation for v in slow.variants if not v.settings)
     with monkeypatch.context() as patch:
         patch.setattr(scenario_module, "load_fabric", lambda *words: load_fabric(*words).slowed(2))
         assert list(differences(slow, load_scenario(name))) == []

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scenarios.figures.columns import read_table
+from scenarios.figures.columns import LONGEST, read_table
 from scenarios.run.runner import Runner
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
@@ -48,6 +48,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy to break, of which no figures are drawn."""
     monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
+    monkeypatch.setattr(os, "nice", lambda more: None)  # which cannot be taken back: every later test would wait for all others
     return Path(shutil.copytree(shared, tmp_path / "out"))
 
 
@@ -129,15 +130,17 @@ def test_damage_is_one_line_with_key_and_file(results: Path, case: str, capsys: 
     assert said in told and told.count("\n") == 1 and "do not fit together" not in told
 
 
-def test_a_small_file_that_is_large_inside_is_not_read(tmp_path: Path) -> None:
+def test_a_small_file_that_is_large_inside_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.figures.columns.ROOM", 1 << 20)
     path = tmp_path / "steps.parquet"
     with pq.ParquetWriter(path, pa.schema([("step", pa.int64())]), compression="zstd") as writer:
-        rows = pa.table({"step": pa.array(np.full(1_000_000, 7))})
-        for _ in range(12):
+        rows = pa.table({"step": pa.array(np.full(100_000, 7))})
+        for _ in range(5):
             writer.write_table(rows)
     with pytest.raises(FileError, match="damaged: rows in"):
         read_table(path)
-    pq.write_table(pa.table({"run": pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), ["x" * 1_000_000])}), path, compression="zstd")
+    long = "x" * (LONGEST + 1)
+    pq.write_table(pa.table({"run": pa.DictionaryArray.from_arrays(np.zeros(9, np.int32), [long])}), path, compression="zstd")
     with pytest.raises(FileError, match="a text in .* has more than"):
         read_table(path)
 
@@ -155,29 +158,40 @@ def harmed(value: Any, draw: random.Random) -> None:
         holder[key] = draw.choice(VALUES)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_no_damage_is_an_internal_error(results: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
-    draw = random.Random(seed)
-    files = [
-        "summary.json",
-        "manifest.json",
-        f"{RAW}/run.json",
-        *(f"{RAW}/{path.name}" for path in sorted((results / RAW).glob("*.jsonl")) if path.stat().st_size),
-    ]
-    whole = {name: (results / name).read_bytes() for name in files}
-    for _ in range(25):
-        name = draw.choice(files)
-        text = whole[name].splitlines() if name.endswith("l") else [whole[name]]
-        place = draw.randrange(len(text))
-        if draw.random() < 0.2:
-            text[place] = text[place][: draw.randrange(len(text[place]) + 1)]
-        else:
-            told = json.loads(text[place])
-            harmed(told, draw)
-            text[place] = json.dumps(told).encode()
-        (results / name).write_bytes(b"\n".join(text) + b"\n")
+def spoil(directory: Path, draw: random.Random) -> tuple[Path, bytes]:
+    """Cut, change or scramble one of the files of results; returns which, and what it held."""
+    path = draw.choice(
+        [
+            *sorted(directory.glob("*.parquet")),
+            *[directory / SUMMARY, directory / MANIFEST] * 5,
+            *sorted((directory / RAW).glob("*.json*")) * 3,
+        ]
+    )
+    whole = path.read_bytes()
+    text = whole.splitlines() if path.suffix == ".jsonl" else [whole]
+    place = draw.randrange(len(text)) if text else 0
+    if not whole or draw.random() < 0.2:
+        text[place:] = [line[: draw.randrange(len(line) + 1)] for line in text[place : place + 1]]
+    elif path.suffix == ".parquet":
+        raw = bytearray(whole)
+        for _ in range(draw.choice((1, 3, 30))):
+            raw[draw.randrange(len(raw))] = draw.randrange(256)
+        text = [bytes(raw)]
+    else:
+        told = json.loads(text[place])
+        harmed(told, draw)
+        text[place] = json.dumps(told).encode()
+    path.write_bytes(b"\n".join(text) + b"\n" * (path.suffix == ".jsonl"))
+    return path, whole
+
+
+def test_no_damage_is_an_internal_error(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few; `make soak` tries thousands (tests/soak/test_damaged.py)."""
+    draw = random.Random(1)
+    for _ in range(40):
+        path, whole = spoil(results, draw)
         status = execute([*draw.choice(COMMANDS), str(results)])
         said = capsys.readouterr()
         assert status in (0, 2), said.err
         assert said.err.count("\n") <= 1 and "\x1b" not in said.out + said.err
-        (results / name).write_bytes(whole[name])
+        path.write_bytes(whole)
