@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 
+from scenarios.run import manifest
 from scenarios.run.watch import Watch
 from tests.suite.contained import unique
 
@@ -32,4 +34,13 @@ class CalmWatch(Watch):
 def calm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scenarios.run.one_run.Watch", CalmWatch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def asked_once() -> Iterator[None]:
+    """Git and each tool say once what they are, not in the manifest of every run: eight processes each."""
+    ask, known, root = manifest._output, cache(manifest._output), manifest.ROOT
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest, "_output", lambda *command: (known if root == manifest.ROOT else ask)(*command))
         yield

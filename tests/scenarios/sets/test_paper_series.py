@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
 
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, NO_DATA
 from scenarios.sets.paper.figures import chosen
-from testbed import cli
 from testbed.cli import paper
 from testbed.errors import UserError
 from tests.scenarios.sets.test_paper import run as entry
+from tests.scenarios.sets.test_validation import called_of
 
 QUICK = series.Form(quick=True)
 
@@ -205,12 +204,7 @@ def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def called(*words: str) -> tuple[int, str]:
-    """(exit status, what was printed)."""
-    result = CliRunner().invoke(paper.command, list(words), standalone_mode=False)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
+called = partial(called_of, paper.command)
 
 
 def test_the_list_has_every_figure_and_its_time() -> None:
@@ -284,7 +278,3 @@ def test_a_report_is_made_again_from_files_alone(tmp_path: Path, monkeypatch: py
     write(out / "11" / "main", {**summary, "runs": [other]})
     status, text = called("--report", str(out))
     assert status == 1 and "50 % of what theory" in text and "damaged: runs[0]" in (out / "paper.html").read_text()
-
-
-def test_the_command_is_in_the_help() -> None:
-    assert "paper" in cli.COMMANDS and isinstance(paper.command, click.Command)

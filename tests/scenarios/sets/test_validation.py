@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from scenarios.sets.validation.cases import CASES, HERE, SLOWER, chosen, parse_w
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
-from testbed import cli
 from testbed.cli import validate
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.paths import path_evs
 from topologies.theory import place_ranks, sack_share
@@ -197,7 +198,7 @@ def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
     assert set(lasting) == {"healthy"}  # it has no end: nobody can say how much
 
 
-def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path) -> None:
     """One host under each T0: packets of two hosts never meet on the way up. What is left is serialisation, filling and SACKs."""
     (tmp_path / "alone.toml").write_text(
         'format = 3\nplanes = 2\nt0_per_plane = 4\nt1_per_plane = 2\nhosts_per_t0 = 1\nnic_rate = "100Gbit"\n'
@@ -205,10 +206,8 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path,
     changes = ["workload.steps=4", "workload.message_bytes=128KiB"]
     ring = load_scenario(str(HERE / "ring.toml"), fabric=str(tmp_path / "alone.toml"), transports=["mrc"], seeds=[1], overrides=changes)
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
-    monkeypatch.setattr("scenarios.show.replay.replay", lambda directory: None)
-    monkeypatch.setattr("scenarios.show.html.write_report", lambda directory: None)
-    run = simulate(ring, tmp_path / "out")["runs"][0]
+    with undrawn():
+        run = simulate(ring, tmp_path / "out")["runs"][0]
     told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
     assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value / run["dilation"], rel=0.02)
 
@@ -466,12 +465,15 @@ def test_the_plot_has_times_and_rates_alone(tmp_path: Path) -> None:
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
-def called(*words: str) -> tuple[int, str]:
+def called_of(command: click.Command, *words: str) -> tuple[int, str]:
     """(exit status, what was printed)."""
-    result = CliRunner().invoke(validate.command, list(words), standalone_mode=False)
+    result = CliRunner().invoke(command, list(words), standalone_mode=False)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
+
+
+called = partial(called_of, validate.command)
 
 
 @pytest.fixture
@@ -566,7 +568,3 @@ def test_a_report_of_cases_that_were_not_run_is_one_line(tmp_path: Path) -> None
     concluding.open_directory(tmp_path / "set", QUICK, False)
     with pytest.raises(UserError, match="holds no results of idle"):
         called("idle", "--report", str(tmp_path / "set"))
-
-
-def test_the_command_is_in_the_help() -> None:
-    assert "validate" in cli.COMMANDS and isinstance(validate.command, click.Command)

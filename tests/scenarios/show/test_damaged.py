@@ -41,6 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("whole")
     with undrawn():
         Runner(small(directory.parent, seeds=(1,), transports=("mrc",)), directory, FakeCluster).run()
+    (directory / "plots").mkdir()  # which a report asks for
     return directory
 
 

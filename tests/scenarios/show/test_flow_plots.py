@@ -35,7 +35,7 @@ def printed(summary: dict[str, object], directory: Path, width: int = 100) -> st
 
 
 def test_incast(tmp_path: Path) -> None:
-    scenario = load_scenario("incast-victim", transports=["mrc", "mrc-last-hop-ecn", "roce"])
+    scenario = load_scenario("incast-victim", transports=["mrc", "mrc-last-hop-ecn", "roce"], overrides=["workload.duration=400us"])
     mrc, marked, roce = plays.incast(0.97, 1.4, 0.97, 1), plays.incast(0.9, 0.5, 0.98, 2), plays.incast(0.5, 6, 0.3, 3)
     summary = make(tmp_path, scenario, {"mrc": mrc, "mrc-last-hop-ecn": marked, "roce": roce})
     assert drawn(tmp_path) == {"flows-packed-s1.png", "queues-packed-s1.png", "windows-packed-s1.png"}
@@ -46,7 +46,7 @@ def test_incast(tmp_path: Path) -> None:
 
 
 def test_permutation(tmp_path: Path) -> None:
-    scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1, 2])
+    scenario = load_scenario("permutation", transports=["mrc", "roce-1p"], seeds=[1, 2], overrides=["workload.duration=300us"])
     summary = make(tmp_path, scenario, {"mrc": plays.collide((0.96,), 1), "roce-1p": plays.collide((0.98, 0.5), 2)})
     assert drawn(tmp_path) == {"permutation-packed-s1.png", "permutation-packed-s2.png"}
     text = printed(summary, tmp_path)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from scenarios.run.simulate import simulate
 from scenarios.show.plots import draw_all
@@ -27,6 +29,9 @@ def test_placement_and_seed_of_a_files_name_stand_in_its_title(tmp_path: Path, m
         heads = [drawn.get_suptitle(), *(ax.get_title(loc) for ax in drawn.axes for loc in ("left", "center", "right"))]
         titles[file.stem] = " | ".join(" ".join(head.split()) for head in heads if head)
 
+    monkeypatch.setattr("scenarios.show.plots.style.wrap_titles", lambda fig: False)
+    monkeypatch.setattr(Figure, "draw_without_rendering", lambda fig: None)  # neither laid out nor drawn
+    monkeypatch.setattr(FigureCanvasAgg, "print_png", lambda canvas, file: None)
     monkeypatch.setattr(FigureCanvasSVG, "print_svg", note)
     draw_all(out)
     assert sum(name.startswith("path-heat") for name in titles) == 4 == sum(name.startswith("paths") for name in titles), sorted(titles)
