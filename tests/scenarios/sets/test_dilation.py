@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,7 +86,7 @@ class Runs:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *slow: bool, verdict: str = "ok") -> None:
         self.slow, self.verdict, self.calls = list(slow), verdict, []  # type: ignore[var-annotated]
         monkeypatch.setattr("scenarios.run.runner.run_scenario", self.run)
-        monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, time.time(), 0.0, {}))
+        monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, 0.0, 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
     def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
     assert cpu_us() == cpu_us() == 100.0
     assert cpu_us(renew=True) == cpu_us() == 200.0
     kept = msgspec.json.decode(file.read_bytes())
-    file.write_text(json.dumps(kept | {"measured_s": time.time() - bench.MAX_AGE_S - 1}))
+    file.write_text(json.dumps(kept | {"measured_s": kept["measured_s"] - bench.MAX_AGE_S - 1}))
     assert cpu_us() == 300.0
     file.write_text(json.dumps(kept | {"machine": kept["machine"] | {"kernel": "another"}}))
     assert cpu_us() == 400.0
@@ -175,9 +174,9 @@ def test_a_calibration_is_kept_until_it_is_old_or_of_another_machine(tmp_path: P
     assert cpu_us() == 450.0
     monkeypatch.setattr(bench, "quota_cores", lambda: math.inf)
     busy = kept | {"others_cores": 1.5}
-    file.write_text(json.dumps(busy | {"measured_s": time.time() - bench.MAX_AGE_BUSY_S / 2}))
+    file.write_text(json.dumps(busy | {"measured_s": kept["measured_s"] - bench.MAX_AGE_BUSY_S / 2}))
     assert cpu_us() == 200.0
-    file.write_text(json.dumps(busy | {"measured_s": time.time() - bench.MAX_AGE_BUSY_S - 1}))
+    file.write_text(json.dumps(busy | {"measured_s": kept["measured_s"] - bench.MAX_AGE_BUSY_S - 1}))
     assert cpu_us() == 500.0
     file.write_text("{")
     with pytest.raises(StopIteration):
