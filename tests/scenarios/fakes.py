@@ -1,4 +1,4 @@
-"""A cluster without a network: agents that pretend to run a ring, or flows, on real time, and log as the real ones do.
+"""A cluster without a network: agents that pretend to run a ring, or flows, on a virtual clock, and log as the real ones do.
 
 Every flow gets half of its host's line, and one that counts messages has sent them all at once. In a ring
 MRC leaves a cut path 5 ms after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.clock import Heard, RealClock
 from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
@@ -30,60 +26,64 @@ TICK_NS = 3 * MS
 """A fake step is ten of these long, and as long as a dead path stalls it."""
 
 
-class FakeClock(RealClock):
-    """Counts how often its user has done what there was to do and waits again."""
+class FakeClock:
+    """Time passes where somebody waits, and agents act meanwhile; for the runner it is a machine's, so it is watched."""
 
-    rounds = 0
+    virtual = False
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster, self.time = cluster, 100_000 * MS
+
+    def now(self) -> int:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.pass_until(self.time + int(seconds * 1e9), lambda: False)
 
     @contextmanager
-    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[float], None]]:
-        with super().waiter(agents) as wait_really:
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[float], None]]:
+        yield lambda seconds: self.pass_until(self.time + int(seconds * 1e9), lambda: any(agent.notes for agent in agents))
 
-            def wait(seconds: float) -> None:
-                self.rounds += 1
-                wait_really(seconds)
-
-            yield wait
+    def pass_until(self, end: int, told: Callable[[], bool]) -> None:
+        while not told():
+            busy = [agent for agent in self.cluster.agents if agent.play is not None]
+            due = min([agent.due for agent in busy], default=end)
+            self.time = max(self.time, min(due, end))
+            if due > end or not busy:
+                return
+            for agent in busy:
+                agent.act()
 
 
 class FakeAgent:
     def __init__(self, cluster: FakeCluster, host: int, transport: str, log: Path) -> None:
         self.cluster, self.host, self.transport = cluster, host, transport
-        self.near, self.far = socket.socketpair()
-        self.near.setblocking(False)
         self.log_file = open(log, "w", encoding="utf-8")
-        self.lock = threading.Lock()
         self.notes: list[dict[str, Any]] = []
-        self.taken_in = 0  # the round in which the runner last took notes
         self.peer = -1
         self.rank = -1
         self.dead: set[str] = set()
-        self.thread: threading.Thread | None = None
-        self.over = threading.Event()
+        self.play: Iterator[int] | None = None
+        """What it does: gives the times until which it does nothing."""
+        self.due = 0
         self.steps_done = 0
         self.connected: dict[str, Any] = {}
 
     def fileno(self) -> int:
-        return self.near.fileno()
+        return -1
+
+    def act(self) -> None:
+        """Go on, if it is time."""
+        if self.play is not None and self.due <= self.cluster.clock.now():
+            self.due = next(self.play, -1)
+            if self.due < 0:
+                self.play = None
 
     def log(self, kind: str, t: int | None = None, **fields: Any) -> None:
-        with self.lock:
-            if not self.log_file.closed:
-                self.log_file.write(json.dumps({"t": t or time.monotonic_ns(), "kind": kind, "host": self.host, **fields}) + "\n")
-
-    def notify(self, **note: Any) -> None:
-        with self.lock:
-            self.notes.append(note)
-        self.far.send(b"x")
+        self.log_file.write(json.dumps({"t": t or self.cluster.clock.now(), "kind": kind, "host": self.host, **fields}) + "\n")
 
     def notifications(self) -> list[dict[str, Any]]:
-        try:
-            self.near.recv(4096)
-        except BlockingIOError:
-            return []
-        with self.lock:
-            out, self.notes = self.notes, []
-            self.taken_in = self.cluster.clock.rounds
+        out, self.notes = self.notes, []
         return out
 
     def call(self, op: str, **args: Any) -> Any:
@@ -125,13 +125,9 @@ class FakeAgent:
         self, collective: str, message_bytes: int, seed: int, dtype: str = "", steps: int = 0, warmup: int = 0,
         flows: list[dict[str, Any]] | None = None, outstanding: int = 0, at: int = 0,
     ) -> dict[str, Any]:  # fmt: skip
-        if flows:
-            assert at > time.monotonic_ns() - 1_000_000_000 and outstanding > 0  # a busy machine may be late
-            self.thread = threading.Thread(target=self.flows, args=(message_bytes, flows, at), daemon=True)
-            self.thread.start()
-            return {}
-        self.thread = threading.Thread(target=self.ring, args=(message_bytes, steps, warmup), daemon=True)
-        self.thread.start()
+        assert not flows or (at >= self.cluster.clock.now() and outstanding > 0)
+        self.play = self.flows(message_bytes, flows, at) if flows else self.ring(message_bytes, steps, warmup)
+        self.due = self.cluster.clock.now()
         return {}
 
     def stalled(self) -> bool:
@@ -140,114 +136,84 @@ class FakeAgent:
         ev = self.op_paths()[0]["ev"]
         return any(ev in evs_over(self.cluster.fabric, self.host, self.peer, link) for link in self.cluster.down - self.dead)
 
-    def flows(self, message_bytes: int, flows: list[dict[str, Any]], at: int) -> None:
+    def flows(self, message_bytes: int, flows: list[dict[str, Any]], at: int) -> Iterator[int]:
         fabric = self.cluster.fabric
         bin_ns = max(2 * fabric.base_rtt_ns, 20 * MS)
         half = int(fabric.host_rate * fabric.payload_share / 2 * bin_ns / 8e9)
-        while time.monotonic_ns() < at + max(f["start_ns"] + (f["for_ns"] or 0) for f in flows) and not self.over.is_set():
-            time.sleep(0.003)
-        if self.over.is_set():
-            return
+        yield at + max(f["start_ns"] + (f["for_ns"] or 0) for f in flows)
+        end = self.cluster.clock.now()
         for number, flow in enumerate(flows):
             begin = at + flow["start_ns"]
             if flow["dst"] == self.rank and flow["for_ns"] is not None:
                 for t in range(begin, begin + flow["for_ns"], bin_ns):
                     self.log("flow", t=t, flow=number, bin_ns=bin_ns, rx=half)
             if flow["src"] == self.rank:
-                end = time.monotonic_ns()
                 for k in range(flow["messages"] or 1):
                     self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ns=begin, end_ns=end)
-                wrong = int(self.cluster.wrong_at == number)
-                self.notify(event="flow", flow=number, rank=self.rank, messages=1, bytes=0, wrong=wrong, start_ns=begin, end_ns=end)
-        self.notify(event="done", rank=self.rank, wrong=0)
-
-    def heard(self) -> bool:
-        """Whether the runner has acted on all that this agent told it: a fault that is due begins before the next step, however late."""
-        with self.lock:
-            return not self.notes and self.cluster.clock.rounds > self.taken_in
+                said = {"wrong": int(self.cluster.wrong_at == number), "start_ns": begin, "end_ns": end}
+                self.notes.append({"event": "flow", "flow": number, "rank": self.rank, "messages": 1, "bytes": 0, **said})
+        self.notes.append({"event": "done", "rank": self.rank, "wrong": 0})
 
     def ahead(self, step: int) -> bool:
         """Whether a rank has to wait before it ends this step: in a ring none ends one that another has not begun."""
-        return any(a.steps_done < step for a in self.cluster.agents if a.rank >= 0 and (a.thread is None or a.thread.is_alive()))
+        return any(a.steps_done < step for a in self.cluster.agents if a.play is not None)
 
-    def ring(self, message_bytes: int, steps: int, warmup: int) -> None:
+    def ring(self, message_bytes: int, steps: int, warmup: int) -> Iterator[int]:
+        clock, planes = self.cluster.clock, self.cluster.fabric.planes
         known: set[str] = set()
         for step in range(steps + warmup):
-            while not (self.heard() or self.over.is_set()):
-                time.sleep(0.001)
-            now = start = time.monotonic_ns()
+            now = start = clock.now()
             stalled_ns = ticks = 0
-            while ticks < 10 and not self.over.is_set():
-                time.sleep(TICK_NS / 1e9)
-                before, now = now, time.monotonic_ns()
+            while ticks < 10:
+                yield now + TICK_NS
+                before, now = now, clock.now()
                 if self.stalled():
                     stalled_ns += now - before
                     continue
                 ticks += 1
-                share = message_bytes * 2 // 10 // self.cluster.fabric.planes
-                self.log("goodput", bin_ns=10 * MS, t=now, tx=[share] * self.cluster.fabric.planes, rx=[share] * self.cluster.fabric.planes)
+                shares = [message_bytes * 2 // 10 // planes] * planes
+                self.log("goodput", bin_ns=10 * MS, t=now, tx=shares, rx=shares)
                 if self.transport == "mrc":
-                    down = set(self.cluster.down)
-                    for link in down ^ known:
-                        for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
-                            if link in down:
-                                self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ns=now - 4 * MS)
-                                self.log(
-                                    "ev",
-                                    t=now,
-                                    peer=self.peer,
-                                    ev=ev,
-                                    **{"from": "GOOD", "to": "ASSUMED_BAD"},
-                                    cause="loss",
-                                    last_data_ns=now - 3 * MS,
-                                )
-                            else:
-                                self.log(
-                                    "ev",
-                                    t=now,
-                                    peer=self.peer,
-                                    ev=ev,
-                                    **{"from": "ASSUMED_BAD", "to": "GOOD"},
-                                    cause="probed",
-                                    last_data_ns=0,
-                                )
-                    known = down
-            while self.ahead(step) and not self.over.is_set():
-                time.sleep(0.001)
-            if self.over.is_set():
-                return
+                    self.leave_and_return(known ^ self.cluster.down, now)
+                    known = set(self.cluster.down)
+            while self.ahead(step):
+                yield clock.now() + MS
             if step == self.cluster.break_at and self.rank == 1:
-                self.notify(event="failed", rank=self.rank, peer_rank=2, reason="retries exhausted")
+                self.notes.append({"event": "failed", "rank": self.rank, "peer_rank": 2, "reason": "retries exhausted"})
                 return
-            end = start + 10 * TICK_NS + stalled_ns  # what a busy machine adds to each tick is no figure of a run
             ok = not (self.cluster.wrong_at == step and self.rank == 0)
-            self.log("step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
+            said = {"rank": self.rank, "step": step, "start_ns": start, "end_ns": start + 10 * TICK_NS + stalled_ns, "ok": ok}
+            self.log("step", **said)
             self.steps_done = step + 1
-            self.notify(event="step", rank=self.rank, step=step, start_ns=start, end_ns=end, ok=ok)
+            self.notes.append({"event": "step", **said})
             if step == self.cluster.interrupt_at and self.rank == 0:
                 self.cluster.interrupted = True
-        self.notify(event="done", rank=self.rank, wrong=int(self.cluster.wrong_at >= 0 and self.rank == 0))
+        self.notes.append({"event": "done", "rank": self.rank, "wrong": int(self.cluster.wrong_at >= 0 and self.rank == 0)})
+
+    def leave_and_return(self, links: set[str], now: int) -> None:
+        """What MRC says of cables that went or came back."""
+        for link in links:
+            for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
+                if link in self.cluster.down:
+                    self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ns=now - 4 * MS)
+                    change = {"from": "GOOD", "to": "ASSUMED_BAD", "cause": "loss", "last_data_ns": now - 3 * MS}
+                else:
+                    change = {"from": "ASSUMED_BAD", "to": "GOOD", "cause": "probed", "last_data_ns": 0}
+                self.log("ev", t=now, peer=self.peer, ev=ev, **change)
 
     def op_quiesce(self) -> None:
         self.quiesced = True
 
     def op_counters(self) -> dict[str, Any]:
         assert self.quiesced
-        return {
-            "tx_packets": 100,
-            "rx_packets": 99 - (self.cluster.vanished if self.host == 0 else 0),
-            "retransmitted": 1,
-            "tx_refused": 0,
-            "rx_ring_drops": 0,
-            "rx_bad_rkey": 0,
-        }
+        delivered = 99 - (self.cluster.vanished if self.host == 0 else 0)
+        return {"tx_packets": 100, "rx_packets": delivered, "retransmitted": 1, "tx_refused": 0, "rx_ring_drops": 0, "rx_bad_rkey": 0}
 
     def op_stop(self) -> dict[str, Any]:
-        self.over.set()
-        if self.thread is not None:
-            self.thread.join(2)
-        self.log("loop", lag_max_ns=2 * MS, lag_p99_ns=MS)
-        self.log_file.close()
+        self.play = None
+        if not self.log_file.closed:
+            self.log("loop", lag_max_ns=2 * MS, lag_p99_ns=MS)
+            self.log_file.close()
         return {}
 
 
@@ -257,15 +223,9 @@ class FakeCluster:
     def __init__(
         self, fabric: Fabric, *, break_at: int = -1, wrong_at: int = -1, interrupt_at: int = -1, vanished: int = 0, die: bool = False
     ) -> None:
-        self.fabric, self.break_at, self.wrong_at, self.interrupt_at, self.vanished, self.die = (
-            fabric,
-            break_at,
-            wrong_at,
-            interrupt_at,
-            vanished,
-            die,
-        )
-        self.clock = FakeClock()
+        self.fabric, self.break_at, self.wrong_at, self.interrupt_at = fabric, break_at, wrong_at, interrupt_at
+        self.vanished, self.die = vanished, die
+        self.clock = FakeClock(self)
         self.agents: list[FakeAgent] = []
         self.captures: list[Any] = []
         self.controller_lost = False
@@ -302,11 +262,11 @@ class FakeCluster:
         self.calls.append(("reroute", *dead_links))
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
-        return [{"t_ns": time.monotonic_ns(), "event": "link-down", "link": name} for name in sorted(self.down)]
+        return [{"t_ns": self.clock.now(), "event": "link-down", "link": name} for name in sorted(self.down)]
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         target = resolve(self.fabric, kind, on, keys, run_seed)
-        made = Injected(len(self.injected) + 1, target, time.monotonic_ns())
+        made = Injected(len(self.injected) + 1, target, self.clock.now())
         self.injected.append(made)
         self.calls.append(("inject", kind, on))
         if kind == "kill" and target.host >= 0:
@@ -317,7 +277,7 @@ class FakeCluster:
         return made
 
     def clear(self, number: int) -> int:
-        made, told = self.there.pop(number), time.monotonic_ns()
+        made, told = self.there.pop(number), self.clock.now()
         self.settle()
         self.events.append(FaultEvent(told, number, "heal", made.target.links))
         return told
@@ -352,18 +312,9 @@ class FakeCluster:
     def counters(self) -> list[dict[str, Any]]:
         flushed = self.lost
         self.lost += self.fabric.host_count  # one packet a host, between two readings
+        common = {"peer": "", "link": "", "kind": "nic", "admitted_packets": 100, "backlog_bytes": 0}
         return [
-            {
-                "port": p.name,
-                "node": p.node,
-                "peer": "",
-                "link": "",
-                "plane": p.plane,
-                "kind": "nic",
-                "admitted_packets": 100,
-                "flushed_packets": flushed if p.number == 1 else 0,
-                "backlog_bytes": 0,
-            }
+            {**common, "port": p.name, "node": p.node, "plane": p.plane, "flushed_packets": flushed if p.number == 1 else 0}
             for p in self.fabric.ports
         ]
 

@@ -84,7 +84,8 @@ def test_a_scenario_that_does_not_work_out_is_refused(override: str, words: str)
     assert "\n" not in str(refused.value)
 
 
-def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
+def test_two_jobs_alone_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])  # the report has the tables without
     small = ("workload.steps=3", "workload.alone_steps=3", "workload.job.0.gradient=256KiB", "workload.job.1.gradient=256KiB")
     summary = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=small), tmp_path)
     (run,) = summary["runs"]
@@ -134,6 +135,6 @@ def test_a_sweep_of_jobs_has_its_figures(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_time_is_over_says_so(tmp_path: Path) -> None:
-    scenario = load_scenario("two-jobs", transports=["mrc"], overrides=["timeout=3s"])
-    (run,) = simulate(scenario, tmp_path)["runs"]
+    scenario = load_scenario("two-jobs", transports=["mrc"], overrides=["timeout=1s"])
+    (run,) = simulate(scenario, tmp_path, figures=False)["runs"]
     assert run["outcome"] == "timeout" and "raise 'timeout'" in run["reason"] and run["verdict"] == "failed"

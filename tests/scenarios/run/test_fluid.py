@@ -60,6 +60,18 @@ def entry_of(out: Path) -> dict[str, Any]:
     return dict(entry)
 
 
+def logged(out: Path) -> list[dict[str, Any]]:
+    """What the hosts of the only run logged."""
+    return [json.loads(line) for log in (out / "raw").glob("*/h*.jsonl") for line in log.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ring in which nothing breaks, with checks of what a fluid has not."""
+    checks = "".join(f'[[expect]]\ncheck = "mrc.{check}"\n' for check in ("wrong == 0", "packets.unexplained == 0", "failed_steps == 0"))
+    return run(tmp_path_factory.mktemp("whole"), RING + checks)
+
+
 def test_a_cut_cable_costs_steps_and_packets_and_is_found_and_used_again(tmp_path: Path) -> None:
     entry = entry_of(run(tmp_path, RING.replace("steps = 8", "steps = 12") + CUT.replace("step = 3", "step = 6")))
     assert (entry["world"], entry["outcome"], entry["verdict"], entry["steps"]) == ("fluid", "done", "ok", 12)
@@ -71,17 +83,17 @@ def test_a_cut_cable_costs_steps_and_packets_and_is_found_and_used_again(tmp_pat
     assert entry["failure_cost"]["extra_ns"] > 240_000 / 4  # more than the capacity that was missing
 
 
-def test_an_outage_that_never_ends_leaves_the_pace_of_what_is_left(tmp_path: Path) -> None:
+def test_an_outage_that_never_ends_leaves_the_pace_of_what_is_left(whole: Path, tmp_path: Path) -> None:
     entry = entry_of(run(tmp_path, RING + CUT.replace('for = "240us"\n', "")))
-    whole = steps_of(run(tmp_path, RING, "whole"))[0]
+    healthy = steps_of(whole)[0]
     frame = steps_of(tmp_path / "out")
-    assert frame[:3] == pytest.approx([whole] * 3, rel=0.01)
-    assert frame[-1] / whole == pytest.approx(4 / 3, rel=0.02) and frame[3] > frame[-1]
+    assert frame[:3] == pytest.approx([healthy] * 3, rel=0.01)
+    assert frame[-1] / healthy == pytest.approx(4 / 3, rel=0.02) and frame[3] > frame[-1]
     assert entry["failovers"][0]["healed_ns"] is None
 
 
 def test_the_same_files_come_out_twice_and_another_seed_cuts_another_cable(tmp_path: Path) -> None:
-    text = RING + CUT.replace("p0-t0-0:p0-t1-0", "used-by-qp")
+    text = RING.replace("steps = 8", "steps = 4") + CUT.replace("p0-t0-0:p0-t1-0", "used-by-qp")
     outs = [run(tmp_path, text, "a"), run(tmp_path, text, "b"), run(tmp_path, text.replace("[1]", "[2]"), "c")]
     raws = [next((out / "raw").iterdir()) for out in outs]
     logs = [{file.name: file.read_bytes() for file in raw.iterdir()} for raw in raws]
@@ -96,16 +108,15 @@ def test_a_ring_that_is_cut_off_waits_for_the_timeout(tmp_path: Path) -> None:
     assert entry["outcome"] == "timeout" and entry["steps"] == 2 and "raise 'timeout'" in entry["reason"]
 
 
-def test_a_silent_t1_and_a_plane_that_dies_leave_what_they_do_not_carry(tmp_path: Path) -> None:
+def test_a_silent_t1_and_a_plane_that_dies_leave_what_they_do_not_carry(whole: Path, tmp_path: Path) -> None:
     silent = '[[fault]]\nkind = "silent"\non = "p0-t1-1"\nstep = 3\n'
     plane = '[[fault]]\nkind = "plane"\non = "p1"\nstep = 3\n'
-    whole = steps_of(run(tmp_path, RING, "whole"))[0]
-    for number, (fault, left) in enumerate(((silent, 4 / 3), (plane, 4 / 3))):
+    for number, fault in enumerate((silent, plane)):
         out = run(tmp_path, RING + fault, str(number))
-        assert steps_of(out)[-1] / whole == pytest.approx(left, rel=0.03)
+        assert steps_of(out)[-1] / steps_of(whole)[0] == pytest.approx(4 / 3, rel=0.03)
         lost = entry_of(out)["packets"]["lost"]
         assert lost > 0
-        kinds = {line["kind"] for log in (out / "raw").glob("*/h*.jsonl") for line in map(json.loads, log.read_text().splitlines())}
+        kinds = {line["kind"] for line in logged(out)}
         assert ("ev" in kinds) == (fault is silent) and ("plane" in kinds) == (fault is plane)
 
 
@@ -115,26 +126,18 @@ def test_a_mended_port_carries_again(tmp_path: Path) -> None:
     assert times[2] / times[0] == pytest.approx(4 / 3, rel=0.05) and times[-1] == pytest.approx(times[0], rel=0.001)
 
 
-def test_what_was_not_measured_is_no_number_and_no_check(tmp_path: Path) -> None:
-    checks = "".join(f'[[expect]]\ncheck = "mrc.{check}"\n' for check in ("wrong == 0", "packets.unexplained == 0", "failed_steps == 0"))
-    out = run(tmp_path, RING + checks)
-    entry = entry_of(out)
+def test_what_was_not_measured_is_no_number_and_no_check(whole: Path) -> None:
+    entry = entry_of(whole)
     assert entry["wrong"] is None and entry["packets"]["marked"] is None and entry["packets"]["unexplained"] is None
-    verdicts = json.loads((out / "summary.json").read_text())["checks"]
+    verdicts = json.loads((whole / "summary.json").read_text())["checks"]
     assert [check["ok"] for check in verdicts] == [None, None, True]
 
 
-def test_the_bytes_of_ports_and_goodput_are_those_that_the_ring_moved(tmp_path: Path) -> None:
-    out = run(tmp_path, RING)
-    goodput = [
-        line
-        for log in (out / "raw").glob("*/h*.jsonl")
-        for line in map(json.loads, log.read_text().splitlines())
-        if line["kind"] == "goodput"
-    ]
+def test_the_bytes_of_ports_and_goodput_are_those_that_the_ring_moved(whole: Path) -> None:
+    goodput = [line for line in logged(whole) if line["kind"] == "goodput"]
     moved = 2 * 7 / 8 * (3 << 20) * 9 * 8  # bytes that a rank sends, steps with their warm-up, ranks
-    assert sum(map(sum, (line["tx"] for line in goodput))) == pytest.approx(moved, rel=1e-4)
-    assert sum(map(sum, (line["rx"] for line in goodput))) == pytest.approx(moved, rel=1e-4)
+    for direction in ("tx", "rx"):
+        assert sum(sum(line[direction]) for line in goodput) == pytest.approx(moved, rel=1e-4)
 
 
 def test_tables_plots_and_the_report_are_made(tmp_path: Path) -> None:
@@ -188,8 +191,7 @@ kind = "mrc"
 
 
 def flows_of(out: Path) -> list[dict[str, Any]]:
-    lines = [line for log in (out / "raw").glob("*/h*.jsonl") for line in map(json.loads, log.read_text().splitlines())]
-    return sorted((line for line in lines if line["kind"] == "message"), key=lambda line: (line["flow"], line["number"]))
+    return sorted((line for line in logged(out) if line["kind"] == "message"), key=lambda line: (line["flow"], line["number"]))
 
 
 def test_a_permutation_fills_the_line_and_a_message_takes_what_little_says(tmp_path: Path) -> None:
@@ -233,8 +235,7 @@ def test_a_flow_that_begins_after_a_cable_died_finds_out_for_itself_if_it_is_the
     fault = '[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"\nat = "100us"\n'
     out = run(tmp_path, text + near + late + fault)
     (raw,) = (out / "raw").iterdir()
-    lines = [line for log in raw.glob("h*.jsonl") for line in map(json.loads, log.read_text().splitlines())]
-    losses, dilation = [line for line in lines if line["kind"] == "loss"], load_scenario("smoke", fabric="demo").fabric.dilation
+    losses, dilation = [line for line in logged(out) if line["kind"] == "loss"], load_scenario("smoke", fabric="demo").fabric.dilation
     t0 = json.loads((raw / "run.json").read_text())["t0"]
     assert {line["host"] for line in losses} == {0}  # the other flow stays under its T0
     assert all((line["t"] - t0) / dilation > 600_000 for line in losses)

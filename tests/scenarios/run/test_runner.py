@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
-from contextlib import nullcontext
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from tests.scenarios.small import small, undrawn
 QUICK = ["workload.steps=12", "workload.warmup_steps=1"]
 
 
-def run(directory: Path, overrides: list[str], drawn: bool = False, **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+def run(directory: Path, overrides: list[str], more: str = "", **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+    """MRC alone, or with RoCE and a twin if ``kind`` has ``all=True``."""
     clusters: list[FakeCluster] = []
+    transports = () if kind.pop("all", False) else ("mrc",)
 
     def factory(fabric: Any) -> FakeCluster:
         clusters.append(FakeCluster(fabric, **kind))
@@ -34,14 +36,14 @@ def run(directory: Path, overrides: list[str], drawn: bool = False, **kind: Any)
 
     where = directory.parent / f"{directory.name}-in"
     where.mkdir(exist_ok=True)
-    with nullcontext() if drawn else undrawn():
-        return Runner(small(where, overrides=overrides), directory, factory).run(), clusters
+    with undrawn():
+        return Runner(small(where, more, overrides=overrides, transports=transports), directory, factory).run(), clusters
 
 
-def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], drawn=True)
+def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(tmp_path: Path) -> None:
+    summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], all=True)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "plots", "raw"} <= names
+    assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "raw"} <= names
     assert summary == json.loads((tmp_path / "summary.json").read_text())
     assert [r["transport"] for r in summary["runs"]] == ["mrc", "roce", "roce-1p"]
     mrc, roce, _ = summary["runs"]
@@ -57,13 +59,12 @@ def test_everything_is_written_and_adds_up(tmp_path: Path) -> None:
     steps = pd.read_parquet(tmp_path / "steps.parquet")
     assert len(steps) == 3 * 4 * 13 and sorted(steps["step"].unique()) == list(range(-1, 12))
     assert [len(c.calls) > 0 and c.calls[-1] for c in clusters] == [("stop",), ("stop",)]
-
-
-def test_every_transport_of_a_fabric_loses_the_same_cable(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, QUICK)
     pulled = [[c[1] for c in cluster.calls if c[0] == "link" and not c[2]] for cluster in clusters]
-    assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 and len(pulled[1]) == 1
+    assert len(pulled[0]) == 2 and len(set(pulled[0])) == 1 == len(pulled[1]), "every transport of a fabric loses the same cable"
     assert "drawn by seed" not in (tmp_path / "raw" / "mrc-tiny-interleaved-s1" / "runner.jsonl").read_text()
+    shutil.rmtree(tmp_path / "raw")
+    made = {path.name for path in draw_all(tmp_path)}
+    assert {"step-times-interleaved.png", "goodput-interleaved-s1.svg", "paths-mrc-tiny-interleaved-s1.png"} <= made
 
 
 def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,10 +73,10 @@ def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, 
 
     def stopped(self: OneRun, action: Any) -> None:
         change(self, action)
-        time.sleep(0.3 if action.phase == "begin" else 0)
+        self.clock.sleep(0.3 if action.phase == "begin" else 0)
 
     monkeypatch.setattr(OneRun, "change", stopped)
-    found = run(tmp_path, QUICK)[0]["runs"][0]
+    found = run(tmp_path, [*QUICK, "workload.steps=24"])[0]["runs"][0]
     late = json.loads((tmp_path / "raw" / found["run"] / "run.json").read_text())["acts_late_ns"]
     assert 100_000_000 < late < 2_000_000_000
     assert any("a fault began or ended, or a network re-routed" in reason for reason in found["fidelity"]["doubtful"])
@@ -86,25 +87,7 @@ STRAGGLER = '[[fault]]\nname = "slow"\nkind = "straggler"\non = "h1"\nshare = 0.
 
 @pytest.mark.parametrize(("more", "alone"), [("", False), (STRAGGLER, True)])
 def test_agents_may_share_processes_unless_a_fault_acts_on_one(tmp_path: Path, more: str, alone: bool) -> None:
-    clusters: list[FakeCluster] = []
-
-    def factory(fabric: Any) -> FakeCluster:
-        clusters.append(FakeCluster(fabric))
-        return clusters[-1]
-
-    (tmp_path / "out").mkdir()
-    with undrawn():
-        Runner(small(tmp_path, more, transports=["mrc"], overrides=QUICK), tmp_path / "out", factory).run()
-    assert [cluster.alone for cluster in clusters] == [[alone]]
-
-
-def test_plots_come_from_the_stored_tables_alone(tmp_path: Path) -> None:
-    run(tmp_path, QUICK)
-    import shutil
-
-    shutil.rmtree(tmp_path / "raw")
-    made = {path.name for path in draw_all(tmp_path)}
-    assert {"step-times-interleaved.png", "goodput-interleaved-s1.svg", "paths-mrc-tiny-interleaved-s1.png"} <= made
+    assert [cluster.alone for cluster in run(tmp_path, QUICK, more)[1]] == [[alone]]
 
 
 def test_wrong_sum_fails(tmp_path: Path) -> None:
@@ -113,7 +96,7 @@ def test_wrong_sum_fails(tmp_path: Path) -> None:
 
 
 def test_lost_rank_fails_and_the_next_run_gets_a_new_cluster(tmp_path: Path) -> None:
-    summary, clusters = run(tmp_path, QUICK, break_at=3)
+    summary, clusters = run(tmp_path, QUICK, all=True, break_at=3)
     assert "retries exhausted" in summary["runs"][0]["reason"] and exit_status(summary) == 1
     assert len(clusters) == 3
 
@@ -147,10 +130,9 @@ def test_an_agent_that_dies_after_the_last_step_is_told_of_too(tmp_path: Path, m
         raise AgentError("the agent at h3.sock is gone")
 
     monkeypatch.setattr(FakeAgent, "op_counters", gone)
-    (tmp_path / "out").mkdir()
-    with undrawn(), pytest.raises(RuntimeError, match="h3 died"):
-        Runner(small(tmp_path, transports=["mrc"], seeds=[1], overrides=QUICK), tmp_path / "out", FakeCluster).run()
-    assert "h3 died" in json.loads((tmp_path / "out" / "summary.json").read_text())["stopped_by"]
+    with pytest.raises(RuntimeError, match="h3 died"):
+        run(tmp_path, QUICK)
+    assert "h3 died" in json.loads((tmp_path / "summary.json").read_text())["stopped_by"]
 
 
 def test_fault_that_never_came_fails_a_check(tmp_path: Path) -> None:
@@ -175,7 +157,9 @@ def test_percentiles_need_samples(n: int, q: float, known: bool) -> None:
 FAST = "format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 3\nnic_rate = '4000Gbit'\ndelay = '20ns'\n"
 
 
-def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[str, Any], list[FakeCluster]]:
+def run_flows(
+    directory: Path, overrides: list[str], transports: Sequence[str] = ("mrc",), **kind: Any
+) -> tuple[dict[str, Any], list[FakeCluster]]:
     """2:1 incast with a victim on a fabric whose base RTT is under a millisecond."""
     clusters: list[FakeCluster] = []
     fabric = directory / "fast.toml"
@@ -186,14 +170,14 @@ def run_flows(directory: Path, overrides: list[str], **kind: Any) -> tuple[dict[
         return clusters[-1]
 
     given = ["workload.senders=2", "workload.victim_alone=10us", "workload.duration=20us", *overrides]
-    scenario = load_scenario("incast-victim", fabric=str(fabric), transports=["mrc", "mrc-no-trim"], overrides=given)
+    scenario = load_scenario("incast-victim", fabric=str(fabric), transports=transports, overrides=given)
     (directory / "out").mkdir()
     with undrawn():
         return Runner(scenario, directory / "out", factory).run(), clusters
 
 
 def test_flows_run_from_t0_with_their_queues_sampled(tmp_path: Path) -> None:
-    summary, clusters = run_flows(tmp_path, [])
+    summary, clusters = run_flows(tmp_path, [], ["mrc", "mrc-no-trim"])
     assert [c.fabric.name for c in clusters] == ["fast", "fast-no-trimming"]
     assert set(summary["fabrics"]) == {"fast", "fast-no-trimming"} and summary["fabrics"]["fast-no-trimming"]["trim_bytes"] is None
     run = summary["runs"][0]
@@ -219,7 +203,7 @@ def test_a_flows_wrong_byte_fails(tmp_path: Path) -> None:
 
 
 def test_flows_that_do_not_end_time_out(tmp_path: Path) -> None:
-    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=3ms"])
+    summary, clusters = run_flows(tmp_path, ["timeout=0.2", "workload.duration=3ms"], ["mrc", "mrc-no-trim"])
     assert summary["runs"][0]["outcome"] == "timeout" and "ranks [0, 1, 2, 3, 4, 5] not done" in summary["runs"][0]["reason"]
     assert len(clusters) == 2
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from scenarios.sweeps.sweep import JOURNAL
-from testbed.machine.slowness import patient
+from tests.waiting import wait_until as wait_until  # tests/simulated takes it from here
 
 MRCBED = (sys.executable, "-m", "testbed.cli")
 UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 """The command, without its figures: seconds each."""
 DATED = ("manifest.json", "report.html", JOURNAL)
 """Files of a sweep with dates, command lines and names of machines in them."""
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 60) -> None:
-    """Wait for a condition; fail if it does not come to hold."""
-    deadline = time.monotonic() + patient(seconds)
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
 
 
 def workers_of(head: int) -> list[int]:
@@ -50,6 +40,7 @@ def landed(directory: Path) -> list[str]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
+    """Every file of a sweep that must be that of a plain run."""
     found = (path for path in directory.rglob("*") if path.is_file() and path.name not in DATED)
     return {str(path.relative_to(directory)): path.read_bytes() for path in found}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import resource
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -18,7 +17,6 @@ from scenarios.schema.scenario_tables import KINDS
 from scenarios.sweeps import blocks
 from testbed.controller.steering import POLICIES
 from testbed.errors import UserError
-from testbed.machine.slowness import patient
 from topologies.clos import MAX_LINKS
 
 HERE = "1.0"
@@ -92,14 +90,19 @@ def changed(text: str, path: tuple[Any, ...], change: Callable[[Any, Any], None]
 
 @pytest.mark.parametrize("name", BASES)
 def test_a_block_with_any_value_changed_is_refused_or_small(name: str) -> None:
+    change_values(name, 6)
+
+
+def change_values(name: str, share: int) -> None:
+    """Each value comes to one of ``share`` places."""
     text = block_of(name)
     assert refusal(json.loads(text)) == ""
-    begun, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     count = 0
     for turn, path in enumerate(cases()[name]):
         key = next(part for part in reversed(path) if isinstance(part, str))
         words = {*filter(None, map(str, path[:-1])), key, *(key.removesuffix(unit) for unit in UNITS)}
-        for bad in BAD[turn % 3 :: 3]:  # each value comes to a third of the places
+        for bad in BAD[turn % share :: share]:
             data = changed(text, path, lambda at, last, bad=bad: at.__setitem__(last, bad))  # type: ignore[misc]
             line = refusal(data)
             count += 1
@@ -107,8 +110,7 @@ def test_a_block_with_any_value_changed_is_refused_or_small(name: str) -> None:
             assert len(line) <= blocks.MAX_LINE and line.isprintable(), where
             # what one value does to another is told of the other: a workload does not fit a fabric, a name is no transport's
             assert not line or any(word in line for word in words), where
-    assert count >= len(BAD) // 3
-    assert (time.monotonic() - begun) / count < patient(0.1)
+    assert count >= len(BAD) // share
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 500_000  # kB
 
 

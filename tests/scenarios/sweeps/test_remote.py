@@ -27,11 +27,12 @@ from testbed.crowd import MOST_IN_TURNS, REQUEST_S
 from testbed.machine.slowness import patient
 from tests.conftest import ATTACKERS
 from tests.scenarios.small import undrawn
-from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, wait_until, workers_of
+from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, workers_of
+from tests.waiting import wait_until
 
 pytest.importorskip("distributed")
-SIZE = "workload.message_bytes=64KiB"
-SEEDS = 12
+SIZE = "workload.message_bytes=32KiB"
+SEEDS = 7
 OLD = """import sys; from scenarios.sweeps import machines; from testbed import cli
 machines.version = lambda: '0.0.9+0123456789ab'
 sys.exit(cli.execute())"""
@@ -102,9 +103,9 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     assert ours and all(place.startswith("127.0.0.1:") for place in ours), "nothing listens to other machines unasked"
     out = tmp_path / "out"
     first = sweep(address, certificates, out)
-    wait_until(lambda: len(landed(out)) >= 2 or first.poll() is not None)
+    wait_until(lambda: len(landed(out)) >= 1 or first.poll() is not None)
     lost.kill()
-    wait_until(lambda: len(landed(out)) >= 5 or first.poll() is not None)
+    wait_until(lambda: len(landed(out)) >= 3 or first.poll() is not None)
     start[0].kill()
     said = first.communicate(timeout=patient(90))[1]
     assert first.returncode == 2, said
@@ -131,7 +132,21 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     assert files(out) == files(plain)
 
 
-def test_another_version_at_the_far_end_is_one_line(start: list[Process], certificates: Path, tmp_path: Path) -> None:
+def told_to_end(start: list[Process], number: int) -> None:
+    """A head and its worker are told to end: they do, in order, with all that they have started."""
+    ours, working = start
+    children = workers_of(working.process.pid)
+    assert len(children) == 1
+    for process in (working, ours):
+        (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
+        assert process.process.wait(patient(60)) == 0
+        assert process.log.read_text().splitlines()[-1] == "mrcbed: ended"
+    assert all(map(gone, children))
+
+
+def test_another_version_at_the_far_end_is_one_line_and_ctrl_c_ends_head_and_worker(
+    start: list[Process], certificates: Path, tmp_path: Path
+) -> None:
     address = head(start, tmp_path / "head", certificates)
     worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
     running = sweep(address, certificates, tmp_path / "out")
@@ -142,6 +157,7 @@ def test_another_version_at_the_far_end_is_one_line(start: list[Process], certif
     line = rf"worker tls://127\.0\.0\.1:\d+ has mrcbed 0\.0\.9\+0123456789ab, not {here}: install the same version on both"
     assert len(told) == 1 and re.fullmatch(f"mrcbed: {line}", told[0])
     assert re.fullmatch(f"mrcbed: no worker fits: {line}; --resume goes on", last)
+    told_to_end(start, signal.SIGINT)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -242,6 +258,7 @@ def test_strangers_neither_read_pages_of_dask_nor_keep_anybody_out(
     assert done.wait(patient(90)) == 0
     assert start[0].log.read_text().splitlines() == [f"head: {address}"]
     assert len(working.log.read_text().splitlines()) == 1
+    told_to_end(start, signal.SIGTERM)
 
 
 def test_an_emulated_worker_needs_sudo_and_must_not_be_root(
@@ -278,16 +295,3 @@ def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], cer
     assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
     assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")
     assert Identity(certificates / "sweep").context().verify_mode.name == "CERT_REQUIRED"
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_head_and_worker_end_when_they_are_told_to(number: int, start: list[Process], certificates: Path, tmp_path: Path) -> None:
-    address = head(start, tmp_path / "head", certificates)
-    working = worker(start, tmp_path / "w", certificates, address)
-    children = workers_of(working.process.pid)
-    assert len(children) == 1
-    for process in (working, start[0]):
-        (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
-        assert process.process.wait(patient(60)) == 0
-        assert process.log.read_text().splitlines()[1:] == ["mrcbed: ended"]
-    assert all(map(gone, children))
