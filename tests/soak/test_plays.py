@@ -1,4 +1,4 @@
-"""What the suite plays in small: lessons as their pages are typed, sweeps that lose many processes, every value in every place of a block."""
+"""What the suite plays in small: lessons as they are typed, sweeps that lose many processes, every value in every place of a block."""
 
 from __future__ import annotations
 

@@ -51,14 +51,17 @@ def kill(tmp_path: Path, blocks: int, kills: int) -> None:
     log = open(tmp_path / "log", "w")
     head = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
     for number, moment in enumerate(moments):
-        # a look at drawn intervals comes anywhere in a block
-        wait_until(lambda: head.poll() is not None or len(landed(out)) >= moment and workers_of(head.pid), pause=drawn.random() / 16)
+
+        def due(head: subprocess.Popen[bytes] = head, moment: int = moment) -> bool:
+            return head.poll() is not None or (len(landed(out)) >= moment and bool(workers_of(head.pid)))
+
+        wait_until(due, pause=drawn.random() / 16)  # a look at drawn intervals comes anywhere in a block
         assert head.poll() is None, (tmp_path / "log").read_text()
         workers = workers_of(head.pid)
         if number == kills - 2:
             os.kill(head.pid, signal.SIGKILL)
             head.wait()
-            wait_until(lambda: all(map(gone, workers)))
+            wait_until(lambda workers=workers: all(map(gone, workers)))
             head = subprocess.Popen([*command, "--resume"], stdout=subprocess.DEVNULL, stderr=log)
         else:
             os.kill(drawn.choice(workers), signal.SIGKILL)
