@@ -84,8 +84,7 @@ def test_a_scenario_that_does_not_work_out_is_refused(override: str, words: str)
     assert "\n" not in str(refused.value)
 
 
-def test_two_jobs_alone_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])  # the report has the tables without
+def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
     small = ("workload.steps=3", "workload.alone_steps=3", "workload.job.0.gradient=256KiB", "workload.job.1.gradient=256KiB")
     summary = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=small), tmp_path)
     (run,) = summary["runs"]

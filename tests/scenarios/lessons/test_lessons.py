@@ -89,7 +89,7 @@ def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
 
 
 def play(page: Path, folder: Path, shorter: bool = True) -> None:
-    """A student's whole way through a page: all its commands, then every answer, right and, where tables have it, as read there, and wrong."""
+    """A student's whole way through a page: all its commands; then every answer, right, as tables have it, and wrong."""
     number = page.name[0]
     lesson = LESSONS[int(number)]
     tables = "".join(follow(item, folder, shorter) for item in typed(page))
