@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from scenarios.run.watch import Watch
 from testbed.machine.kernel_log import KernelLog
 from testbed.machine.load import Clocks, read_clocks, read_work
 from testbed.machine.quota import Throttled
+from tests.waiting import holds, wait_until
 
 MS = 1_000_000
 
@@ -91,11 +91,11 @@ def test_a_stopped_process_is_suspended_and_not_starved() -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
-        time.sleep(0.5)
+        assert holds(lambda: process.poll() is None, 0.5)  # it looks some times
         process.send_signal(signal.SIGSTOP)
-        time.sleep(2.5)
+        assert holds(lambda: process.poll() is None, 2.5)
         process.send_signal(signal.SIGCONT)
-        time.sleep(0.5)
+        assert holds(lambda: process.poll() is None, 0.5)
         gaps = json.loads(process.communicate("\n", timeout=60)[0])
     assert len(gaps) == 1 and gaps[0][1] >= 1.5e9
 
@@ -114,7 +114,7 @@ def test_the_real_clocks_are_sane() -> None:
         """At one of several looks: this process may lose its core between two readings of one."""
         made = Watch()
         first = read_clocks()
-        time.sleep(0.02)
+        holds(lambda: True, 0.02)
         found = made.result()["clock"]
         return found["step_ns"] < 5 * MS and abs(found["drift_ppm"]) < 20_000 and read_clocks().monotonic > first.monotonic
 
@@ -124,8 +124,8 @@ def test_the_real_clocks_are_sane() -> None:
 def test_what_processes_use_between_the_marks() -> None:
     made = Watch(lambda: {"runner": os.getpid(), "h0": 2**22 + 1})  # above the largest pid there is
     made.mark()
-    begun = time.process_time_ns()
-    while time.process_time_ns() < begun + 60 * MS:
+    own = read_work(os.getpid())
+    while (now := read_work(os.getpid())) and own and now.cpu_ns < own.cpu_ns + 60 * MS:
         pass
     made.mark()
     found = made.result()
@@ -210,9 +210,7 @@ class Ports:
 def watched(ports: Ports) -> dict[str, Any]:
     made = Watch(ports=ports, look_s=0.01)
     made.start()
-    until = time.monotonic() + 20
-    while ports.looks < 3 and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: ports.looks >= 3)
     made.stop()
     assert not made.is_alive()
     return made.result()

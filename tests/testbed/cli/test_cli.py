@@ -9,6 +9,7 @@ import pytest
 
 from testbed import cli
 from testbed.errors import UserError
+from tests.testbed.cli.conftest import Said
 from topologies import FabricError
 
 
@@ -28,11 +29,7 @@ def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException | int) -> N
         (UserError("no such cable"), 2, "mrcbed: no such cable\n"),
         (FabricError("too wide"), 2, "mrcbed: too wide\n"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (
-            ZeroDivisionError("of\nall"),
-            70,
-            "mrcbed: internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n",
-        ),
+        (ZeroDivisionError("of\nall"), 70, "internal error (please report): ZeroDivisionError: of (MRCBED_DEBUG=1 shows the traceback)\n"),
         (SystemExit(3), 3, ""),
         (SystemExit("text"), 1, "text\n"),
         (3, 3, ""),
@@ -58,19 +55,23 @@ def test_debug_shows_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.execute(["doctor"])
 
 
-def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["doctro"]) == 2
-    assert capsys.readouterr().err == "mrcbed: no command 'doctro': did you mean doctor?\n"
-
-
-def test_a_missing_argument_says_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["report"]) == 2
-    assert capsys.readouterr().err == "mrcbed: Missing argument 'DIR' (see mrcbed report --help)\n"
-
-
-def test_a_misspelt_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["doctor", "--jsn"]) == 2
-    assert "No such option" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("doctro", "no command 'doctro': did you mean doctor?"),
+        ("report", "Missing argument 'DIR' (see mrcbed report --help)"),
+        ("run smoke --wrold simulated", "No such option --wrold: did you mean --world?"),
+        ("run smoke --qqq", "No such option --qqq: see mrcbed run --help"),
+        ("run smoke --world simulatd", "did you mean simulated?"),
+        ("list fabricks", "did you mean fabrics?"),
+        ("up demo --transport RoCEv2", "did you mean roce?"),
+        ("replay x --transport rocce", "did you mean roce?"),
+        ("bench speed", "see mrcbed bench --help"),
+    ],
+)
+def test_an_unknown_word_is_answered_with_the_nearest(words: str, says: str, mrcbed: Said) -> None:
+    line = mrcbed.refused(*words.split())
+    assert line.endswith(says) or f"({says})" in line
 
 
 def test_help_imports_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show import perfetto
-from testbed import cli
 from tests.scenarios.small import small, undrawn
+from tests.testbed.cli.conftest import Said
 
 FLOWS = """
 format = 3
@@ -97,12 +97,10 @@ def troubles(events: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["steps", "flows"])
-def test_a_trace_keeps_the_rules(name: str, results: dict[str, Path], tmp_path: Path) -> None:
-    assert cli.execute(["export", str(results[name]), "--format", "perfetto", "--out", str(tmp_path)]) == 0
-    runs = load_runs(results[name])
-    assert {path.stem for path in tmp_path.iterdir()} == {run.key for run in runs}
-    for run in runs:
-        assert troubles(read(tmp_path / f"{run.key}.json")) == []
+def test_a_trace_keeps_the_rules(name: str, results: dict[str, Path], mrcbed: Said) -> None:
+    mrcbed("export", str(results[name]), "--format", "perfetto", "--out", "traces")
+    traces = {path.stem: troubles(read(path)) for path in Path("traces").iterdir()}
+    assert traces == {run.key: [] for run in load_runs(results[name])}
 
 
 def test_broken_traces_are_found() -> None:
@@ -170,10 +168,10 @@ def test_flows_have_counters(results: dict[str, Path], tmp_path: Path) -> None:
     assert len(counters["window"]) == len([line for line in run.of("cwnd") if run.window[0] <= line["t"] <= run.window[1]])
 
 
-def test_csv_stands_beside_every_table(results: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -> None:
     folder = results["flows"]
     kept = (folder / "runs.csv").read_bytes()
-    assert cli.execute(["export", str(folder), "--format", "csv"]) == 0
+    assert "cwnd.csv" in mrcbed("export", str(folder), "--format", "csv")
     assert (folder / "runs.csv").read_bytes() == kept
     for table in folder.glob("*.parquet"):
         with open(table.with_suffix(".csv"), newline="") as file:
@@ -183,23 +181,16 @@ def test_csv_stands_beside_every_table(results: dict[str, Path], capsys: pytest.
     with open(folder / "cwnd.csv", newline="") as file:
         first = next(csv.DictReader(file))
     assert first["cwnd_bytes"].isdigit() and first["t_ns"].isdigit()
-    assert "cwnd.csv" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("where", "words", "says"),
     [
-        (["--format", "perfetto"], "holds no finished runs"),
-        (["--format", "csv"], "holds no Parquet tables"),
-        (["--format", "csv", "--run", "x"], "--run is for the other formats"),
+        (".", "perfetto", "holds no finished runs"),
+        (".", "csv", "holds no Parquet tables"),
+        (".", "csv --run x", "--run is for the other formats"),
+        ("flows", "perfetto --run mrc-tiny-s2", "there are mrc-tiny-packed-s1"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["export", str(tmp_path), *words]) == 2
-    said = capsys.readouterr().err
-    assert says in said and said.count("\n") == 1
-
-
-def test_an_unknown_run_names_those_there_are(results: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["export", str(results["flows"]), "--format", "perfetto", "--run", "mrc-tiny-s2"]) == 2
-    assert "there are mrc-tiny-packed-s1" in capsys.readouterr().err
+def test_what_cannot_be_exported_is_one_line(where: str, words: str, says: str, results: dict[str, Path], mrcbed: Said) -> None:
+    assert says in mrcbed.refused("export", str(results.get(where, where)), "--format", *words.split())

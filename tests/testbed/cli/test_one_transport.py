@@ -118,21 +118,3 @@ def test_ctrl_c_ends_with_130_and_shows_what_was_measured(words: str, begun: str
     assert process.returncode == 130, err
     assert last in err.splitlines()[-1] and "Traceback" not in err
     assert shown in early + out
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("run smoke --wrold simulated", "No such option --wrold: did you mean --world?"),
-        ("run smoke --qqq", "No such option --qqq: see mrcbed run --help"),
-        ("run smoke --world simulatd", "did you mean simulated?"),
-        ("list fabricks", "did you mean fabrics?"),
-        ("up demo --transport RoCEv2", "did you mean roce?"),
-        ("replay x --transport rocce", "did you mean roce?"),
-        ("bench speed", "see mrcbed bench --help"),
-    ],
-)
-def test_an_unknown_word_is_answered_with_the_nearest(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(words.split()) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert (line.startswith("mrcbed: ") and line.endswith(says)) or f"({says})" in line

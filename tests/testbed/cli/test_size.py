@@ -7,52 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from testbed import cli
+from tests.testbed.cli.conftest import Said
 
 
-def sized(capsys: pytest.CaptureFixture[str], *words: str) -> dict[int, dict[str, float]]:
+def sized(mrcbed: Said, *words: str) -> dict[int, dict[str, float]]:
     """The designs, by planes."""
-    assert cli.execute(["size", "--json", *words]) == 0
-    return {row["planes"]: row for row in json.loads(capsys.readouterr().out)["designs"]}
+    return {row["planes"]: row for row in json.loads(mrcbed("size", "--json", *words))["designs"]}
 
 
-def test_the_papers_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_papers_numbers(mrcbed: Said) -> None:
     """Section 2 of the MRC paper: 131,072 NICs on two tiers; at 64K, 2/3 of the optics and 3/5 of the switches of three tiers."""
-    designs = sized(capsys)
+    designs = sized(mrcbed)
     eight, one = designs[8], designs[1]
     assert (eight["tiers"], one["tiers"], eight["most_nics"], one["most_nics"]) == (2, 3, 131_072, 65_536)
     assert eight["optics"] / one["optics"] == 2 / 3 and eight["switches"] / one["switches"] == 3 / 5
     assert eight["watts"] < one["watts"]
     assert round(100 * eight["lost_with_uplink"], 1) == 0.4 and round(100 * one["lost_with_uplink"]) == 3
+    assert list(sized(mrcbed, "--planes", "4", "--nics", "1000")) == [4, 1], "one plane stands beside what is asked for"
 
 
-def test_one_plane_stands_beside_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(sized(capsys, "--planes", "4", "--nics", "1000")) == [4, 1]
-
-
-def test_tables_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plot = tmp_path / "size.svg"
-    assert cli.execute(["size", "--part", "optic_price=100", "--plot", str(plot)]) == 0
-    said = capsys.readouterr().out
-    assert "262,144" in said and "26,214,400" in said and "31)" in said and str(plot) in said
-    assert "<svg" in plot.read_text()
-    assert cli.execute(["size", "--part", "help"]) == 0
-    assert "Alibaba HPN" in capsys.readouterr().out
+def test_tables_and_a_plot(mrcbed: Said) -> None:
+    said = mrcbed("size", "--part", "optic_price=100", "--plot", "size.svg")
+    assert "262,144" in said and "26,214,400" in said and "31)" in said and "size.svg" in said
+    assert "<svg" in Path("size.svg").read_text()
+    assert "Alibaba HPN" in mrcbed("size", "--part", "help")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--nic-rate", "fast"], "--nic-rate fast: is not a rate"),
-        (["--oversubscription", "2:1"], "write a number"),
-        (["--oversubscription", "0.5"], "1 or more"),
-        (["--planes", "3"], "must divide both"),
-        (["--part", "watts=3"], "--part help lists them"),
-        (["--part", "switch_watts=x"], "must be a number"),
-        (["--nics", "10000000", "--switch-rate", "3200Gbit", "--planes", "1"], "do not fit"),
+        ("--nic-rate fast", "--nic-rate fast: is not a rate"),
+        ("--oversubscription 2:1", "write a number"),
+        ("--oversubscription 0.5", "1 or more"),
+        ("--planes 3", "must divide both"),
+        ("--part watts=3", "--part help lists them"),
+        ("--part switch_watts=x", "must be a number"),
+        ("--nics 10000000 --switch-rate 3200Gbit --planes 1", "do not fit"),
     ],
 )
-def test_bad_input_gets_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["size", *words]) == 2
-    err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+def test_bad_input_gets_one_line(words: str, said: str, mrcbed: Said) -> None:
+    assert said in mrcbed.refused("size", *words.split())

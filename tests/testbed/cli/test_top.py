@@ -10,16 +10,16 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from testbed import cli
 from testbed.machine import exclusive, running
 from tests.suite.contained import unique
+from tests.testbed.cli.conftest import Said
+from tests.waiting import wait_until
 from topologies import load_fabric
 from topologies.structs import plain
 
@@ -71,12 +71,9 @@ class Terminal:
         os.close(far)
         self.seen = b""
 
-    def until(self, pattern: bytes, within_s: float = 30.0) -> None:
+    def until(self, pattern: bytes) -> None:
         """Read until the output has this. Raises AssertionError."""
-        deadline = time.monotonic() + within_s
-        while not re.search(pattern, self.seen):
-            assert time.monotonic() < deadline, (pattern, self.seen[-2000:])
-            self.read()
+        wait_until(lambda: self.read() and re.search(pattern, self.seen), lambda: f"no {pattern!r} in {self.seen[-2000:]!r}", pause=0)
 
     def read(self) -> bool:
         if not select.select([self.end], [], [], 0.1)[0]:
@@ -136,49 +133,42 @@ def test_it_ends_with_the_run_and_leaves_the_last_screen(tmp_path: Path) -> None
         assert b"2 of 2" in shown.seen[shown.seen.rindex(LEAVE) :]
 
 
-def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def top(monkeypatch: pytest.MonkeyPatch, mrcbed: Said) -> Said:
+    """The command in this process, as if no other run went on here."""
     monkeypatch.setattr(os, "nice", lambda more: None)  # which cannot be taken back
-    begin(tmp_path)
-    assert cli.execute(["top", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
+    monkeypatch.setattr(exclusive, "NAME", unique("mrcbed-top"))
+    monkeypatch.setattr(running, "sandboxes", list)
+    return mrcbed
+
+
+def test_without_a_terminal_it_prints_once(top: Said) -> None:
+    begin(Path("r"))
+    said = top("top", "r")
     assert "1 of 40" in said and "running" in said and "\x1b" not in said
 
 
-def test_the_run_that_measures_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "nice", lambda more: None)
-    monkeypatch.setattr(exclusive, "NAME", unique("mrcbed-top"))
-    monkeypatch.setattr(running, "sandboxes", list)
-    monkeypatch.chdir(tmp_path)
-    assert cli.execute(["top"]) == 2
-    assert "nothing runs here" in capsys.readouterr().err
-    short = Path(os.path.relpath(tmp_path)) / "r"
-    begin(short)
+def test_the_run_that_measures_is_found(tmp_path: Path, top: Said) -> None:
+    assert "nothing runs here" in top.refused("top")
+    begin(Path("r"))
     with exclusive.measuring(Path("r")):
         found = exclusive.measured_directory()
         assert found is None or found == (tmp_path / "r")  # None: longer than the notice takes
         if found is not None:
-            assert cli.execute(["top"]) == 0
-            assert "1 of 40" in capsys.readouterr().out
+            assert "1 of 40" in top("top")
 
 
-def test_the_newest_run_under_results_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "nice", lambda more: None)
-    monkeypatch.setattr(exclusive, "NAME", unique("mrcbed-top"))
-    monkeypatch.setattr(running, "sandboxes", list)
-    monkeypatch.chdir(tmp_path)
-    begin(tmp_path / "results" / "older")
-    begin(tmp_path / "results" / "newer", steps=77)
-    os.utime(tmp_path / "results" / "older" / "manifest.json", (1, 1))
-    (tmp_path / "results" / "finished").mkdir()
-    (tmp_path / "results" / "finished" / "manifest.json").write_text('{"ended": "now"}')
-    assert cli.execute(["top"]) == 0
-    assert "1 of 77" in capsys.readouterr().out
+def test_the_newest_run_under_results_is_found(top: Said) -> None:
+    results = Path("results")
+    begin(results / "older")
+    begin(results / "newer", steps=77)
+    os.utime(results / "older" / "manifest.json", (1, 1))
+    (results / "finished").mkdir()
+    (results / "finished" / "manifest.json").write_text('{"ended": "now"}')
+    assert "1 of 77" in top("top")
 
 
-@pytest.mark.parametrize(("words", "says"), [([], "holds no results"), (["--run", "mrc-tiny-packed-s2"], "there are mrc-tiny-packed-s1")])
-def test_what_cannot_be_shown_is_one_line(words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if words:
-        begin(tmp_path)
-    assert cli.execute(["top", str(tmp_path), *words]) == 2
-    said = capsys.readouterr().err
-    assert says in said and said.count("\n") == 1
+def test_what_cannot_be_shown_is_one_line(top: Said) -> None:
+    begin(Path("r"))
+    assert "there are mrc-tiny-packed-s1" in top.refused("top", "r", "--run", "mrc-tiny-packed-s2")
+    assert "holds no results" in top.refused("top", "r/raw")

@@ -8,16 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed import cli
 from testbed.machine.slowness import patient
 from testbed.view.read import first_of_each, read_frames, read_run
+from tests.testbed.cli.conftest import Said
+from tests.waiting import wait_until
 
 TREE = Path(__file__).parents[3]
 CABLE = "p0-t0-0:p0-t1-1"
@@ -39,20 +39,21 @@ def test_what_a_view_showed_is_what_its_replay_has(tmp_path: Path) -> None:
         found = re.fullmatch(r"view: http://(\S+)/#(\S+)&(\S+)\n", process.stdout.readline())
         assert found is not None
         host, token, control = found.groups()
-        end = time.monotonic() + patient(60)
         reader = http.client.HTTPConnection(host, timeout=patient(20))
-        while True:
+
+        def asked() -> bool:
             try:
                 reader.request("GET", "/frames", headers={"Authorization": f"Bearer {token}"})
-                break
             except ConnectionError:  # the server is about to listen
-                assert time.monotonic() < end
+                return False
+            return True
+
+        wait_until(asked, "no server listens")
         answer = reader.getresponse()
         shown: list[dict[str, Any]] = []
 
         def until(kind: str, **fields: Any) -> None:
             while not (shown and shown[-1]["f"] == kind and fields.items() <= shown[-1].items()):
-                assert time.monotonic() < end, (kind, fields)
                 shown.append(json.loads(answer.readline())[1])
 
         until("step", ok=True)
@@ -83,13 +84,9 @@ def test_what_a_view_showed_is_what_its_replay_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["up", "tiny", "--world", "simulated"], "has no prompt: add --view"),
-        (["up", "tiny", "--out", "x"], "--out x keeps what a view showed: add --view"),
+        ("--world simulated", "has no prompt: add --view"),
+        ("--out x", "--out x keeps what a view showed: add --view"),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["mrcbed", *words])
-    with pytest.raises(SystemExit):
-        cli.main()
-    error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
+def test_bad_input_is_one_line(words: str, says: str, mrcbed: Said) -> None:
+    assert says in mrcbed.refused("up", "tiny", *words.split())
