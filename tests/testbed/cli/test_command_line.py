@@ -58,18 +58,18 @@ def shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("line", "leaves", "says"),
     [
-        (f"{UNDRAWN} >&-", "runs.csv", ""),
-        (f"{UNDRAWN} | head -1", "runs.csv", ""),
-        (f"PYTHONMALLOC=debug {RUN} >/dev/full", "report.html", "standard output cannot be written (No space"),
+        (f"{MRCBED} graph tiny >&-", "mine.toml", ""),
+        (f"{MRCBED} graph tiny | true", "mine.toml", ""),
+        (f"PYTHONMALLOC=debug {UNDRAWN} >/dev/full", "out/runs.csv", "standard output cannot be written (No space"),
     ],
-    ids=["closed", "pipe", "full"],
+    ids=["closed", "gone", "full"],
 )
-def test_a_run_that_nobody_reads_is_a_run(line: str, leaves: str, says: str, here: Path) -> None:
-    """Once with Python's checking allocator, which ends a process otherwise: the libraries' C code has crashed at exit."""
+def test_what_nobody_reads_is_done_all_the_same(line: str, leaves: str, says: str, here: Path) -> None:
+    """The run with Python's checking allocator, which ends a process otherwise: a library's C code has crashed at exit."""
     ended = shell(line, here)
     assert ended.returncode == 0, ended.stderr
     assert says in ended.stderr and "bug" not in ended.stderr and "Exception" not in ended.stderr
-    assert (here / "out" / leaves).is_file()
+    assert (here / leaves).is_file()
 
 
 @pytest.mark.parametrize("limit", ["-v 900000", "-d 300000"])
@@ -88,7 +88,6 @@ JOBS = "processes and threads are needed for --jobs 2, and only"
     ("limit", "command", "status", "says"),
     [
         (4, f"{RUN} --jobs 1", 0, "done"),
-        (40, f"{UNDRAWN} --seeds 1-2 --jobs 2", 0, "done"),
         (12, f"{RUN} --seeds 1-2 --jobs 2", 2, JOBS),
         (1, RUN.replace(" run ", " sweep ") + " --seeds 1-2 --jobs 2", 2, JOBS),
         (1, f"{RUN} --split 2", 2, FEW),

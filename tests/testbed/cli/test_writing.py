@@ -20,8 +20,6 @@ from testbed.faults.kinds import KINDS as FAULTS
 from tests.testbed.cli.conftest import Said
 from topologies import load_fabric, named_fabrics
 
-# --- check ---------------------------------------------------------------------------------------------------------
-
 
 def test_check_prints_the_plan(mrcbed: Said) -> None:
     said = mrcbed("check", "link-failure", "--set", "workload.steps=33")
@@ -42,7 +40,6 @@ def test_check_takes_the_dilation_that_a_run_would_take(mrcbed: Said, monkeypatc
     monkeypatch.setattr(calibration, "others_cores", lambda: 0.0)
     slow = json.loads(mrcbed("check", "smoke", "--json"))["seconds"]["emulated"]
     assert slow["dilation"] == 50 * load_fabric("tiny").dilation and "us of CPU time a packet" in slow["why"]
-    monkeypatch.undo()
 
 
 def test_check_names_every_mistake_and_ends_with_2(mrcbed: Said, tmp_path: Path) -> None:
@@ -59,19 +56,13 @@ def test_check_names_every_mistake_and_ends_with_2(mrcbed: Said, tmp_path: Path)
     assert "is not valid TOML" in mrcbed("check", "bad.toml", status=2)
 
 
-@pytest.mark.parametrize(("words", "kind"), [(["wide"], "fabric"), (["demo"], "scenario"), (["demo", "--as", "fabric"], "fabric")])
-def test_check_tells_scenarios_and_fabrics_apart(mrcbed: Said, words: list[str], kind: str) -> None:
-    assert f"ok, a {kind}" in mrcbed("check", *words)
-
-
-def test_check_of_a_fabric_file(mrcbed: Said, tmp_path: Path) -> None:
+def test_check_tells_scenarios_and_fabrics_apart(mrcbed: Said, tmp_path: Path) -> None:
+    for words, kind in ((["wide"], "fabric"), (["demo"], "scenario"), (["demo", "--as", "fabric"], "fabric")):
+        assert f"ok, a {kind}" in mrcbed("check", *words)
     (tmp_path / "mine.toml").write_text("format = 3\nplanes = 3\nt0_per_plane = 2\nt1_per_plane = 5\nhosts_per_t0 = 1\n")
     assert "mine: 3 planes of 2 T0 and 5 T1, 2 hosts" in mrcbed("check", "mine.toml")
     (tmp_path / "mine.toml").write_text("format = 3\nplane = 3\nplanes = 0\nt0_per_plane = 2\nt1_per_plane = 5\nhosts_per_t0 = 1\n")
     assert mrcbed("check", "mine.toml", status=2).count("\n") == 2
-
-
-# --- init ----------------------------------------------------------------------------------------------------------
 
 
 def test_init_writes_what_check_and_an_editor_accept(mrcbed: Said, tmp_path: Path) -> None:
@@ -94,9 +85,6 @@ def test_init_leaves_what_is_there(mrcbed: Said, tmp_path: Path) -> None:
     assert "cannot be written" in mrcbed("init", "no/where", status=2)
     assert "use letters" in mrcbed("init", "a b", status=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
-
-
-# --- list, explain, schema -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,9 +123,6 @@ def test_schema(mrcbed: Said, file: str) -> None:
     schema = json.loads(mrcbed("schema", file))
     assert schema["title"] == f"mrcbed {file} file"
     fastjsonschema.compile(schema)
-
-
-# --- graph ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", named_fabrics())
