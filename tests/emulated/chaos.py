@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ class Victim:
 
     def __init__(self, out: Path, said: Path, *words: str) -> None:
         self.out, self.said = out, said
-        command = [*MRCBED, "run", "smoke", "--dilation", "fabric", "--out", str(out), *words]
+        command = [sys.executable, "-m", "tests.emulated.undrawn", "run", "smoke", "--dilation", "fabric", "--out", str(out), *words]
         with said.open("wb") as told:
             self.front = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told)
         self.seen = Outside(self.front)
@@ -125,6 +126,6 @@ def machine() -> dict[str, Sequence[str]]:
         "interfaces": sorted(os.listdir("/sys/class/net")),
         "mounts": Path("/proc/self/mountinfo").read_text().splitlines(),
         "namespaces": sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else [],
-        "temporary": sorted(name for name in os.listdir("/tmp") if name.startswith(("mrcbed", "agents-"))),
+        "temporary": sorted(name for name in os.listdir(tempfile.gettempdir())),
         "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/*mrcbed*")),
     }

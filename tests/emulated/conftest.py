@@ -4,6 +4,7 @@ does."""
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -29,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("sandbox"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Temporary files of all that tests start lie with the tests' own, which pytest removes in the end: who is killed cannot."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TMPDIR", str(tmp_path_factory.mktemp("temporary")))
+        environment.setattr(tempfile, "tempdir", None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

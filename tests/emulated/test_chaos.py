@@ -23,7 +23,7 @@ from tests.emulated.chaos import QUICK, VICTIMS, Victim, machine, mrcbed
 from tests.emulated.remains import mark_of
 from tests.emulated.ring import PATIENCE_S
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]  # it looks at what is in the machine's /tmp, too
+pytestmark = pytest.mark.sandbox
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def wait_for(what: Any, run: Victim, seconds: float = 4 * PATIENCE_S) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_kill_9_at_a_random_moment(seed: int, start: Any, tmp_path: Path) -> None:
     rng = random.Random(f"chaos {seed}")
     victim, after = VICTIMS[(seed + rng.randrange(2) * 3) % len(VICTIMS)], rng.uniform(0.5, 2.5)

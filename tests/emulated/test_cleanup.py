@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from testbed.emulated.cluster import CRASH_POINTS
+from testbed.emulated.cluster import CRASH_POINTS, FORCE_S
 from testbed.machine.sandbox import RUN_DIR, RUN_MARK
 from testbed.machine.slowness import patient
+from tests.emulated.chaos import machine
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
-from tests.emulated.ring import PATIENCE_S
+from tests.emulated.ring import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.sandbox
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,7 @@ class Run:
     """One holder and what it said of itself."""
 
     def __init__(self, directory: Path, *options: str, crash: str = "") -> None:
+        directory.mkdir()
         self.notes = directory / "notes"
         self.errors = directory / "errors"
         self.front = subprocess.Popen(
@@ -99,7 +101,7 @@ def runs(tmp_path: Path) -> Iterator[Any]:
     made: list[Run] = []
 
     def make(*options: str, crash: str = "") -> Run:
-        made.append(Run(tmp_path, *options, crash=crash))
+        made.append(Run(tmp_path / str(len(made)), *options, crash=crash))
         return made[-1]
 
     yield make
@@ -108,17 +110,16 @@ def runs(tmp_path: Path) -> Iterator[Any]:
         run.front.wait()
 
 
-@pytest.mark.parametrize("how", ["", ":kill"])
 @pytest.mark.parametrize("point", CRASH_POINTS)
-def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
+def test_a_crash_at_any_point_of_start_up_leaves_nothing(runs: Any, point: str) -> None:
+    """An error there, and, at every other point, a kill -9, which the kernel alone cleans up after: both runs at once."""
     options = ["agents"] if point.startswith("agents") else ["controller"] if point in ("captures", "started") else []
-    run = runs(*options, crash=point + how)
-    status = run.front.wait(patient(30))
-    run.assert_gone()
-    assert status == (137 if how else 70)
-    assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
-    if not how:
-        assert f"crash injected at {point}" in run.errors.read_text()
+    ways = {"": 70} | ({":kill": 137} if CRASH_POINTS.index(point) % 2 else {})
+    for run, status in [(runs(*options, crash=point + how), status) for how, status in ways.items()]:
+        assert run.front.wait(patient(30)) == status
+        run.assert_gone()
+        assert run.said()[-1]["stage"].endswith(point.replace("-", " ")), "it did not get as far as the point"
+        assert (f"crash injected at {point}" in run.errors.read_text()) == (status == 70)
 
 
 @pytest.mark.parametrize("victim", ["front", "init", "worker", "shell", "agent", "capture"])
@@ -133,21 +134,16 @@ def test_kill_9_of_any_process_ends_all(runs: Any, victim: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_end_a_run_in_order(runs: Any, number: signal.Signals) -> None:
+    """And before, the controller's death ends nothing."""
     run = runs("controller", "agents", "pcap", "user")
-    run.wait_ready()
+    state = run.wait_ready()
+    if number == signal.SIGHUP:
+        os.kill(run.outside_pid(state["controller"]), signal.SIGKILL)
+        assert not wait_until(lambda: run.front.poll() is not None, 2 * FORCE_S) and run.remains()
     run.front.send_signal(number)
     run.assert_gone()
     assert run.front.wait() == 130
     assert run.errors.read_text().splitlines()[-1] == "mrcbed: interrupted"
-
-
-def test_the_controllers_death_ends_nothing(runs: Any) -> None:
-    run = runs("controller", "agents")
-    state = run.wait_ready()
-    os.kill(run.outside_pid(state["controller"]), signal.SIGKILL)
-    time.sleep(2.5)
-    assert run.front.poll() is None
-    assert run.remains()
 
 
 def test_an_unknown_crash_point_is_an_error_for_people(runs: Any) -> None:
@@ -218,7 +214,7 @@ def test_closed_standard_streams_are_no_obstacle(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
-@pytest.mark.parametrize("victim", ["front", "worker", "ovs-vswitchd", "ovsdb-server"])
+@pytest.mark.parametrize("victim", ["front", "ovs-vswitchd", "ovsdb-server"])
 def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
     """kill -9 of the run's own processes, or of one of Open vSwitch's: no daemon, socket, database or bridge stays."""
     run = runs("controller", "agents", "ovs")
@@ -234,11 +230,68 @@ def test_open_vswitch_leaves_nothing_either(runs: Any, victim: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")
-@pytest.mark.parametrize("how", ["", ":kill"])
-@pytest.mark.parametrize("point", ["queues", "settle", "started"])
-def test_a_crash_with_open_vswitch_up_leaves_nothing(runs: Any, point: str, how: str) -> None:
-    run = runs("ovs", crash=point + how)
-    assert run.front.wait(patient(30)) == (137 if how else 70)
-    run.assert_gone()
-    assert run.said()[-1]["ovs-vswitchd"], "it did not get as far as Open vSwitch"
+def test_a_crash_with_open_vswitch_up_leaves_nothing(runs: Any) -> None:
+    ends = {"queues": 70, "settle:kill": 137, "started": 70}
+    for run, status in [(runs("ovs", crash=point), status) for point, status in ends.items()]:
+        assert run.front.wait(2 * PATIENCE_S) == status
+        run.assert_gone()
+        assert run.said()[-1]["ovs-vswitchd"], "it did not get as far as Open vSwitch"
     assert not list(Path(RUN_DIR).glob("ovs-*"))
+
+
+SUITE = """
+import json, os, time
+from pathlib import Path
+from testbed.emulated.cluster import Cluster
+from testbed.machine.sandbox import RUN_MARK
+from tests.emulated.holder import programs
+from topologies import load_fabric
+
+def test_waits(tmp_path):
+    with Cluster(load_fabric("tiny")) as cluster:
+        cluster.start_agents("mrc", {}, tmp_path, 1)
+        spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
+        note = [os.environ[RUN_MARK], [os.stat("/proc/self/ns/pid").st_ino], spaces, programs()]
+        written = Path(__file__).with_suffix(".part")
+        written.write_text(json.dumps(note))
+        written.rename(Path(__file__).with_suffix(".json"))
+        time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_suite_that_is_interrupted_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """As `make emulated` runs it: workers in sandboxes of their own, each in the middle of a test with a whole fabric."""
+    before = machine()
+    suite = [tmp_path / f"test_{name}.py" for name in ("one", "two")]
+    for file in suite:
+        file.write_text(SUITE)
+    python = sys.executable
+    words = [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        "--basetemp",
+        str(tmp_path / "base"),
+        *suite,
+    ]
+    words += ["--dist", "loadfile", "--tx", f"2*popen//python={python} -m testbed.machine.sandbox -- {python}"]
+    with (tmp_path / "said").open("wb") as said:
+        master = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    try:
+        notes = [file.with_suffix(".json") for file in suite]
+        assert wait_until(lambda: all(note.exists() for note in notes) or master.poll() is not None, 4 * PATIENCE_S)
+        assert master.poll() is None, (tmp_path / "said").read_text()
+        seen = [json.loads(note.read_text()) for note in notes]
+        assert all(remains(*one) for one in seen), "the test must be able to see them"
+        master.send_signal(number)
+        assert_gone(master, lambda: [what for one in seen for what in remains(*one)])  # type: ignore[arg-type]
+    finally:
+        master.kill()
+        master.wait()
+    assert machine() == before

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from testbed.machine.slowness import patient
-from tests.emulated.command import DONE, LONG, MRCBED, QUICK, ROOT, manifest_of, mrcbed, summary_of
+from tests.emulated.command import DONE, LONG, MRCBED, QUICK, ROOT, UNDRAWN, manifest_of, mrcbed, summary_of
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
 
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.sandbox
 class Started:
     """``mrcbed run`` in mid-run."""
 
-    def __init__(self, directory: Path, *words: str) -> None:
+    def __init__(self, directory: Path, *words: str, drawn: bool) -> None:
         self.out, self.said = directory / "out", directory / "said"
-        command = [MRCBED, "run", "smoke", "--dilation", "fabric", "--out", str(self.out), *words]
+        command = [*([MRCBED] if drawn else UNDRAWN), "run", "smoke", "--dilation", "fabric", "--out", str(self.out), *words]
         with self.said.open("wb") as said:
             self.front = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
         self.seen = Outside(self.front)
@@ -51,8 +51,8 @@ class Started:
 def start(tmp_path: Path) -> Iterator[Any]:
     made: list[Started] = []
 
-    def begin(*words: str) -> Started:
-        made.append(Started(tmp_path, *words))
+    def begin(*words: str, drawn: bool = False) -> Started:
+        made.append(Started(tmp_path, *words, drawn=drawn))
         return made[-1]
 
     yield begin
@@ -63,7 +63,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None:
     """Stopped for a second, as by a machine that has no core for it: the verdict and every figure say so."""
-    run = start(*QUICK, "--set", "workload.steps=20")
+    run = start(*QUICK, "--set", "workload.steps=20", drawn=True)
     run.wait_for_steps()
     agent = run.seen.pid_of("agent-h2 ")
     os.kill(agent, signal.SIGSTOP)
@@ -83,13 +83,13 @@ def test_a_run_whose_agent_did_not_get_to_run_is_not_trusted(start: Any) -> None
 
 
 def test_the_controllers_death_is_noted_and_changes_nothing(start: Any) -> None:
-    run = start(*QUICK, "--set", "workload.steps=40", "--set", "workload.message_bytes=65536")
+    run = start(*QUICK, "--set", "workload.steps=30")
     run.wait_for_steps()
     os.kill(run.seen.pid_of("-m testbed.controller"), signal.SIGKILL)
     assert run.front.wait(patient(240)) in DONE, run.said.read_text()
     run.seen.assert_gone()
     figures = run.run()
-    assert (figures["steps"], figures["wrong"], figures["packets"]["unexplained"]) == (40, 0, 0)
+    assert (figures["steps"], figures["wrong"], figures["packets"]["unexplained"]) == (30, 0, 0)
     assert "the controller is gone" in figures["notes"][0] and "the controller is gone" in run.said.read_text()
     events = pd.read_parquet(run.out / "events.parquet")
     assert len(events[events["kind"] == "controller"]) == 1
@@ -112,7 +112,8 @@ def test_an_agents_death_ends_the_run_and_names_the_host(start: Any) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: Any, number: signal.Signals) -> None:
-    run = start(*LONG)
+    drawn = number == signal.SIGINT
+    run = start(*LONG, drawn=drawn)
     run.wait_for_steps()
     run.front.send_signal(number)
 
@@ -120,7 +121,7 @@ def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: 
         """Init and worker are left, which write results."""
         return not any(left.startswith("program") for left in run.seen.left()) and len(run.seen.processes()) <= 2
 
-    assert wait_until(lambda: network_gone() or (run.out / "plots").exists())
+    assert wait_until(lambda: network_gone() or (run.out / "summary.json").exists())
     assert network_gone(), "before results are drawn"
     assert run.front.wait(2 * PATIENCE_S) == 130
     run.seen.assert_gone()
@@ -128,7 +129,7 @@ def test_ctrl_c_takes_the_network_down_first_and_keeps_what_was_measured(start: 
     summary = summary_of(run.out)
     assert summary["verdict"] == run.run()["verdict"] == manifest_of(run.out)["verdict"] == "interrupted"
     assert run.run()["steps"] > 0 and run.run()["wrong"] == 0
-    assert len(pd.read_parquet(run.out / "steps.parquet")) >= 16 and list((run.out / "plots").glob("*.png"))
+    assert len(pd.read_parquet(run.out / "steps.parquet")) >= 16 and bool([*run.out.glob("plots/*.png")]) == drawn
 
 
 @pytest.mark.parametrize("victim", ["front", "worker"])
@@ -145,7 +146,7 @@ def test_kill_9_in_mid_run_leaves_only_what_was_on_disk(start: Any, victim: str)
 
 
 def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
-    words = (*QUICK, "--set", "workload.steps=12", "--seeds", "1-2")
+    words = (*QUICK, "--set", "workload.steps=8", "--seeds", "1-2")
     run = start(*words)
     until = time.monotonic() + 4 * PATIENCE_S
     while not (run.out / "runs.csv").is_file():  # the first is over
@@ -156,13 +157,11 @@ def test_a_run_killed_in_the_middle_goes_on(start: Any) -> None:
     run.seen.assert_gone()
     kept = {path: path.stat().st_mtime_ns for path in run.out.glob("raw/*/run.json")}
     assert len(pd.read_csv(run.out / "runs.csv")) == len(kept) == 1
-    refused = mrcbed("run", "smoke", *words, "--set", "workload.steps=13", "--resume", "--out", run.out)
-    assert refused.returncode == 2 and "workload.steps = 12, now it is 13" in refused.stderr and refused.stdout == ""
     done = mrcbed("run", "smoke", *words, "--resume", "--out", run.out)
     assert done.returncode in DONE, done.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     made = [(r["transport"], r["seed"], r["steps"], r["wrong"]) for r in summary_of(run.out)["runs"]]
-    assert made == [("mrc", 1, 12, 0), ("mrc", 2, 12, 0)]
+    assert made == [("mrc", 1, 8, 0), ("mrc", 2, 8, 0)]
     assert len(pd.read_parquet(run.out / "runs.parquet")) == 2 and len(set(pd.read_parquet(run.out / "steps.parquet")["run"])) == 2
     ends = [session["ended"] for session in manifest_of(run.out)["sessions"]]
     assert ends[0] is None and ends[-1] is not None

@@ -11,6 +11,7 @@ import pytest
 from scenarios.figures.summary import exit_status
 from scenarios.run.runner import run_scenario
 from scenarios.schema.scenario import load_scenario
+from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.theory import sack_share
 
@@ -21,7 +22,8 @@ SACKS_LEAVE = 1 / (1 + sack_share(load_fabric("tiny")))
 
 def run(out: Path, name: str, *given: str) -> dict[str, Any]:
     out.mkdir()
-    return run_scenario(load_scenario(name, fabric="tiny", overrides=given), out)
+    with undrawn():
+        return run_scenario(load_scenario(name, fabric="tiny", overrides=given), out)
 
 
 def command_lines() -> list[str]:
@@ -57,7 +59,6 @@ def test_a_port_and_a_cable_under_flows(tmp_path: Path) -> None:
     assert cable["left_queue_pairs"] > 0 and cable["losses_per_ev"] >= 1 and cable["last_on_dead_rtts"] is not None
     assert cable["at_ns"] < cable["last_on_dead_path_ns"] < cable["detected_ns"]
     assert made["flaps"] and made["flaps"][0]["out_ns"] > 0.9e5
-    assert {f"ports-{made['run']}.png", f"paths-{made['run']}.png"} <= {path.name for path in (tmp_path / "out" / "plots").iterdir()}
 
 
 @pytest.mark.usefixtures("unhurried")

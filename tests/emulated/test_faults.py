@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -16,11 +15,12 @@ import pytest
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
 from testbed.emulated.cluster import Cluster
-from testbed.errors import ClusterDied, UserError
+from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from tests.emulated.fault_state import agent_state, classes, state
 from tests.emulated.frames import at_rest
 from tests.emulated.ring import wait_until
+from tests.scenarios.small import undrawn
 from topologies import FabricError, load_fabric
 
 pytestmark = pytest.mark.sandbox
@@ -50,11 +50,17 @@ EVERY += [(name, *kind.draw(load_fabric("tiny"), random.Random(1))) for name, ki
 @pytest.fixture(scope="module")
 def roce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """`tiny` with agents: a straggler needs one."""
-    logs = tmp_path_factory.mktemp("logs")
-    logs.chmod(0o777)
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
-        cluster.start_agents("roce", {}, logs, seed=3)
+        cluster.start_agents("roce", {}, tmp_path_factory.mktemp("logs"), seed=3)
         yield cluster
+
+
+@pytest.fixture
+def bare(roce: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The same without agents, for a run's own."""
+    roce.stop_agents()
+    yield roce
+    roce.start_agents("roce", {}, tmp_path_factory.mktemp("logs"), seed=3)
 
 
 def changes(cluster: Cluster, whole: dict[str, Any]) -> bool:
@@ -169,40 +175,8 @@ def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
     assert roce.agents[2].call("counters"), "it answers as before"
 
 
-@pytest.mark.quiet
-def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
-        cluster.start_agents("roce", {}, tmp_path, seed=3)
-        pids = [process.pid for process in cluster._agents]
-        cluster.inject("straggler", "h1", share=0.01, period="1s")
-        assert wait_until(lambda: agent_state(cluster, 1) == "T")
-        cluster.stop()
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    assert '"counters"' in (tmp_path / "h1.jsonl").read_text(), "it had time to write down what it counted"
-
-
-@pytest.mark.usefixtures("unhurried")
-def test_killed_processes(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    with Cluster(load_fabric("tiny")) as cluster:
-        cluster.start_agents("roce", {}, tmp_path, seed=3)
-        cluster.inject("kill", "controller")
-        assert wait_until(lambda: cluster.controller_lost)
-        cluster.check()
-        with pytest.raises(UserError, match="there is no controller running"):
-            cluster.inject("kill", "controller")
-        fault = cluster.inject("kill", "h3")
-        with pytest.raises(ClusterDied, match=r"the agent of h3 .* was killed by SIGKILL"):
-            assert wait_until(lambda: bool(cluster.check()))
-        (event,) = [e for e in cluster.fault_events() if e.number == fault.number]
-        assert event.phase == "begin" and cluster.faults() == []
-
-
 @pytest.mark.parametrize("ends", ["well", "bug", "interrupt"])
-def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
+def test_a_run_heals_whatever_becomes_of_it(bare: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str) -> None:
     """The cluster is kept, to look at; a run on it has four faults when it ends, or is ended."""
     tmp_path.chmod(0o755)
     entries = [
@@ -214,29 +188,27 @@ def test_a_run_heals_whatever_becomes_of_it(tmp_path: Path, ends: str) -> None:
         "smoke", fabric="tiny", transports=["roce"],
         overrides=["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=24KiB", f"fault={faults}", "expect=[]"],
     )  # fmt: skip
-    with Cluster(scenario.transports[0].fabric, controller=False) as cluster:
-        whole = state_without_agents(cluster)
-        there: list[int] = []
-        check = cluster.check
+    assert scenario.transports[0].fabric == bare.fabric
+    whole = state_without_agents(bare)
+    there: list[int] = []
+    check = bare.check
 
-        def look() -> None:
-            check()
-            there.append(len(cluster.faults()))
-            if there[-1] == 4 and ends != "well":
-                raise RuntimeError("a bug") if ends == "bug" else KeyboardInterrupt
+    def look() -> None:
+        check()
+        there.append(len(bare.faults()))
+        if there[-1] == 4 and ends != "well":
+            raise RuntimeError("a bug") if ends == "bug" else KeyboardInterrupt
 
-        cluster.check = look  # type: ignore[method-assign]
-        stop, cluster.stop = cluster.stop, lambda: None  # type: ignore[method-assign]
-        cluster.start, started = (lambda: None), cluster.start  # type: ignore[method-assign]
-        runner = Runner(scenario, tmp_path / "out", lambda fabric: cluster)
-        (tmp_path / "out").mkdir()
+    (tmp_path / "out").mkdir()
+    with monkeypatch.context() as kept, undrawn():
+        for name, instead in (("check", look), ("start", lambda: None), ("stop", lambda: None)):
+            kept.setattr(bare, name, instead)
         with pytest.raises(RuntimeError, match="a bug") if ends == "bug" else contextlib.nullcontext():
-            runner.run()
-        assert max(there) == 4
-        assert cluster.faults() == [] and state_without_agents(cluster) == whole
-        cluster.stop_agents()
-        cluster.stop, cluster.start = stop, started  # type: ignore[method-assign]
-        assert at_rest(cluster)
+            Runner(scenario, tmp_path / "out", lambda fabric: bare).run()
+    assert max(there) == 4
+    assert bare.faults() == [] and state_without_agents(bare) == whole
+    bare.stop_agents()
+    assert at_rest(bare)
     (journal,) = (tmp_path / "out").glob("raw/*/runner.jsonl")
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     ended = {line["name"] for line in lines if line["kind"] == "fault" and line["phase"] == "end"}

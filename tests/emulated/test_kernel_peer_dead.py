@@ -67,4 +67,6 @@ def test_a_dead_peer_is_named(tmp_path: Path, lost: bool) -> None:
     assert {(note["rank"], note["peer_rank"]) for note in failures} == {(1, 2), (3, 2)}
     assert all(note["reason"] in ("retries exhausted", "flushed") for note in failures)
     causes = {line["cause"] for line in logged(tmp_path, "qp") if line["peer"] == victim}
-    assert causes <= {"Connection reset by peer", "Broken pipe", "the peer has closed the connection"} and causes
+    # On a busy machine the victim's kernel may take longer to give up than the neighbours wait for progress.
+    known = ("Connection reset by peer", "Broken pipe", "the peer has closed the connection", *(("no progress for",) if lost else ()))
+    assert causes and all(cause.startswith(known) for cause in causes)

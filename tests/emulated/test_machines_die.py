@@ -74,8 +74,6 @@ class Running:
                 return seen.front.pid
             case "worker":
                 return seen.worker()
-            case "init":
-                return int(Path(f"/proc/{seen.front.pid}/task/{seen.front.pid}/children").read_text().split()[0])
             case "agent":
                 return seen.pid_of("agent-h3 ")
         commands = Path(f"/proc/{self.coordinator.pid}/task/{self.coordinator.pid}/children").read_text().split()
@@ -104,7 +102,7 @@ def running() -> Iterator[Callable[[], Running]]:
 @pytest.mark.parametrize(
     ("victim", "named"),
     [
-        ("front", "machine {name} is gone"), ("init", "machine {name} is gone"), ("worker", "machine {name} is gone"),
+        ("front", "machine {name} is gone"), ("worker", "machine {name} is gone"),
         ("command", "machine {name} is gone: its command was killed by SIGKILL"),
         ("agent", "{name}: the agent of h3 (process "), ("coordinator", ""),
     ],

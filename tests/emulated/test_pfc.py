@@ -29,10 +29,17 @@ from topologies.clos import Fabric
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
 """Two hosts under each T0; a full packet takes 3.4 ms."""
-RACK = load_fabric("demo-1p").with_(
-    name="rack", nic_rate=2_500_000, fabric_rate=2_500_000, delay_ns=-1, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
-)
-"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss."""
+RATE = 2_500_000
+
+
+def rack(rate: int) -> Fabric:
+    """Four hosts under each of two T0s, four T1s, one plane. At :data:`RATE` a full packet takes 14 ms; a pause may be that late without
+    a loss."""
+    return load_fabric("demo-1p").with_(
+        name="rack", nic_rate=rate, fabric_rate=rate, delay_ns=-1, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
+    )
+
+
 BURST = 150
 NICS = ("h0-p0", "h1-p0")
 UPLINK = "p0-t0-0:p0-t1-0"
@@ -124,53 +131,61 @@ def kernel_rates(cluster: Cluster) -> list[int]:
     return rates
 
 
-def test_two_senders_on_one_uplink_lose_nothing_and_share_it(small: Cluster, wires: list[Wire]) -> None:
+def test_two_senders_on_one_uplink_lose_nothing_and_share_it_by_pauses_that_come_as_over_a_cable(small: Cluster, wires: list[Wire]) -> None:
     got, before, after = burst_in_time(small, wires)
     assert len(got) == 2 * BURST and not [name for name in after if after[name]["drop_tail_packets"] > before[name]["drop_tail_packets"]]
+    frame_ns = SMALL.frame_bytes * 8_000_000_000 // SMALL.nic_rate
     for nic in NICS:
         paused = after[nic]
-        assert paused["pauses"] - before[nic]["pauses"] >= 2 and paused["paused_ns"] >= paused["longest_pause_ns"] > 0
+        count = paused["pauses"] - before[nic]["pauses"]
+        assert count >= 2 and paused["paused_ns"] >= paused["longest_pause_ns"] > 0
+        mean = (paused["pause_reaction_ns"] - before[nic]["pause_reaction_ns"]) / count
+        assert SMALL.pfc_ns - frame_ns <= mean < SMALL.pfc_ns, "the last frame leaves when the pause takes effect"
     assert after["p0-t0-0-u0"]["pauses"] == 0
     # two full queues took turns: the uplink never waited for a sender that was told too late to go on
     assert got[-1].at - got[0].at == pytest.approx((2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate, rel=0.03)
 
 
 def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires: list[Wire]) -> None:
-    since = layout.PAUSE_WORDS.index("since_ns")
-    number = next(port.number for port in SMALL.ports if port.name == NICS[0])
-    pauses = rows_of("port_pause", len(layout.PAUSE_WORDS))
-    burst(wires)
-    seen: list[tuple[int, int]] = []  # data frames that had left at the first look at a pause and at the last
+    """A look counts only if the switch had not let go of the port after it; and a burst only if there is data left to be overtaken, which
+    on a busy machine may all have gone before this process looks."""
+    number, far = (next(port.number for port in SMALL.ports if port.name == name) for name in (NICS[0], "p0-t0-0-d0"))
+    held, pauses = rows_of("port_held", len(layout.HELD_WORDS)), rows_of("port_pause", len(layout.PAUSE_WORDS))
+    since, lost = layout.PAUSE_WORDS.index("since_ns"), layout.PAUSE_WORDS.index("lost_bytes")
+    _, xon = SMALL.pfc_bytes
 
-    def watched() -> bool:
-        begun = int(pauses[number, since])
-        if not begun:
+    def paused(begun: int) -> bool:
+        holds = int(held[far, 0]) - int(held[far, 1]) - int(pauses[far, lost])
+        return holds > xon and int(pauses[number, since]) == begun
+
+    looks, moved = 0, 0
+
+    def control_overtakes() -> bool:
+        nonlocal looks, moved
+        burst(wires)
+        assert wait_until(lambda: pauses[number, since] or small.backlog(NICS[0]) == 0)
+        begun, first = int(pauses[number, since]), row(small, "p0-t0-0-d0")["arrived_packets"]
+        if begun and paused(begun):
+            assert wires[0].send(0, data(0, dscp.CONTROL, 8))
+            behind = small.backlog(NICS[0])
+            while paused(begun):
+                last = row(small, "p0-t0-0-d0")["arrived_packets"]
+                if paused(begun):
+                    looks, moved = looks + 1, max(moved, last - first)
+                time.sleep(0.001)
+        else:
+            behind = 0
+        assert at_rest(small)
+        got = wires[2].receive(1 << 30, timeout=0.05)
+        assert len(got) == 2 * BURST + (behind > 0)
+        if behind < 40 * len(data(0)):
             return False
-        first = row(small, "p0-t0-0-d0")["arrived_packets"]
-        while int(pauses[number, since]) == begun:
-            last = row(small, "p0-t0-0-d0")["arrived_packets"]
-            seen.append((first, last))
-            time.sleep(0.001)
-        return len(seen) > 5
+        place = next(i for i, g in enumerate(got) if len(g.frame) < 200)
+        assert place < 2 * BURST - 20, "control stood behind data"
+        return looks > 5
 
-    assert wait_until(watched)
-    assert wires[0].send(0, data(0, dscp.CONTROL, 8))
-    got = wires[2].receive(2 * BURST + 1)
-    assert len(got) == 2 * BURST + 1
-    place = next(i for i, g in enumerate(got) if len(g.frame) < 200)
-    assert place < 2 * BURST - 20, "control stood behind data"
-    moved = [last - first for first, last in seen[:-1]]
-    assert max(moved) <= 1, "one frame may follow a pause, and no more"
-
-
-def test_a_pause_comes_as_late_as_it_would_over_a_cable_and_hardly_later(small: Cluster, wires: list[Wire]) -> None:
-    got, before, after = burst_in_time(small, wires)
-    assert len(got) == 2 * BURST
-    frame_ns = SMALL.frame_bytes * 8_000_000_000 // SMALL.nic_rate
-    for nic in NICS:
-        count = after[nic]["pauses"] - before[nic]["pauses"]
-        mean = (after[nic]["pause_reaction_ns"] - before[nic]["pause_reaction_ns"]) / count
-        assert SMALL.pfc_ns - frame_ns <= mean < SMALL.pfc_ns, "the last frame leaves when the pause takes effect"
+    assert wait_until(control_overtakes)
+    assert moved <= 2, "one frame may follow a pause, and no more; the other is control"
 
 
 def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(small: Cluster, wires: list[Wire]) -> None:
@@ -187,8 +202,8 @@ def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it(small: Cluster
 
 
 def test_a_paused_port_whose_cable_is_pulled_is_not_paused_when_it_is_back(small: Cluster, wires: list[Wire]) -> None:
-    """Ten times: the pauser changes the port's queue just when the kernel should empty it, and the cable is back at once."""
-    for _ in range(10):
+    """Five times: the pauser changes the port's queue just when the kernel should empty it, and the cable is back at once."""
+    for _ in range(5):
         burst_that_pauses(small, wires)
         small.net.faults.set_link("h0:p0-t0-0", False)
         small.net.faults.set_link("h0:p0-t0-0", True)
@@ -228,11 +243,11 @@ def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wi
     assert total(small, "drop_tail_packets") > before and total(small, "pauses") == pauses
 
 
-def incast(log: Path) -> tuple[dict[str, dict[str, Any]], int]:
+def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
     """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what all agents' rings dropped."""
     notes: list[dict[str, Any]] = []
-    flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 4} for h in range(7)]
-    with Cluster(RACK, controller=False) as cluster:
+    flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 2} for h in range(7)]
+    with Cluster(fabric, controller=False) as cluster:
         # A timeout of 20 s, above what these queues delay: should a pause come too late, it is over in this test's time.
         cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 20_000_000_000}, log, 1, alone=False)
         hosts = list(range(8))
@@ -246,20 +261,21 @@ def incast(log: Path) -> tuple[dict[str, dict[str, Any]], int]:
         ports = {r["port"]: r for r in cluster.counters()}
         assert let_go(cluster)
     ends = [n for n in notes if n["event"] == "flow"]
-    assert sorted(n["bytes"] for n in ends) == [640_000] * 7 and all(n["wrong"] == 0 for n in notes if n["event"] == "done")
+    assert sorted(n["bytes"] for n in ends) == [320_000] * 7 and all(n["wrong"] == 0 for n in notes if n["event"] == "done")
     return ports, sum(a["rx_ring_drops"] for a in agents)
 
 
 def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: Path) -> None:
-    for attempt in range(ATTEMPTS):
-        ports, ring_drops = incast(tmp_path / str(attempt))
-        if in_time(RACK, ports.values()):
+    for attempt in range(ATTEMPTS):  # half as fast each time, so that a pause may be twice as late: some rate is right for any machine
+        fabric = rack(RATE >> attempt)
+        ports, ring_drops = incast(fabric, tmp_path / str(attempt))
+        if in_time(fabric, ports.values()):
             break
     else:
         pytest.fail(f"a pause came too late in each of {ATTEMPTS} runs")
     lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
     assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/roce.md)
-    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
+    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > fabric.buffer_bytes, "what a buffer without PFC would have dropped"
     paused = {name for name, r in ports.items() if r["pauses"]}
     assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"
     assert any(name.startswith("p0-t0-0-u") for name in paused), "they pause the senders' T0,"
@@ -267,7 +283,7 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
     assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), "hosts take everything at once"
     # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own queue has a few.
     nics = {name: r["backlog_peak_bytes"] for name, r in ports.items() if name.startswith("h") and name in paused}
-    assert max(nics.values()) <= 20 * RACK.frame_bytes, nics
+    assert max(nics.values()) <= 20 * fabric.frame_bytes, nics
 
 
 def test_open_vswitch_has_no_pfc() -> None:

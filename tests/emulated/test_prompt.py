@@ -37,13 +37,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def say(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Say]:
+def refused() -> list[bool]:
+    """Of each line that was typed, whether a script with it ends with status 1."""
+    return []
+
+
+@pytest.fixture
+def say(cluster: Cluster, refused: list[bool], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Say]:
     """Types a line; returns what was printed, by us and by Mininet."""
     text = io.StringIO()
     stream = lg.handlers[0].setStream(text)
     setLogLevel("output")
     try:
-        with typing_at(cluster, tmp_path_factory.mktemp("script"), text) as typed:
+        with typing_at(cluster, tmp_path_factory.mktemp("script"), text, refused) as typed:
             yield typed
     finally:
         setLogLevel("warning")
@@ -274,8 +280,9 @@ def test_every_collective_runs(say: Say, name: str) -> None:
         ("h0 echo 'a", "unexpected EOF while looking for matching `''"),
     ],
 )
-def test_bad_input_is_one_line(say: Say, cluster: Cluster, line: str, answer: str) -> None:
+def test_bad_input_is_one_line_and_counts_as_failed(say: Say, refused: list[bool], cluster: Cluster, line: str, answer: str) -> None:
     said = say(line)
+    assert refused[-1] == (not line.startswith("h0 "))
     assert answer in said
     assert said.count("\n") == 1 and said.endswith("\n") and "Traceback" not in said
     assert all(cluster.link_states().values())

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from scenarios.figures.measure import Run
-from tests.emulated.command import DONE, LONG, MRCBED, QUICK, ROOT, manifest_of, mrcbed, summary_of
+from testbed.cli.run import command
+from testbed.errors import UserError
+from tests.emulated.command import DONE, LONG, QUICK, ROOT, UNDRAWN, manifest_of, mrcbed, summary_of
 from tests.emulated.machines import EARLIER_S, Machine, machines, on, reach
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
@@ -99,7 +102,7 @@ class Begun:
     def __init__(self, two: list[Machine], out: Path, *words: str) -> None:
         self.out = out
         self.process = subprocess.Popen(
-            [MRCBED, "run", "smoke", "-t", "mrc", "--dilation", "fabric", *LONG, *words, "--out", str(out), *over(two)],
+            [*UNDRAWN, "run", "smoke", "-t", "mrc", "--dilation", "fabric", *LONG, *words, "--out", str(out), *over(two)],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert wait_until(lambda: any(out.glob("raw/*/begun.json")), 2 * PATIENCE_S)
@@ -157,7 +160,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_several_machines_cannot_is_refused_in_a_line(case: str, tmp_path: Path) -> None:
     words, said = REFUSED[case]
-    done = mrcbed("run", *words, *(() if "--on" in words else ("--on", "a=10.9.0.1,b=10.9.0.2")), "--out", tmp_path / "out")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert said in line and not (tmp_path / "out").exists()
+    given = [*words, *(() if "--on" in words else ("--on", "a=10.9.0.1,b=10.9.0.2")), "--out", str(tmp_path / "out")]
+    refused = CliRunner().invoke(command, given, standalone_mode=False).exception
+    assert isinstance(refused, UserError) and said in str(refused) and "\n" not in str(refused), refused
+    assert not (tmp_path / "out").exists()

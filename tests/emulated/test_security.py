@@ -189,7 +189,8 @@ def inside(cluster: Cluster, code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "place", ["/etc/passwd", "/usr/bin/env", "/tmp/mrcbed-no-such-file", sandbox.RUN_DIR + "/x", "/root/x", "/dev/shm/x", "/sys/fs/bpf/x"]
+    "place",
+    ["/etc/passwd", "/usr/lib/os-release", "/tmp/mrcbed-no-such-file", sandbox.RUN_DIR + "/x", "/root/x", "/dev/shm/x", "/sys/fs/bpf/x"],
 )
 def test_the_controller_can_write_nowhere(whole: Cluster, place: str) -> None:
     """Not even where root needs no capability: in root's own files."""

@@ -14,8 +14,9 @@ from testbed.prompt.cli import Prompt
 
 
 @contextmanager
-def typing_at(cluster: Cluster, directory: Path, text: io.StringIO) -> Iterator[Callable[[str], str]]:
-    """Types a line; returns what was printed to ``text``. ``directory`` takes an empty script."""
+def typing_at(cluster: Cluster, directory: Path, text: io.StringIO, refused: list[bool] | None = None) -> Iterator[Callable[[str], str]]:
+    """Types a line; returns what was printed to ``text``. ``directory`` takes an empty script, ``refused`` whether each line was."""
+    refused = [] if refused is None else refused
     empty = directory / "empty"
     empty.write_text("")
     reader, writer = os.pipe()
@@ -26,7 +27,9 @@ def typing_at(cluster: Cluster, directory: Path, text: io.StringIO) -> Iterator[
             def typed(line: str) -> str:
                 text.seek(0)
                 text.truncate()
+                before = prompt.failed
                 assert prompt.onecmd(line) is None, "the prompt goes on"
+                refused.append(prompt.failed > before)
                 return text.getvalue()
 
             yield typed
