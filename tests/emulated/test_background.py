@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from scenarios.figures.summary import run_summary
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.schema.scenario import load_scenario
 from testbed.dataplane.counters import books as cable_books
-from testbed.emulated.background import datagram_bytes
+from testbed.emulated.background import ANSWER_S, datagram_bytes
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
+from testbed.machine.slowness import patient
 from testbed.world import Stream
 from tests.emulated.ring import PATIENCE_S
 from topologies.addressing import ev
@@ -106,7 +108,7 @@ def test_ended_early_it_tells_what_it_had_and_leaves_nothing(tiny: Cluster, tmp_
 def test_on_a_dead_path_it_ends_in_time_all_the_same(tiny: Cluster, tmp_path: Path) -> None:
     """The server never hears that the client has gone."""
     was = state(tiny)
-    flows = [tiny.background(Stream(n, 0, 2, "udp", 1_000_000, 30, ev(0, 0)), tmp_path / f"iperf3-{n}") for n in range(2)]
+    flows = [tiny.background(Stream(n, 0, 2, "udp", 1_000_000, 30, ev(0, 0)), tmp_path / f"iperf3-{n}") for n in range(4)]
     for flow in flows:
         flow.prepare()
         flow.begin()
@@ -117,7 +119,7 @@ def test_on_a_dead_path_it_ends_in_time_all_the_same(tiny: Cluster, tmp_path: Pa
         flow.ask()
     for flow in flows:
         flow.end()
-    assert time.monotonic() - begun < 4  # once the time to answer, for all of them
+    assert time.monotonic() - begun < patient(4 * ANSWER_S), "once the time to answer, for all four of them"
     tiny.heal()
     assert tiny.quiesce(PATIENCE_S) and state(tiny) == was
     assert complaint(tmp_path / "iperf3-1", True) == ""
@@ -139,7 +141,9 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
         time.sleep(0.02)
     taken.end()
     said = complaint(tmp_path / "iperf3-a", taken.cut)
-    assert "iperf3's client says: unable to connect to server" in said and "Connection refused" in said
+    assert re.search(
+        "iperf3's client says: unable to connect to server.*Connection (refused|timed out)", said
+    )  # the latter on a busy machine
     assert state(tiny) == was
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("testbed.emulated.background.PATH", "/nowhere")

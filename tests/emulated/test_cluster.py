@@ -18,7 +18,7 @@ from testbed.dataplane.maps import BpfMap
 from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied, UserError
 from testbed.machine import sandbox
-from tests.emulated.frames import Wire, arrived, mrc
+from tests.emulated.frames import arrived, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import FabricError, addressing, load_fabric
 from topologies.paths import path_evs
@@ -45,13 +45,10 @@ def whole() -> Iterator[Cluster]:
 
 def crossing(cluster: Cluster, count: int = 1) -> int:
     """Send over every path from h0 to h2 and count what arrives."""
-    out, into = Wire(cluster, 0), Wire(cluster, 2)
-    for value in path_evs(FABRIC, 0, 2) * count:
-        out.send(value >> 16, mrc(0, 2, addressing.path_address(FABRIC, 0, 2, value)))
-    got = arrived(into)
-    out.close()
-    into.close()
-    return len(got)
+    with wires_of(cluster) as wires:
+        for value in path_evs(FABRIC, 0, 2) * count:
+            wires[0].send(value >> 16, mrc(0, 2, addressing.path_address(FABRIC, 0, 2, value)))
+        return len(arrived(wires[2]))
 
 
 def test_the_controller_programs_what_the_cluster_would_alone(whole: Cluster) -> None:

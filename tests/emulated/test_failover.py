@@ -102,10 +102,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         assert cluster.quiesce(PATIENCE_S)
         healthy, healthy_until = paths(cluster), time.monotonic_ns()
         ring.run(
-            60,
+            36,
             [
                 (0.4, lambda: when.update(pulled=cluster.set_link(CABLE, False))),
-                (3.0, lambda: when.update(mended=cluster.set_link(CABLE, True))),
+                (2.2, lambda: when.update(mended=cluster.set_link(CABLE, True))),
             ],
         )
         came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)))
@@ -255,7 +255,7 @@ def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
             now = tiny.set_link(NIC, up) if up is not None else time.monotonic_ns()
             marks.append((now, sent()))
 
-        ended = ring.run(60, [(0.4, lambda: mark(False)), (2.8, mark), (2.8, lambda: mark(True))])
+        ended = ring.run(36, [(0.4, lambda: mark(False)), (2.0, mark), (2.0, lambda: mark(True))])
         assert ended and ring.all_right()
         (down, first), (until, second), _ = marks
         assert second["h1-p0"] == first["h1-p0"], "nothing leaves by a port without carrier"

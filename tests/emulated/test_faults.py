@@ -185,7 +185,7 @@ def test_a_run_heals_whatever_becomes_of_it(bare: Cluster, monkeypatch: pytest.M
     ]  # fmt: skip
     faults = f"[{', '.join(f'{{{entry}}}' for entry in entries)}]"
     scenario = load_scenario(
-        "smoke", fabric="tiny", transports=["roce"],
+        "smoke", fabric="tiny", transports=["mrc"],
         overrides=["workload.steps=2", "workload.warmup_steps=0", "workload.message_bytes=24KiB", f"fault={faults}", "expect=[]"],
     )  # fmt: skip
     assert scenario.transports[0].fabric == bare.fabric

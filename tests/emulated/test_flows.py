@@ -28,19 +28,20 @@ FLOWS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("kind", "qps"), [("mrc", 1), ("mrc", 2), ("roce", 1)])
 @pytest.mark.quiet
-def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) -> None:
+def test_flows_are_told_and_written_down(tiny: Cluster, tmp_path: Path, kind: str, qps: int) -> None:
     notes: list[dict[str, Any]] = []
-    with Cluster(FABRIC, controller=False) as cluster:
-        cluster.start_agents(kind, {}, tmp_path, 1)
-        agents = [cluster.agents[h] for h in HOSTS]
+    tiny.start_agents(kind, {}, tmp_path, 1)
+    try:
+        agents = [tiny.agents[h] for h in HOSTS]
         connect(agents, HOSTS, "flows", qps, 4, FLOWS)
         t0 = time.monotonic_ns() + 500_000_000  # enough to tell all of them before
         for agent in agents:
             agent.call("start", collective="flows", message_bytes=BYTES, seed=3, outstanding=3, at=t0)
-        assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 2 * PATIENCE_S)
+        assert wait_for_all(agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S)
         with pytest.raises(AgentError, match="set up again"):
             agents[0].call("start", collective="flows", message_bytes=BYTES, flows=[{"name": "else", "src": 0, "dst": 2, "messages": 1}])
-        cluster.stop_agents()
+    finally:
+        tiny.stop_agents()
     assert sorted(n["rank"] for n in notes if n["event"] == "done") == [0, 1, 2, 3]
     assert all(n["wrong"] == 0 for n in notes)
     ends = {n["flow"]: n for n in notes if n["event"] == "flow"}
@@ -72,11 +73,11 @@ def test_flows_are_told_and_written_down(tmp_path: Path, kind: str, qps: int) ->
     assert max(w["t"] for w in windows if w["flow"] == 1) <= timed["end_ns"] + 2 * bins[0]["bin_ns"]
 
 
-def test_collectives_and_flows_take_turns_on_the_same_agents(tmp_path: Path) -> None:
+def test_collectives_and_flows_take_turns_on_the_same_agents(tiny: Cluster, tmp_path: Path) -> None:
     """What stands is used again, a set-up that was abandoned is not, and after an abort all begins anew."""
-    with Cluster(FABRIC, controller=False) as cluster:
-        cluster.start_agents("mrc", {}, tmp_path, 1)
-        agents = [cluster.agents[h] for h in range(4)]
+    tiny.start_agents("mrc", {}, tmp_path, 1)
+    try:
+        agents = [tiny.agents[h] for h in range(4)]
         hosts = list(range(4))
 
         def run(what: str) -> None:
@@ -84,7 +85,7 @@ def test_collectives_and_flows_take_turns_on_the_same_agents(tmp_path: Path) -> 
             for agent in agents:
                 agent.call("start", collective=what, message_bytes=8192, dtype="int32", steps=2, warmup=0, seed=3)
             notes: list[dict[str, Any]] = []
-            assert wait_for_all(agents, lambda rank, note: notes.append(note), cluster.check, 2 * PATIENCE_S), notes
+            assert wait_for_all(agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S), notes
             assert all(note.get("wrong", 0) == 0 and note.get("ok", True) for note in notes)
 
         def queue_pairs() -> int:
@@ -104,3 +105,5 @@ def test_collectives_and_flows_take_turns_on_the_same_agents(tmp_path: Path) -> 
             run("gossip")
         with pytest.raises(AgentError, match="flows: there are none"):
             agents[0].call("setup", collective="flows", ranks=hosts, rank=0)
+    finally:
+        tiny.stop_agents()

@@ -178,7 +178,7 @@ def test_every_hostile_frame_has_a_counter_and_the_ring_goes_on(attacker: Attack
             if grown != {counter: 1}:
                 said.append(f"{name}: {grown}, not {counter}")
 
-    assert attacker.ring.run(30, [(0.2, throw)])
+    assert attacker.ring.run(15, [(0.2, throw)])
     assert said == []
     assert attacker.ring.all_right()
     assert attacker.ring.run(3) and attacker.ring.all_right()
@@ -204,7 +204,7 @@ def test_noise_from_everywhere(attacker: Attacker) -> None:
             sent += 1
 
     before = attacker.counters()
-    assert attacker.ring.run(30, [(0.2, noise)])
+    assert attacker.ring.run(10, [(0.2, noise)])
     assert attacker.ring.all_right()
     after = attacker.counters()
     spoofed = sum(row["drop_spoofed"] for row in attacker.cluster.counters())  # where the inner source was hit

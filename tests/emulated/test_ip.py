@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +21,15 @@ from topologies import load_fabric
 pytestmark = pytest.mark.sandbox
 
 
-@pytest.fixture(params=["mrc", "roce"])
+@pytest.fixture(scope="module", params=["mrc", "roce"])
 def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def cluster(transport: str, tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster(transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(load_fabric("tiny"), controller=False) as cluster:
-        cluster.start_agents(transport, {}, tmp_path / "logs", 1)
+        cluster.start_agents(transport, {}, tmp_path_factory.mktemp("logs"), 1)
         carriers = ip.bring_up(cluster)
         try:
             yield cluster
@@ -48,16 +47,15 @@ def test_every_host_reaches_every_other_one(cluster: Cluster) -> None:
     assert status == 1, said
 
 
-@pytest.mark.usefixtures("unhurried")
 def test_iperf3_goes_on_through_a_cable_cut(transport: str, cluster: Cluster) -> None:
     if transport != "mrc":
         pytest.skip("RoCE waits until the network has re-routed, which nobody does here")
     last = cluster.fabric.host_count - 1
     server = cluster.net[f"h{last}"].popen(["iperf3", "-s", "-1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(patient(0.5))
-    client = cluster.net["h0"].popen(["iperf3", "-J", "-c", address(last), "-t", "10", "-i", "1"], stdout=subprocess.PIPE)
+    client = cluster.net["h0"].popen(["iperf3", "-J", "-c", address(last), "-t", "7", "-i", "1"], stdout=subprocess.PIPE)
     try:
-        time.sleep(4)
+        time.sleep(3)
         cut = cluster.inject("link", "p0-t0-0:p0-t1-0")
         said = client.communicate(timeout=patient(30))[0]
         cluster.clear(cut.number)
@@ -69,19 +67,20 @@ def test_iperf3_goes_on_through_a_cable_cut(transport: str, cluster: Cluster) ->
     report = json.loads(said)
     assert "error" not in report
     rates = [interval["sum"]["bits_per_second"] for interval in report["intervals"]]
-    assert min(sum(pair) for pair in pairwise(rates[4:])) > 0, rates  # never two seconds without anything
-    before, after = sum(rates[1:4]) / 3, sum(rates[6:10]) / 4
+    assert min(sum(pair) for pair in pairwise(rates[3:])) > 0, rates  # never two seconds without anything
+    before, after = sum(rates[1:3]) / 2, sum(rates[5:7]) / 2
     assert after > 0.4 * before, rates
 
 
-def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tcp_is_refused_in_one_line() -> None:
     done = mrcbed("up", "tiny", "--ip", "--transport", "tcp")
-    assert done.returncode and "tcp" in done.stderr
+    assert done.returncode and "tcp" in done.stderr and done.stderr.count("mrcbed:") == 1
+
+
+def test_a_kernel_without_tun_is_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.emulated.ip.tun.available", lambda: False)
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
-        cluster.start_agents("mrc", {}, tmp_path, 1)
-        with pytest.raises(UserError, match=f"{NAME} needs TUN"):
-            ip.bring_up(cluster)
+    with pytest.raises(UserError, match=f"{NAME} needs TUN"):
+        ip.bring_up(cluster)
 
 
 def test_the_prompt_says_how_to_use_it() -> None:

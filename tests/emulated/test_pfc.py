@@ -29,14 +29,14 @@ from topologies.clos import Fabric
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
 """Two hosts under each T0; a full packet takes 3.4 ms."""
-RATE = 2_500_000
 
 
-def rack(rate: int) -> Fabric:
-    """Four hosts under each of two T0s, four T1s, one plane. At :data:`RATE` a full packet takes 14 ms; a pause may be that late without
-    a loss."""
+def rack(slower: int = 0) -> Fabric:
+    """Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss. Twice that
+    for each ``slower``: all takes twice as long."""
+    rate, delay_ns = 2_500_000 >> slower, 34_000_000 << slower
     return load_fabric("demo-1p").with_(
-        name="rack", nic_rate=rate, fabric_rate=rate, delay_ns=-1, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
+        name="rack", nic_rate=rate, fabric_rate=rate, delay_ns=delay_ns, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
     )
 
 
@@ -162,6 +162,7 @@ def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires:
 
     def control_overtakes() -> bool:
         nonlocal looks, moved
+        small.net.counters.forget_longest()
         burst(wires)
         assert wait_until(lambda: pauses[number, since] or small.backlog(NICS[0]) == 0)
         begun, first = int(pauses[number, since]), row(small, "p0-t0-0-d0")["arrived_packets"]
@@ -177,9 +178,9 @@ def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires:
             behind = 0
         assert at_rest(small)
         got = wires[2].receive(1 << 30, timeout=0.05)
-        assert len(got) == 2 * BURST + (behind > 0)
-        if behind < 40 * len(data(0)):
+        if behind < 40 * len(data(0)) or not in_time(SMALL, small.counters()):
             return False
+        assert len(got) == 2 * BURST + 1
         place = next(i for i, g in enumerate(got) if len(g.frame) < 200)
         assert place < 2 * BURST - 20, "control stood behind data"
         return looks > 5
@@ -248,8 +249,8 @@ def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
     notes: list[dict[str, Any]] = []
     flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 2} for h in range(7)]
     with Cluster(fabric, controller=False) as cluster:
-        # A timeout of 20 s, above what these queues delay: should a pause come too late, it is over in this test's time.
-        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 20_000_000_000}, log, 1, alone=False)
+        # A timeout of 20 s or more, above what these queues delay: should a pause come too late, it is over in this test's time.
+        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * fabric.delay_ns}, log, 1, alone=False)
         hosts = list(range(8))
         connect(cluster.agents, hosts, "flows", 1, 4, flows)
         at = time.monotonic_ns() + 500_000_000
@@ -266,13 +267,13 @@ def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
 
 
 def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: Path) -> None:
-    for attempt in range(ATTEMPTS):  # half as fast each time, so that a pause may be twice as late: some rate is right for any machine
-        fabric = rack(RATE >> attempt)
-        ports, ring_drops = incast(fabric, tmp_path / str(attempt))
+    for slower in range(5):  # some rate is right for any machine
+        fabric = rack(slower)
+        ports, ring_drops = incast(fabric, tmp_path / str(slower))
         if in_time(fabric, ports.values()):
             break
     else:
-        pytest.fail(f"a pause came too late in each of {ATTEMPTS} runs")
+        pytest.fail("a pause came too late at every rate")
     lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
     assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/roce.md)
     assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > fabric.buffer_bytes, "what a buffer without PFC would have dropped"

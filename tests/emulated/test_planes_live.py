@@ -17,7 +17,7 @@ from agents.packets import dscp
 from testbed.controller.client import ControllerClient
 from testbed.dataplane.counters import totals
 from testbed.emulated.cluster import Cluster
-from tests.emulated.frames import Wire, arrived, at_rest, mrc
+from tests.emulated.frames import Wire, arrived, at_rest, mrc, wires_of
 from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
@@ -36,6 +36,12 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield cluster
 
 
+@pytest.fixture
+def wires(live: Cluster) -> Iterator[list[Wire]]:
+    with wires_of(live) as made:
+        yield made
+
+
 @pytest.mark.parametrize("link", ["p0-t0-0:p0-t1-0", "h1:p1-t0-0"])
 @pytest.mark.quiet
 def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
@@ -51,8 +57,8 @@ def test_link_events_reach_the_controller(live: Cluster, link: str) -> None:
     assert all(table["as_computed"] for table in controller.get("tables").values())
 
 
-def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
+def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster, wires: list[Wire]) -> None:
+    out, into = wires[0], wires[2]
     frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 1)), bytes(100))
     before = {row["port"]: row["drop_link_down_packets"] for row in live.counters()}
     live.set_link("p0-t0-0:p0-t1-1", False)
@@ -65,13 +71,10 @@ def test_what_meets_a_dead_cable_is_in_the_books(live: Cluster) -> None:
     assert len(arrived(into)) == 10
     rows = live.counters()
     assert {r["port"]: n for r in rows if (n := r["drop_link_down_packets"] - before[r["port"]])} == {"p0-t0-0-u1": 40}
-    out.close()
-    into.close()
 
 
-def test_the_queue_marks_and_trims(live: Cluster) -> None:
+def test_the_queue_marks_and_trims(live: Cluster, wires: list[Wire]) -> None:
     """Two senders into one uplink: it fills, marks, trims, and every frame is accounted for."""
-    wires = [Wire(live, host) for host in range(3)]
     before = totals(live.counters())
     for _ in range(30):
         for host in (0, 1):
@@ -84,12 +87,10 @@ def test_the_queue_marks_and_trims(live: Cluster) -> None:
     assert moved["trimmed"] >= 10 and moved["marked"] >= 5
     assert sum(len(g.frame) == 142 for g in got) == moved["trimmed"]
     assert sum(g.frame[15] >> 4 & 3 == 3 for g in got) == moved["marked"]
-    for wire in wires:
-        wire.close()
 
 
-def test_a_silent_switch_swallows_with_its_links_up(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
+def test_a_silent_switch_swallows_with_its_links_up(live: Cluster, wires: list[Wire]) -> None:
+    out, into = wires[0], wires[2]
     frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(100))
     before = totals(live.counters())["drop_silent"]
     fault = live.inject("silent", "p0-t1-0")
@@ -102,12 +103,10 @@ def test_a_silent_switch_swallows_with_its_links_up(live: Cluster) -> None:
     assert out.send(0, frame)
     assert len(into.receive(1)) == 1
     assert at_rest(live)
-    out.close()
-    into.close()
 
 
-def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
+def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster, wires: list[Wire]) -> None:
+    out, into = wires[0], wires[2]
     fault = live.inject("loss", "p0-t0-0:p0-t1-0", probability=0.3, seed=7)
     for number in range(100):
         assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), b"%03d" % number))
@@ -116,12 +115,10 @@ def test_a_lossy_link_loses_before_the_switch_has_it(live: Cluster) -> None:
     assert 50 <= len(got) <= 85
     assert [g.frame[-3:] for g in got] == sorted(g.frame[-3:] for g in got)
     assert at_rest(live)
-    out.close()
-    into.close()
 
 
-def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
+def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster, wires: list[Wire]) -> None:
+    out, into = wires[0], wires[2]
     frame = mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), bytes(500))
     before = totals(live.counters())["corrupted"]
     fault = live.inject("corrupt", "p0-t0-0:p0-t1-0", probability=0.5, direction="up", seed=3)
@@ -133,12 +130,10 @@ def test_a_byte_changed_on_the_cable_is_what_the_switch_forwards(live: Cluster) 
     changed = [sum(a != b for a, b in zip(g.frame, whole, strict=True)) for g in got]
     assert len(got) == 40 and set(changed) == {0, 1}
     assert sum(changed) == totals(live.counters())["corrupted"] - before
-    out.close()
-    into.close()
 
 
-def test_a_capture_has_every_frame_once(live: Cluster) -> None:
-    out, into = Wire(live, 0), Wire(live, 2)
+def test_a_capture_has_every_frame_once(live: Cluster, wires: list[Wire]) -> None:
+    out, into = wires[0], wires[2]
     bodies = [b"captured %03d" % number for number in range(20)]
     for body in bodies:
         assert out.send(0, mrc(0, 2, addressing.path_address(live.fabric, 0, 2, ev(0, 0)), body))
@@ -150,18 +145,14 @@ def test_a_capture_has_every_frame_once(live: Cluster) -> None:
     text = live.captures[0].path.read_bytes()
     assert [text.count(body) for body in bodies] == [1] * 20
     assert [text.count(body[::-1]) for body in bodies] == [1] * 20
-    out.close()
-    into.close()
 
 
-def test_the_controllers_death_stops_nothing(live: Cluster) -> None:
+def test_the_controllers_death_stops_nothing(live: Cluster, wires: list[Wire]) -> None:
     """The last test of the module with each plane: it takes the controller away."""
     os.kill(live.controller_pid, signal.SIGKILL)
     assert wait_until(lambda: not live.controller_alive)
-    out, into = Wire(live, 1), Wire(live, 3)
+    out, into = wires[1], wires[3]
     for value in path_evs(live.fabric, 1, 3):
         assert out.send(value >> 16, mrc(1, 3, addressing.path_address(live.fabric, 1, 3, value), b"on"))
     assert len(into.receive(4)) == 4
     live.check()
-    out.close()
-    into.close()

@@ -89,14 +89,14 @@ def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_propert
         told.append((cluster.set_link(CABLE, not down), [CABLE] if down else []))
         assert wait_until(lambda: len(journal(cluster, began, "hint-pushed")) == len(told))
 
-    ring.run(40, [(0.4 + 0.3 * turn, flip) for turn in range(10)])
+    ring.run(28, [(0.4 + 0.3 * turn, flip) for turn in range(6)])
     assert ring.all_right()
     pushes = journal(cluster, began, "hint-pushed")
     assert [(p["links"], p["agents"], p["of"]) for p in pushes] == [(links, 4, 4) for _, links in told]
     cluster.stop_agents()
     assert journal(cluster, began, "agent-lost") == []
     heard = logged(logs, "hint")
-    assert len(heard) == 4 * 10
+    assert len(heard) == 4 * 6
     took = []
     for (at, links), push in zip(told, pushes, strict=True):
         mine = [line for line in heard if at < line["t"] <= push["effect_ns"]]
@@ -125,7 +125,7 @@ def test_without_a_policy_agents_are_not_told(cluster: Cluster, logs: Path) -> N
 def test_denied_paths_carry_nothing_and_come_back_through_probing(cluster: Cluster, logs: Path) -> None:
     cluster.start_agents("mrc", {}, logs, 3)
     ring = Ring(cluster)
-    ring.run(10)
+    ring.run(4)
     request = urllib.request.Request(
         f"{cluster.rest_url}/denylist", json.dumps({"entry": CABLE, "reason": "the test says so"}).encode(),
         {"Authorization": f"Bearer {cluster.control.token}"}, method="POST",
@@ -135,14 +135,14 @@ def test_denied_paths_carry_nothing_and_come_back_through_probing(cluster: Clust
     assert wait_until(lambda: all((row["state"] == "DENIED") == on(row, CABLE) for row in rows(cluster)))
     denied = [row for row in rows(cluster) if row["state"] == "DENIED"]
     assert len(denied) >= 4, "every host has a peer across"
-    ring.run(20)
+    ring.run(8)
     assert ring.all_right()
     assert [row["data_tx"] for row in rows(cluster) if on(row, CABLE)] == [row["data_tx"] for row in denied]
     assert {p["state"] for p in get(cluster, "paths/h0/h2") if CABLE in p["links"]} == {"denied"}
     allowed = time.monotonic_ns()
     assert cluster.allow(CABLE)
     assert wait_until(lambda: all(row["state"] == "GOOD" for row in rows(cluster)))
-    ring.run(10)
+    ring.run(4)
     assert ring.all_right()
     cluster.stop_agents()
     back = [line for line in logged(logs, "ev") if line["t"] > allowed]
@@ -234,7 +234,7 @@ def test_the_controllers_death_in_a_run_with_hints_changes_nothing(logs: Path) -
             (1.0, lambda: when.update(second=cluster.set_link(OTHER, False))),
             (1.6, cluster.heal),
         ]
-        ring.run(80, acts)
+        ring.run(30, acts)
         assert ring.all_right() and not cluster.controller_alive
         assert wait_until(lambda: all(row["state"] == "GOOD" for row in rows(cluster)))
         # A denylist works without it: straight to the agents.
