@@ -22,7 +22,6 @@ import pytest
 from testbed.emulated.cluster import CRASH_POINTS, FORCE_S
 from testbed.machine.sandbox import RUN_DIR, RUN_MARK
 from testbed.machine.slowness import patient
-from tests.emulated.chaos import machine
 from tests.emulated.remains import CLOSED, assert_gone, mark_of, remains
 from tests.emulated.ring import PATIENCE_S, wait_until
 
@@ -237,61 +236,3 @@ def test_a_crash_with_open_vswitch_up_leaves_nothing(runs: Any) -> None:
         run.assert_gone()
         assert run.said()[-1]["ovs-vswitchd"], "it did not get as far as Open vSwitch"
     assert not list(Path(RUN_DIR).glob("ovs-*"))
-
-
-SUITE = """
-import json, os, time
-from pathlib import Path
-from testbed.emulated.cluster import Cluster
-from testbed.machine.sandbox import RUN_MARK
-from tests.emulated.holder import programs
-from topologies import load_fabric
-
-def test_waits(tmp_path):
-    with Cluster(load_fabric("tiny")) as cluster:
-        cluster.start_agents("mrc", {}, tmp_path, 1)
-        spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
-        note = [os.environ[RUN_MARK], [os.stat("/proc/self/ns/pid").st_ino], spaces, programs()]
-        written = Path(__file__).with_suffix(".part")
-        written.write_text(json.dumps(note))
-        written.rename(Path(__file__).with_suffix(".json"))
-        time.sleep(1000)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_suite_that_is_interrupted_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    """As `make emulated` runs it: workers in sandboxes of their own, each in the middle of a test with a whole fabric."""
-    before = machine()
-    suite = [tmp_path / f"test_{name}.py" for name in ("one", "two")]
-    for file in suite:
-        file.write_text(SUITE)
-    python = sys.executable
-    words = [
-        python,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(tmp_path),
-        "--basetemp",
-        str(tmp_path / "base"),
-        *suite,
-    ]
-    words += ["--dist", "loadfile", "--tx", f"2*popen//python={python} -m testbed.machine.sandbox -- {python}"]
-    with (tmp_path / "said").open("wb") as said:
-        master = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
-    try:
-        notes = [file.with_suffix(".json") for file in suite]
-        assert wait_until(lambda: all(note.exists() for note in notes) or master.poll() is not None, 4 * PATIENCE_S)
-        assert master.poll() is None, (tmp_path / "said").read_text()
-        seen = [json.loads(note.read_text()) for note in notes]
-        assert all(remains(*one) for one in seen), "the test must be able to see them"
-        master.send_signal(number)
-        assert_gone(master, lambda: [what for one in seen for what in remains(*one)])  # type: ignore[arg-type]
-    finally:
-        master.kill()
-        master.wait()
-    assert machine() == before
