@@ -30,8 +30,9 @@ def test_waits(tmp_path):
         cluster.start_agents("mrc", {}, tmp_path, 1)
         spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
         note = [os.environ[RUN_MARK], [os.stat("/proc/self/ns/pid").st_ino], spaces, programs()]
-        Path("half").write_text(json.dumps(note))
-        Path("half").rename("note")
+        half = Path(__file__).with_name("half")
+        half.write_text(json.dumps(note))
+        half.rename(half.with_name("note"))
         time.sleep(1000)
 """
 
@@ -43,22 +44,11 @@ class Suite:
         self.note, self.said = folder / "note", folder / "said"
         folder.mkdir()
         (folder / "test_one.py").write_text(TEST)
-        sandbox = f"popen//python={sys.executable} -m testbed.machine.sandbox -- {sys.executable}//chdir={folder}"
-        words = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            str(folder),
-            "--basetemp",
-            str(folder / "base"),
-        ]
+        sandbox = f"popen//python={sys.executable} -m testbed.machine.sandbox -- {sys.executable}"
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         with self.said.open("wb") as said:
             self.master = subprocess.Popen(
-                [*words, "--tx", sandbox, "--dist", "loadfile", str(folder / "test_one.py")],
+                [*words, "--rootdir", folder, "--basetemp", folder / "base", "--tx", sandbox, "--dist", "loadfile", folder / "test_one.py"],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             )  # fmt: skip
 

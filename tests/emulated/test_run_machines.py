@@ -87,12 +87,12 @@ def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Pa
     medians = []
     for number, where in enumerate(([], over(two))):
         out = tmp_path / str(number)
-        words = ("run", RING, "-t", "mrc", "--seed", "1", "--dilation", "50000", "--out", out, *where)
-        done = mrcbed(*words, *("--set", "workload.steps=14", "--set", "workload.message_bytes=327680"))
+        words = ("run", RING, "-t", "mrc", "--seed", "1", "--dilation", "40000", "--out", out, *where)
+        done = mrcbed(*words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680"))
         assert done.returncode in DONE, done.stderr
         (raw,) = out.glob("raw/*")
         medians.append(statistics.median(line["end_ns"] - line["start_ns"] for line in Run(raw).of("step")))
-    print([round(ns / 50_000 / 1e3, 2) for ns in medians], "µs on one machine and on two")
+    print([round(ns / 40_000 / 1e3, 2) for ns in medians], "µs on one machine and on two")
     assert abs(medians[1] / medians[0] - 1) < MEDIAN_BOUND, medians
 
 
