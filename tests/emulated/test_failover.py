@@ -15,7 +15,7 @@ import pytest
 from agents.mrc import wire
 from agents.mrc.config import Config
 from testbed.emulated.cluster import Cluster
-from tests.emulated.ring import PATIENCE_S, Ring, logged, paths, unexplained, wait_until
+from tests.emulated.ring import BYTES, PATIENCE_S, Ring, logged, paths, unexplained, wait_until
 from topologies import addressing, load_fabric
 from topologies.paths import path_links
 
@@ -101,13 +101,21 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         ring.run(12)
         assert cluster.quiesce(PATIENCE_S)
         healthy, healthy_until = paths(cluster), time.monotonic_ns()
-        ring.run(
-            36,
-            [
-                (0.4, lambda: when.update(pulled=cluster.set_link(CABLE, False))),
-                (2.2, lambda: when.update(mended=cluster.set_link(CABLE, True))),
-            ],
-        )
+        begun = time.monotonic_ns()
+
+        def pull_and_mend() -> float:
+            """It is mended once the ring has shown that it goes on without."""
+            now = time.monotonic_ns()
+            if not when:
+                if now > begun + 400_000_000:
+                    when.update(pulled=cluster.set_link(CABLE, False))
+            elif "mended" not in when and now > when["pulled"] + 1_800_000_000:
+                if len({step for at, step, _ in ring.ends if at > when["pulled"]}) > 5:
+                    when.update(mended=cluster.set_link(CABLE, True))
+            cluster.check()
+            return 0.05
+
+        assert ring.go(36, pull_and_mend, BYTES, 2 * PATIENCE_S)
         came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)))
         when["again"] = time.monotonic_ns()
         ring.run(8)

@@ -106,7 +106,7 @@ def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None
     for world in ("emulated", "simulated"):
         out = tmp_path / world
         where = ("--world", world, "--fabric", "tiny", "--dilation", "fabric", "--out", out)
-        done = mrcbed("train", *where, "--steps", "4", "-t", "mrc", "--json", env=ROOTS)
+        done = mrcbed("train", *where, "--steps", "8", "-t", "mrc", "--json", env=ROOTS)
         assert done.returncode in (0, 1), done.stderr  # how long it took is not the subject
         runs = json.loads(done.stdout)["runs"]
         digests.update(digest for run in runs.values() for digest in run["hashes"])
