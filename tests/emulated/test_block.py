@@ -89,7 +89,7 @@ def test_root_ends_with_its_worker_and_leaves_no_file(text: str, tmp_path: Path,
 def test_a_sweep_of_emulated_runs_is_a_results_directory(tmp_path: Path) -> None:
     out = tmp_path / "out"
     short = ["--set", "workload.steps=3", "--set", "fault=[]", "--no-figures"]
-    words = [*MRCBED, "sweep", "smoke", "--world", "emulated", "--seeds", "1-2", *short, "--out", str(out)]
+    words = [*MRCBED, "sweep", "smoke", "--world", "emulated", "--seeds", "1-2", "--dilation", "fabric", *short, "--out", str(out)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=patient(120), check=False)
     assert done.returncode in (0, 3), done.stderr
     summary, manifest = (json.loads((out / name).read_text()) for name in ("summary.json", "manifest.json"))

@@ -86,6 +86,8 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
 def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path: Path) -> None:
     """The kernel's hash, asked beforehand, and the ports' counters agree for every flow."""
     tiny.start_agents("tcp", {}, tmp_path, 5)
+    with pytest.raises(AgentError, match="no raw sockets"):
+        tiny.agents[0].call("mapper_start", seed=1)
     before = tiny.counters()
     agents = [tiny.agents[0], tiny.agents[2]]
     made = [a.call("setup", collective="send-recv", ranks=[0, 2], rank=i, qps=12) for i, a in enumerate(agents)]
@@ -176,15 +178,6 @@ def test_mptcp_goes_on_without_a_nic_port(tiny: Cluster, tmp_path: Path) -> None
         tiny.heal()
         tiny.stop_agents()
     assert {line["host"] for line in logged(tmp_path, "rto")} & {host, *ring.hosts}
-
-
-def test_what_cannot_run_is_said(tiny: Cluster, tmp_path: Path) -> None:
-    tiny.start_agents("tcp", {}, tmp_path, 1)
-    try:
-        with pytest.raises(AgentError, match="no raw sockets"):
-            tiny.agents[0].call("mapper_start", seed=1)
-    finally:
-        tiny.stop_agents()
 
 
 def test_corrupted_segments_are_refused_and_sent_again(tiny: Cluster, tmp_path: Path) -> None:
