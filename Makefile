@@ -26,7 +26,7 @@ SOURCES := topologies agents testbed scenarios tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format emulated mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -145,16 +145,15 @@ bench: root install
 
 # --- check -----------------------------------------------------------------------------------------------------
 
-# Rootless tests share the cores, a file at a time, two more at once than there are cores, and the longest first: those of scenarios
-# wait for real time. The second pass is for what setup.py compiles, run from source: here whole engines against each other and the
-# simulated network; `make interpreted` takes all of their tests. Emulated ones mostly wait for real time: some go
-# on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those that hold the machine to times, rates or
-# trust (marker `quiet`) come afterwards, three at once: they leave half of both cores idle. Files that take longest begin first,
-# or the last one runs alone.
-WORKERS ?= $(shell expr $$(nproc) + 2)
-ROOTLESS := tests/scenarios $(filter-out tests/emulated/ tests/scenarios/ tests/__pycache__/,$(wildcard tests/*/))
+# Rootless tests share the cores, a file at a time, the dearest first (tests/suite/budgets.py). The second pass is for what setup.py
+# compiles, run from source: here whole engines against each other and the simulated network; `make interpreted` takes all of their tests.
+# Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those
+# that hold the machine to times, rates or trust (marker `quiet`) come afterwards, three at once: they leave half of both cores idle. Files
+# that take longest begin first, or the last one runs alone.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/))
 BUDGETS ?=
-CONTAINED := $(PY) -m tests.suite.contained --
+CONTAINED := $(PY) -m tests.suite.contained
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(BUDGETS),--write-budgets)
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
@@ -165,15 +164,26 @@ IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$
 LONGEST := $(patsubst %,tests/emulated/test_%.py,run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up block chaos ovs programs machines_die background)
 EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))
 
-# Every part runs, whatever became of those before it, and the last lines say which to look at.
+# Every part runs, whatever became of those before it, and the last lines say which to look at. Rootless tests take what emulated ones leave of
+# the cores, which mostly wait; beside those that measure nothing runs.
+PART = setpriv --pdeathsig TERM $(MAKE) --no-print-directory
 test: root install $(STAMPS)/dev
-	@status=0; summary=
-	for part in lint unit emulated; do
-		printf '\n=== make %s ===\n' $$part
-		begun=$$SECONDS; verdict=passed
-		setpriv --pdeathsig TERM $(MAKE) --no-print-directory $$part || { verdict=FAILED; status=1; }
-		summary+=$$(printf '%-10s %s in %d s' $$part $$verdict $$((SECONDS - begun)))$$'\n'
-	done
+	@status=0; summary=; mkdir -p build
+	part() {
+		local begun=$$SECONDS verdict=passed
+		printf '\n=== make %s ===\n' $$1
+		"$${@:2}" || { verdict=FAILED; status=1; }
+		summary+=$$(printf '%-16s %s in %d s' $$1 $$verdict $$((SECONDS - begun)))$$'\n'
+	}
+	part lint $(PART) lint
+	begun=$$SECONDS
+	$(PART) unit CONTAINED="$(CONTAINED) --yielding" >build/unit.log 2>&1 & unit=$$!
+	part emulated-works $(PART) emulated-works
+	printf '\n=== make unit (beside it; build/unit.log) ===\n'
+	part unit wait $$unit
+	cat build/unit.log
+	summary+="  unit had begun with emulated-works: $$((SECONDS - begun)) s"$$'\n'
+	part emulated-quiet $(PART) emulated-quiet
 	$(OWN)
 	printf '\n=== make test ===\n%s' "$$summary"
 	exit $$status
@@ -187,9 +197,9 @@ unit: install $(STAMPS)/dev
 	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
 	status=0
 	echo "--- rootless tests, engine compiled"
-	$(CONTAINED) $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
+	$(CONTAINED) -- $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
 	echo "--- whole engines again, interpreted"
-	MRCBED_INTERPRETED=1 $(CONTAINED) $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
+	MRCBED_INTERPRETED=1 $(CONTAINED) -- $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
 	exit $$status
 
 # The tests are among those of `make unit`, too, and skip themselves where there is no browser.
@@ -202,12 +212,15 @@ interpreted: install $(STAMPS)/dev
 	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" $(SHARED)
 
 emulated: root install $(STAMPS)/dev
-	@status=0
-	echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(CONTAINED) $(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) || status=1
-	echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
-	$(CONTAINED) $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) || status=1
-	exit $$status
+	@status=0; for part in works quiet; do $(PART) emulated-$$part || status=1; done; exit $$status
+
+emulated-works: root install $(STAMPS)/dev
+	@echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
+	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES))
+
+emulated-quiet: root install $(STAMPS)/dev
+	@echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
+	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET))
 
 # Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.
 RELEASES ?= bookworm trixie

@@ -124,6 +124,12 @@ class Plugin:
         self.mark = cpu_s()
         self.file, self.slower = "", 1.0
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """The dearest file first, or the last one runs alone; emulated files wait more than they work, and keep the Makefile's order."""
+        cost = {} if any(item.nodeid.startswith("tests/emulated/") for item in items) else budgets()
+        items.sort(key=lambda item: -cost.get(item.nodeid.partition("::")[0], USUAL_S))
+
     def pytest_collection_finish(self) -> None:
         self.mark = cpu_s()  # what finding all tests takes is no file's
 

@@ -1,9 +1,9 @@
-"""``python -m tests.suite.contained -- COMMAND...``: whatever becomes of a suite, nothing of it stays.
+"""``python -m tests.suite.contained [--yielding] -- COMMAND...``: whatever becomes of a suite, nothing of it stays.
 
 As root the command runs in a sandbox (testbed/machine/sandbox.py): when it ends or is ended, the kernel ends every process that it
 started, with their namespaces, interfaces and pins. Without root its children have to end by themselves. Either way its temporary files
 lie in one directory of its own, which goes with it; one whose owner was killed goes with the next suite. It ends with the shell that
-started it, which `make` ends.
+started it, which `make` ends. ``--yielding``: it takes what others leave of the cores.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -42,8 +43,17 @@ def remove_orphans(where: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _become(command: list[str]) -> NoReturn:
+def yield_cores() -> None:
+    """This process and what it starts get what all others leave. Nice values count inside of a session's group alone (sched(7))."""
+    os.nice(19)
+    with suppress(OSError):  # a kernel without autogroups
+        Path("/proc/self/autogroup").write_text("19")
+
+
+def _become(command: list[str], yielding: bool) -> NoReturn:
     """In the sandbox. The tests see none: what they start makes its own."""
+    if yielding:
+        yield_cores()
     for name in (sandbox.RUN_MARK, "MRCBED_SANDBOX", "MRCBED_UIDS"):
         os.environ.pop(name, None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -51,8 +61,10 @@ def _become(command: list[str]) -> NoReturn:
     os.execvp(command[0], command)
 
 
-def main(command: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """The command's exit status, 128 + n if signal n ended it."""
+    options, command = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
+    yielding = options == ["--yielding"]
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
@@ -63,7 +75,7 @@ def main(command: list[str]) -> int:
     os.environ["TMPDIR"] = str(own)
     try:
         if os.geteuid() == 0:
-            return sandbox.run(lambda: _become(command))
+            return sandbox.run(lambda: _become(command, yielding))
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         return subprocess.run(command, check=False).returncode
     except KeyboardInterrupt:
@@ -73,4 +85,4 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[2:]))
+    sys.exit(main(sys.argv[1:]))
