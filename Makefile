@@ -168,7 +168,8 @@ EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.
 # the cores, which mostly wait; beside those that measure nothing runs.
 PART = setpriv --pdeathsig TERM $(MAKE) --no-print-directory
 test: root install $(STAMPS)/dev
-	@status=0; summary=; mkdir -p build
+	@trap 'exit 130' INT  # Ctrl-C: a background job ignores it, and ends with this shell
+	status=0; summary=; mkdir -p build
 	part() {
 		local begun=$$SECONDS verdict=passed
 		printf '\n=== make %s ===\n' $$1
@@ -212,7 +213,8 @@ interpreted: install $(STAMPS)/dev
 	MRCBED_INTERPRETED=1 $(PY) -m pytest $(ALL_ENGINES) -m "not soak" $(SHARED)
 
 emulated: root install $(STAMPS)/dev
-	@status=0; for part in works quiet; do $(PART) emulated-$$part || status=1; done; exit $$status
+	@trap 'exit 130' INT
+	status=0; for part in works quiet; do $(PART) emulated-$$part || status=1; done; exit $$status
 
 emulated-works: root install $(STAMPS)/dev
 	@echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
