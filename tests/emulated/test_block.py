@@ -86,6 +86,7 @@ def test_root_ends_with_its_worker_and_leaves_no_file(text: str, tmp_path: Path,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.dear("a head, a worker and two emulated runs")
 def test_a_sweep_of_emulated_runs_is_a_results_directory(tmp_path: Path) -> None:
     out = tmp_path / "out"
     short = ["--set", "workload.steps=3", "--set", "fault=[]", "--no-figures"]

@@ -268,6 +268,7 @@ def test_a_refusal_is_all_that_the_process_says(tmp_path: Path) -> None:
     assert said[0].startswith("mrcbed: no scenario 'smokke'")
 
 
+@pytest.mark.dear("a calibration is a measurement of a fabric under load")
 def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "kept" / "calibration.json"
     monkeypatch.setenv("MRCBED_CALIBRATION", str(kept))

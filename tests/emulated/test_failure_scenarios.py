@@ -37,6 +37,7 @@ def command_lines() -> list[str]:
     return found
 
 
+@pytest.mark.dear("the dearest of the shipped scenarios, whole")
 def test_a_port_and_a_cable_under_flows(tmp_path: Path) -> None:
     """h0's port of plane 0 for 600 µs, then a cable of plane 1 for 250 µs, each followed by as long without."""
     faults = [

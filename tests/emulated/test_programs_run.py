@@ -101,6 +101,7 @@ def test_training_into_a_folder_that_the_caller_of_sudo_cannot_read_is_refused(t
     assert done.returncode == 2 and "user 54321, who called sudo and runs the program, cannot read" in done.stderr
 
 
+@pytest.mark.dear("two whole trainings, one of them on the kernel")
 def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None:
     digests = set()
     for world in ("emulated", "simulated"):

@@ -82,6 +82,7 @@ def test_what_the_network_between_loses_makes_a_run_doubtful(two: list[Machine],
 
 
 @pytest.mark.quiet
+@pytest.mark.dear("the same run twice, slowly enough to be compared")
 def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Path) -> None:
     """Within validation's bound for medians, at a dilation that any machine carries."""
     medians = []
