@@ -90,7 +90,7 @@ def changed(text: str, path: tuple[Any, ...], change: Callable[[Any, Any], None]
 
 @pytest.mark.parametrize("name", BASES)
 def test_a_block_with_any_value_changed_is_refused_or_small(name: str) -> None:
-    change_values(name, 6)
+    change_values(name, 12)
 
 
 def change_values(name: str, share: int) -> None:

@@ -13,7 +13,6 @@ import pytest
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from scenarios.sweeps.keeping import kept
 from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, workers_of
 from tests.waiting import wait_until
@@ -22,22 +21,9 @@ pytest.importorskip("distributed")
 QUICK = ("--set", "workload.message_bytes=32KiB", "--no-figures")
 
 
-def never(task: object, ready: object) -> None:
-    if task is not None:
-        raise ValueError(task)
-    os._exit(1)
-
-
-@pytest.mark.parametrize(("task", "why"), [(None, "is there memory for it?"), ("no way", "ValueError: no way")])
-def test_workers_that_never_begin_are_one_line(task: str | None, why: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with kept(never, task, 2) as why_none:
-        wait_until(why_none)
-        assert why_none() == f"no process for blocks starts, 3 tries: {why}"
-    assert capfd.readouterr().err == ""
-
-
+@pytest.mark.dear("two heads, and six processes for blocks")
 def test_workers_and_head_are_killed_at_drawn_moments(tmp_path: Path) -> None:
-    kill(tmp_path, 10, 3)
+    kill(tmp_path, 8, 3)
 
 
 def kill(tmp_path: Path, blocks: int, kills: int) -> None:

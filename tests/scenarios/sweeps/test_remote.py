@@ -27,12 +27,12 @@ from testbed.crowd import MOST_IN_TURNS, REQUEST_S
 from testbed.machine.slowness import patient
 from tests.conftest import ATTACKERS
 from tests.scenarios.small import undrawn
-from tests.scenarios.sweeps.support import MRCBED, UNDRAWN, files, gone, landed, workers_of
+from tests.scenarios.sweeps.support import MRCBED, files, gone, landed, workers_of
 from tests.waiting import wait_until
 
 pytest.importorskip("distributed")
 SIZE = "workload.message_bytes=32KiB"
-SEEDS = 7
+SEEDS = 6
 OLD = """import sys; from scenarios.sweeps import machines; from testbed import cli
 machines.version = lambda: '0.0.9+0123456789ab'
 sys.exit(cli.execute())"""
@@ -88,39 +88,77 @@ def worker(start: list[Process], log: Path, certificates: Path, address: str, co
     return start[-1]
 
 
-def sweep(address: str, certificates: Path, out: Path, *words: str) -> subprocess.Popen[str]:
-    words = ("--on", address, "--tls", str(certificates / "sweep"), "--set", SIZE, "--no-figures", "--out", str(out), *words)
-    command = [*MRCBED, "sweep", "smoke", "--seeds", f"1-{SEEDS}", *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+@pytest.fixture(scope="module")
+def meeting(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A head for every test whose own workers are gone at its end. Dask says nothing on its own, and Ctrl-C ends it."""
+    ours: list[Process] = []
+    try:
+        address = head(ours, tmp_path_factory.mktemp("meeting") / "head", certificates)
+        yield ours[0]
+        assert ours[0].log.read_text().splitlines() == [f"head: {address}"]
+        told_to_end(ours[0], signal.SIGINT)
+    finally:
+        ours[0].kill()
 
 
+def address_of(meeting: Process) -> str:
+    return meeting.said(r"head: (tls://127\.0\.0\.1:\d+)")
+
+
+def told_to_end(process: Process, number: int, children: int = 0) -> None:
+    """A head or a worker is told to end: it does, in order, with all that it has started."""
+    started = workers_of(process.process.pid)
+    assert len(started) == children
+    (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
+    assert process.process.wait(patient(60)) == 0
+    assert process.log.read_text().splitlines()[-1] == "mrcbed: ended"
+    assert all(map(gone, started))
+
+
+def asked(address: str, certificates: Path, out: Path, *words: str) -> list[str]:
+    """The words of a command for the runs of these tests on a head."""
+    return [
+        *words,
+        "smoke",
+        "--seeds",
+        f"1-{SEEDS}",
+        "--on",
+        address,
+        "--tls",
+        str(certificates / "sweep"),
+        "--set",
+        SIZE,
+        "--out",
+        str(out),
+    ]
+
+
+@pytest.mark.dear("two heads and three processes with work, of Dask each")
 def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: list[Process], certificates: Path, tmp_path: Path) -> None:
     address = head(start, tmp_path / "head", certificates)
     lost = worker(start, tmp_path / "w1", certificates, address)
-    worker(start, tmp_path / "w2", certificates, address)
     listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
     ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={process.process.pid}," in line for process in start)]
     assert ours and all(place.startswith("127.0.0.1:") for place in ours), "nothing listens to other machines unasked"
     out = tmp_path / "out"
-    first = sweep(address, certificates, out)
+    words = [*MRCBED, *asked(address, certificates, out, "sweep"), "--no-figures"]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: len(landed(out)) >= 1 or first.poll() is not None)
     lost.kill()
-    wait_until(lambda: len(landed(out)) >= 3 or first.poll() is not None)
+    had = len(landed(out))
+    joined = worker(start, tmp_path / "w2", certificates, address)
+    wait_until(lambda: len(landed(out)) > had or first.poll() is not None)
     start[0].kill()
     said = first.communicate(timeout=patient(90))[1]
     assert first.returncode == 2, said
     assert said.splitlines()[-1].startswith("mrcbed: the head is gone"), said
 
     assert head(start, tmp_path / "head2", certificates, address.removeprefix("tls://")) == address
-    worker(start, tmp_path / "w3", certificates, address)
-    wait_until(lambda: start[2].log.read_text().count("works for") == 2)  # the other worker has waited for the head
-    assert f"{address} is gone: waits for it" in start[2].log.read_text()
-    words = ("--set", SIZE, "--out", str(out), "--on", address, "--tls", str(certificates / "sweep"), "--resume")
-    again = [sys.executable, "-c", UNDRAWN, "run", "smoke", "--world", "simulated", "--seeds", f"1-{SEEDS}", *words]
-    assert start[3].log.read_text().splitlines() == [f"head: {address}"]  # Dask says nothing on its own
-    second = subprocess.Popen(again, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    said = second.communicate(timeout=patient(90))[1]
-    assert second.returncode == 0, said
+    wait_until(lambda: joined.log.read_text().count("works for") == 2)  # it has waited for the head
+    assert f"{address} is gone: waits for it" in joined.log.read_text()
+    with undrawn():
+        assert cli.execute([*asked(address, certificates, out, "run"), "--world", "simulated", "--resume"]) == 0
+    assert start[-1].log.read_text().splitlines() == [f"head: {address}"]  # Dask says nothing on its own
     runs = landed(out)
     assert len(runs) == len(set(runs)) == SEEDS
     entries = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()]
@@ -132,32 +170,19 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
     assert files(out) == files(plain)
 
 
-def told_to_end(start: list[Process], number: int) -> None:
-    """A head and its worker are told to end: they do, in order, with all that they have started."""
-    ours, working = start
-    children = workers_of(working.process.pid)
-    assert len(children) == 1
-    for process in (working, ours):
-        (os.killpg if number == signal.SIGINT else os.kill)(process.process.pid, number)  # a terminal's Ctrl-C is for all of its processes
-        assert process.process.wait(patient(60)) == 0
-        assert process.log.read_text().splitlines()[-1] == "mrcbed: ended"
-    assert all(map(gone, children))
-
-
-def test_another_version_at_the_far_end_is_one_line_and_ctrl_c_ends_head_and_worker(
-    start: list[Process], certificates: Path, tmp_path: Path
+@pytest.mark.dear("a worker is two processes of Dask")
+def test_another_version_at_the_far_end_is_one_line_and_ctrl_c_ends_the_worker(
+    meeting: Process, start: list[Process], certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = head(start, tmp_path / "head", certificates)
-    worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
-    running = sweep(address, certificates, tmp_path / "out")
-    said = running.communicate(timeout=patient(90))[1]
-    assert running.returncode == 2
-    *told, last = [line for line in said.splitlines() if line.startswith("mrcbed: ")]
+    address = address_of(meeting)
+    other = worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
+    assert cli.execute([*asked(address, certificates, tmp_path / "out", "sweep"), "--no-figures"]) == 2
+    *told, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mrcbed: ")]
     here = re.escape(machines.version())
     line = rf"worker tls://127\.0\.0\.1:\d+ has mrcbed 0\.0\.9\+0123456789ab, not {here}: install the same version on both"
     assert len(told) == 1 and re.fullmatch(f"mrcbed: {line}", told[0])
     assert re.fullmatch(f"mrcbed: no worker fits: {line}; --resume goes on", last)
-    told_to_end(start, signal.SIGINT)
+    told_to_end(other, signal.SIGINT, 1)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -168,10 +193,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return line
 
 
+@pytest.mark.dear("a head starts, if none did before")
 def test_a_certificate_of_another_ca_is_one_line(
-    start: list[Process], certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    meeting: Process, certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = head(start, tmp_path / "head", certificates)
+    address = address_of(meeting)
     make_certificates(tmp_path / "others", ["sweep"])
     line = refused(capsys, "sweep", "smoke", "--out", str(tmp_path / "a"), "--on", address, "--tls", str(tmp_path / "others" / "sweep"))
     assert "certificates do not fit" in line and "mrcbed certs" in line
@@ -232,13 +258,14 @@ def listening(*pids: int) -> list[int]:
     return [int(line.split()[3].rpartition(":")[2]) for line in lines if any(f"pid={pid}," in line for pid in pids)]
 
 
+@pytest.mark.dear("thousands of connections, and a worker is two processes of Dask")
 def test_strangers_neither_read_pages_of_dask_nor_keep_anybody_out(
-    start: list[Process], certificates: Path, tmp_path: Path, crowd: list[socket.socket]
+    meeting: Process, start: list[Process], certificates: Path, tmp_path: Path, crowd: list[socket.socket]
 ) -> None:
-    address = head(start, tmp_path / "head", certificates)
+    address = address_of(meeting)
     working = worker(start, tmp_path / "w", certificates, address)
     (child,) = workers_of(working.process.pid)
-    ports = {pid: listening(pid) for pid in (start[0].process.pid, child)}
+    ports = {pid: listening(pid) for pid in (meeting.process.pid, child)}
     assert [len(own) for own in ports.values()] == [1, 1], "nothing but what asks for a certificate"
     for pid, (port,) in ports.items():
         quiet = len(os.listdir(f"/proc/{pid}/fd"))
@@ -254,11 +281,10 @@ def test_strangers_neither_read_pages_of_dask_nor_keep_anybody_out(
         crowd[-1].settimeout(patient(2 * REQUEST_S))
         with suppress(ConnectionResetError):
             assert crowd[-1].recv(1) == b"", "who shows no certificate goes"
-    done = sweep(address, certificates, tmp_path / "out")
-    assert done.wait(patient(90)) == 0
-    assert start[0].log.read_text().splitlines() == [f"head: {address}"]
+    assert cli.execute([*asked(address, certificates, tmp_path / "out", "sweep"), "--no-figures"]) == 0
+    assert meeting.log.read_text().splitlines() == [f"head: {address}"]
     assert len(working.log.read_text().splitlines()) == 1
-    told_to_end(start, signal.SIGTERM)
+    told_to_end(working, signal.SIGTERM, 1)
 
 
 def test_an_emulated_worker_needs_sudo_and_must_not_be_root(
@@ -287,6 +313,7 @@ def test_without_dask_a_sweep_says_how_to_get_it(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.dear("a head ends, if this test is the last")
 def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], certificates: Path) -> None:
     on = ("--on", "tls://127.0.0.1:1", "--tls", str(certificates / "sweep"))
     assert "leave one of the two away" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
