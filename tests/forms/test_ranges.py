@@ -104,6 +104,7 @@ with ranges.kept():  # once for both: what is native takes mypy longest
 """
 
 
+@pytest.mark.dear("mypy reads the whole engine, in a process of its own")
 def test_a_wrap_planted_into_the_engine_is_found_and_nothing_else() -> None:
     ran = subprocess.run([sys.executable, "-c", PLANTED], cwd=ROOT, capture_output=True, text=True, check=False)
     planted, sound = ran.stdout.split("as it is\n")

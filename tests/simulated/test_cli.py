@@ -24,6 +24,7 @@ def file(tmp_path: Path) -> Iterator[str]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.dear("a run with all of its figures and its report")
 def test_a_run_without_root_leaves_what_an_emulated_one_leaves(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

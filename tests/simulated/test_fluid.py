@@ -38,6 +38,7 @@ def computed_and_measured(fabric: Fabric, size: int, links: Links, out: Path) ->
     return ring_step(state, fabric.host_count, size, slices=SLICES), entry["typical_step_ns"]
 
 
+@pytest.mark.dear("every packet of large chunks: bandwidth must count, not latency")
 @pytest.mark.parametrize(("name", "chunk", "dead"), [("tiny", 256 * 1024, [(0, 0, 0)]), ("demo", 384 * 1024, [(0, 0, 0), (0, 1, 2)])])
 def test_median_steps_are_those_of_packets(name: str, chunk: int, dead: Links, tmp_path: Path) -> None:
     fabric = load_fabric(name)
@@ -49,6 +50,7 @@ def test_median_steps_are_those_of_packets(name: str, chunk: int, dead: Links, t
     assert measured == pytest.approx(computed, rel=BOUND)
 
 
+@pytest.mark.dear("every packet of chunks that are large enough to be trimmed")
 def test_trimmed_packets_relieve_the_plane_that_lacks_most(tmp_path: Path) -> None:
     """The model's largest known deviation (docs/fluid.md): where half of one plane is dead and chunks are large, switches trim there, and
     what is trimmed goes again over all planes. So that plane carries less than its equal share, and packets are faster than equal planes
@@ -84,6 +86,7 @@ for = "240us"
 """
 
 
+@pytest.mark.dear("every packet of large chunks: bandwidth must count, not latency")
 def test_a_failure_costs_what_it_costs_packets(tmp_path: Path) -> None:
     """Healthy steps within the bound; what senders do about a dead path, which hangs on single packets, within 25 % in time and 30 % in
     number."""

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from tests.scenarios.small import undrawn
@@ -71,6 +73,7 @@ def logs(directory: Path) -> dict[str, bytes]:
     return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*.jsonl")}
 
 
+@pytest.mark.dear("two runs, and again from source in a process of their own")
 def test_a_run_is_the_same_compiled_and_from_source(tmp_path: Path) -> None:
     program = "import sys; from pathlib import Path; from tests.simulated.test_forms import leave; leave(Path(sys.argv[1]))"
     environment = os.environ | {"MRCBED_INTERPRETED": OTHER}

@@ -68,6 +68,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.dear("a run that signals disturb all the time, in a process, and the same run undisturbed")
 def test_an_interrupted_simulation_is_whole(tmp_path: Path) -> None:
     for name in ("quiet", "disturbed"):
         (tmp_path / name).mkdir()

@@ -54,6 +54,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "out"
 
 
+@pytest.mark.dear("six runs, once in one process and once in several")
 def test_several_processes_leave_the_same_bytes(serial: Path, tmp_path: Path) -> None:
     with undrawn():
         simulate(small(tmp_path, seeds=[1, 2]), results_directory("small", str(tmp_path / "out")), jobs=2)
@@ -106,6 +107,7 @@ def stop(run: subprocess.Popen[str], number: int) -> None:
     assert run.wait(60) == 130 and "Traceback" not in said
 
 
+@pytest.mark.dear("a command with two processes of its own, and the rest of its runs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: Path, tmp_path: Path) -> None:
     file, out = tmp_path / "small.toml", tmp_path / "out"

@@ -176,6 +176,7 @@ def test_bad_calls_are_one_line(call: str, words: str, tmp_path: Path) -> None:
         assert words in line
 
 
+@pytest.mark.dear("four ranks, each a process that imports NumPy")
 def test_ranks_that_wait_for_each_other_for_ever_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ranks 0, 1, 2, 3 wait for what no rank does"):
         run("comm = Communicator.open()\ncomm.recv(np.ones(1), (comm.rank + 1) % 4)\n", tmp_path)

@@ -99,6 +99,7 @@ def raw(directory: Path, split: int) -> dict[str, bytes]:
     return measured(out)
 
 
+@pytest.mark.dear("the same run in one process and in several")
 @pytest.mark.parametrize(("name", "split"), list(zip(STORIES, (2, 3, 2, 3, 2, 3), strict=True)))
 @pytest.mark.usefixtures("no_process_left")
 def test_any_number_of_processes_leaves_the_same_bytes(name: str, split: int, tmp_path: Path) -> None:
@@ -180,6 +181,7 @@ def test_a_bug_in_another_process_comes_with_its_traceback(monkeypatch: pytest.M
             cluster.clock.sleep(1.0)
 
 
+@pytest.mark.dear("a command with two processes of its own")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_run_keeps_its_logs_and_leaves_no_process(number: int, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(HEAD + RING.replace("steps = 4", "steps = 100000").replace("30s", "3000s") + BOTH)

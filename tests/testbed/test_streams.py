@@ -95,6 +95,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return path, said
 
 
+@pytest.mark.dear("six commands, two of them with figures, in a process with its own locale")
 def test_commands_keep_their_status_in_any_encoding(shown: tuple[Path, str], tmp_path: Path) -> None:
     """Files are UTF-8 also where the locale is not."""
     path, out = shown[0], shown[0].parent / "out"

@@ -15,6 +15,7 @@ from scenarios.jobs.plan import PlanError, rehearse
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.live.source import Results
+from tests.scenarios.small import only_drawn
 
 JOB = Job("a", 8, 120_000, 1 << 20, layers=4)
 
@@ -84,9 +85,11 @@ def test_a_scenario_that_does_not_work_out_is_refused(override: str, words: str)
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.dear("two jobs alone and together, with a report")
 def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
     small = ("workload.steps=3", "workload.alone_steps=3", "workload.job.0.gradient=256KiB", "workload.job.1.gradient=256KiB")
-    summary = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=small), tmp_path)
+    with only_drawn():
+        summary = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=small), tmp_path)
     (run,) = summary["runs"]
     a, b = run["jobs"]["a"], run["jobs"]["b"]
     assert run["verdict"] == "ok" and run["wrong"] == 0 and run["steps"] == 3 and run["failed_steps"] == 0
@@ -103,9 +106,11 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "summary.json").read_text())["verdict"] == "ok"
 
 
+@pytest.mark.dear("two jobs alone and together, with the figure of their steps")
 def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> None:
     changes = ("workload.steps=4", "workload.alone_steps=3", "workload.job.0.compute=20us", "workload.job.0.gradient=128KiB")
-    (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
+    with only_drawn("step_times"):
+        (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
     a, b = run["jobs"]["a"], run["jobs"]["b"]
     assert a["steps"] == 4 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]
     assert run["step_time_ns"] == a["step_time_ns"]
@@ -122,10 +127,12 @@ def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> N
     assert "mrc, job a, n = 4" in legend and f"mrc, job b, n = {b['steps']}" in legend
 
 
-def test_a_sweep_of_jobs_has_its_figures(tmp_path: Path) -> None:
+@pytest.mark.dear("runs of two jobs, with figures and report")
+def test_a_sweep_of_jobs_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More settings than are drawn one by one."""
+    monkeypatch.setattr("scenarios.show.plots.VARIANTS_SHOWN", 1)
     small = ("workload.steps=2", "workload.alone_steps=0", "workload.job.0.gradient=64KiB", "workload.job.1.gradient=64KiB", "expect=[]")
-    values = [f"{us}us" for us in (5, 10, 20, 40, 80)]
+    values = [f"{us}us" for us in (5, 80)]
     scenario = load_scenario("two-jobs", transports=["mrc"], overrides=[*small, f'sweep={{"workload.job.0.compute"={json.dumps(values)}}}'])
     assert simulate(scenario, tmp_path)["verdict"] == "ok"
     drawn = sorted(path.name for path in (tmp_path / "plots").glob("*.png"))

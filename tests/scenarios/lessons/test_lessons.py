@@ -53,6 +53,11 @@ IN_TABLES = {(2, "c"): 1e-3}
 """Factors of units, where table and question differ."""
 
 
+def shortened(scenario: str) -> tuple[str, ...]:
+    """What the suite adds to a run, which stays in this process: those of its own would each import everything again."""
+    return ("--jobs", "1", *SHORTER.get(scenario, ()))
+
+
 def inside(folder: Path, act: Callable[[], object]) -> tuple[object, str]:
     """What ``act`` returns, and what it prints, in a folder, on a terminal as wide as the pages."""
     capture = io.StringIO()
@@ -74,7 +79,7 @@ def follow(item: Typed, folder: Path, shorter: bool) -> str:
     program, *words = shlex.split(item.text)
     assert program == "mrcbed", item.text
     running = words[0] == "run"
-    status, printed = inside(folder, lambda: cli.execute([*words, *(SHORTER.get(words[1], ()) if running and shorter else ())]))
+    status, printed = inside(folder, lambda: cli.execute([*words, *(shortened(words[1]) if running and shorter else ())]))
     if running:
         assert status == 0, printed
         return printed
@@ -82,6 +87,7 @@ def follow(item: Typed, folder: Path, shorter: bool) -> str:
     return ""
 
 
+@pytest.mark.dear("every run of a page, on the fabrics that the page names")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_lesson_from_its_page(page: Path, tmp_path: Path) -> None:
     with undrawn():

@@ -56,6 +56,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
+@pytest.mark.dear("six whole runs, three of them again")
 def test_finished_runs_stay_and_half_done_ones_are_done_again(copy: Path) -> None:
     before = {key: (copy / "raw" / key / "run.json").stat().st_mtime_ns for key in KEYS}
     for path in (*copy.glob("*.parquet"), copy / "summary.json", copy / "runs.csv"):
@@ -88,6 +89,7 @@ def test_those_that_go_on_lose_the_cable_that_was_found_before(copy: Path) -> No
     assert [c[1] for c in cluster.calls if c[0] == "link" and not c[2]] == [cable]
 
 
+@pytest.mark.dear("seven whole runs, with tables written three times")
 def test_an_interrupted_run_is_done_again_and_a_finished_directory_only_written_again(tmp_path: Path) -> None:
     clusters: list[FakeCluster] = []
     summary = runner(tmp_path, clusters, ["workload.steps=30"], resume=False, interrupt_at=2).run()
@@ -99,6 +101,7 @@ def test_an_interrupted_run_is_done_again_and_a_finished_directory_only_written_
     assert len(agents(clusters)) == 7 and again == summary and (tmp_path / "runs.parquet").is_file()
 
 
+@pytest.mark.dear("six whole runs, each with its tables")
 def test_rows_are_there_while_runs_go_on(tmp_path: Path) -> None:
     seen: list[int] = []
     clusters: list[FakeCluster] = []

@@ -55,6 +55,7 @@ def ask(*words: Any) -> int:
         return execute(["compare", *map(str, words)])
 
 
+@pytest.mark.dear("makes the runs that the other tests merge, too")
 def test_other_transports_stand_side_by_side(results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for name in ("mrc", "roce") for path in results[name].glob("*.*")}
     with only_drawn("step_times"):

@@ -34,6 +34,7 @@ def printed(summary: dict[str, object], directory: Path, width: int = 100) -> st
     return out.getvalue()
 
 
+@pytest.mark.dear("draws three figures of many flows")
 def test_incast(tmp_path: Path) -> None:
     scenario = load_scenario("incast-victim", transports=["mrc", "mrc-last-hop-ecn", "roce"], overrides=["workload.duration=400us"])
     mrc, marked, roce = plays.incast(0.97, 1.4, 0.97, 1), plays.incast(0.9, 0.5, 0.98, 2), plays.incast(0.5, 6, 0.3, 3)

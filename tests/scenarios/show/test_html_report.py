@@ -120,6 +120,7 @@ def page(directory: Path) -> Page:
     return Page((directory / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.dear("makes the six runs and the report that the other tests read, too")
 def test_the_cost_comes_first_and_matches_the_summary(shared: Path) -> None:
     seen = page(shared)
     assert seen.open == [] and next(iter([s for s in seen.sections if s])) == "cost"

@@ -6,6 +6,8 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scenarios.schema.scenario import load_scenario
 from scenarios.show import medians_table
 from scenarios.show.report import faults_table, show
@@ -40,6 +42,7 @@ def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> N
     assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus GB/s"] for c in shown] == ["–", "1.0", "2.0"]
 
 
+@pytest.mark.dear("runs of sixteen hosts' flows, one seed and three")
 def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
     given = {"overrides": ["workload.duration=400us", "expect=[]"], "transports": ["mrc", "roce"]}
     for seeds, title in (([1], "incast-victim: incast under each transport\n"), ([1, 2, 3], "under each transport, 3 seeds")):

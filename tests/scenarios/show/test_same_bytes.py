@@ -48,6 +48,7 @@ def drawn(base: Path) -> dict[str, bytes]:
     return {str(path.relative_to(base)): path.read_bytes() for path in base.glob("*/plots/*")}
 
 
+@pytest.mark.dear("every kind of figure, drawn in two processes")
 def test_another_process_in_another_place_draws_the_same_bytes(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = Path(shutil.copytree(stored, tmp_path / "elsewhere"))
     monkeypatch.setattr("scenarios.show.plots.VARIANTS_SHOWN", 1)  # of the sweep what is over its settings

@@ -30,6 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.dear("makes the training under three legs that the other tests read, too")
 def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -> None:
     summary = json.loads((trained / "summary.json").read_text())
     assert list(summary["runs"]) == ["mrc-healthy", "mrc", "roce-1p"] and summary["verdict"] == "ok"
@@ -62,6 +63,7 @@ def test_it_leaves_a_report_and_drawings(trained: Path) -> None:
         assert (trained / f"{name}.png").stat().st_size > 5000
 
 
+@pytest.mark.dear("two whole trainings")
 def test_the_same_seed_gives_the_same_losses_and_another_does_not(trained: Path, tmp_path: Path) -> None:
     losses = json.loads((trained / "summary.json").read_text())["runs"]["mrc"]["losses"]
     for seed in (1, 2):

@@ -55,6 +55,7 @@ def shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=where, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.dear("a whole run in a process with Python's checking allocator")
 @pytest.mark.parametrize(
     ("line", "leaves", "says"),
     [
@@ -83,11 +84,12 @@ FEW = "no more processes or threads may start here: raise the limit (ulimit -u, 
 JOBS = "processes and threads are needed for --jobs 2, and only"
 
 
+@pytest.mark.dear("a command as a process, as another user")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a user's other processes count, too: becomes another user")
 @pytest.mark.parametrize(
     ("limit", "command", "status", "says"),
     [
-        (4, f"{RUN} --jobs 1", 0, "done"),
+        (4, f"{UNDRAWN} --jobs 1", 0, "done"),
         (12, f"{RUN} --seeds 1-2 --jobs 2", 2, JOBS),
         (1, RUN.replace(" run ", " sweep ") + " --seeds 1-2 --jobs 2", 2, JOBS),
         (1, f"{RUN} --split 2", 2, FEW),

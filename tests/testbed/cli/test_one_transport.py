@@ -92,6 +92,7 @@ def test_a_kind_that_is_added_to_a_scenario_runs_there_too() -> None:
     assert own.fabric.planes > 1
 
 
+@pytest.mark.dear("a command as a process, which measures until it is stopped")
 @pytest.mark.parametrize(
     ("words", "begun", "last", "shown"),
     [

@@ -87,6 +87,7 @@ main()
 """
 
 
+@pytest.mark.dear("a command as a process, stopped where it has imported and simulated")
 @pytest.mark.parametrize(
     ("event", "number", "later"), [("import", 1, 0), ("import", 100, 0), ("import", 300, 0), ("import", 600, 0), ("os.mkdir", 3, 20)]
 )
