@@ -30,8 +30,8 @@ SHORTER = {
     "one-cable": changes("workload.message_bytes=512KiB"),
     "incast-victim": changes("workload.duration=900us"),
     "nic-ports-one-by-one": changes(
-        "workload.duration=2.7ms", "fault.0.at=300us", "fault.0.for=2ms", "fault.1.at=700us", "fault.1.for=1.2ms", "fault.2.at=1.1ms",
-        "fault.2.for=420us", "expect.0.check=mrc.port_down_error <= 0.04",
+        "workload.duration=2.9ms", "fault.0.at=300us", "fault.0.for=2.2ms", "fault.1.at=700us", "fault.1.for=1.4ms", "fault.2.at=1.2ms",
+        "fault.2.for=500us",
     ),
     "nic-link-lossy": changes("workload.duration=2ms", "fault.0.at=400us", "fault.0.for=1.12ms"),
 }  # fmt: skip

@@ -124,6 +124,7 @@ def stopped_at(stage: str, where: Path) -> tuple[int, str]:
             process.kill()
 
 
+@pytest.mark.dear("a whole run as a process, stopped at each of its stages")
 @pytest.mark.parametrize("stage", ["mrc on", "writing results", "drawing"])
 def test_every_phase_ends_on_sigterm(stage: str, here: Path) -> None:
     for attempt in range(3):  # on a busy machine this process may be so late that the other has nothing left to stop
