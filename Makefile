@@ -153,8 +153,9 @@ bench: root install
 WORKERS ?= $(shell expr $$(nproc) + 1)
 ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/))
 BUDGETS ?=
+WRITE = $(if $(BUDGETS),--write-budgets)
 CONTAINED := $(PY) -m tests.suite.contained
-SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(BUDGETS),--write-budgets)
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
@@ -198,7 +199,7 @@ unit: install $(STAMPS)/dev
 	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
 	status=0
 	echo "--- rootless tests, engine compiled"
-	$(CONTAINED) -- $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) || status=1
+	$(CONTAINED) -- $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) $(WRITE) || status=1
 	echo "--- whole engines again, interpreted"
 	MRCBED_INTERPRETED=1 $(CONTAINED) -- $(PY) -m pytest $(WHOLE_ENGINES) -m "not soak" $(SHARED) || status=1
 	exit $$status
@@ -218,11 +219,11 @@ emulated: root install $(STAMPS)/dev
 
 emulated-works: root install $(STAMPS)/dev
 	@echo "--- emulated tests, $(SANDBOXES) sandboxes at once"
-	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES))
+	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "not soak and not quiet" $(call IN_SANDBOXES,$(SANDBOXES)) $(WRITE)
 
 emulated-quiet: root install $(STAMPS)/dev
 	@echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
-	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET))
+	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) $(WRITE)
 
 # Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.
 RELEASES ?= bookworm trixie
