@@ -73,7 +73,7 @@ kind = "ring-allreduce"
 placement = ["interleaved"]
 message_bytes = "3MiB"
 dtype = "int32"
-steps = 12
+steps = 9
 slices = 16
 [[transport]]
 kind = "mrc"
