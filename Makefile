@@ -150,7 +150,7 @@ bench: root install
 # Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those
 # that hold the machine to times, rates or trust (marker `quiet`) come afterwards, three at once: they leave half of both cores idle. Files
 # that take longest begin first, or the last one runs alone.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/))
 BUDGETS ?=
 WRITE = $(if $(BUDGETS),--write-budgets)

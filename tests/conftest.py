@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from testbed.crowd import MOST_IN_TURNS
 from tests.suite.budgets import Plugin
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,8 +41,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-ATTACKERS = 1100
-"""More connections than servers take by themselves, or than a process may usually open: without a limit the next waits for ever."""
+ATTACKERS = MOST_IN_TURNS + 64
+"""More connections than servers keep at once, by more than what else they may have open: without a limit it would show."""
 
 
 @pytest.fixture
