@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
 
 def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what two sessions of one run must have in common; the place of the scenario's file may differ."""
-    scenario = {key: value for key, value in manifest["scenario"].items() if key != "text"}
+    scenario = deepcopy(manifest["scenario"])  # the manifest itself is written again
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
             part.pop(key, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ def run_many(
 ) -> list[Outcome]:  # fmt: skip
     """Return outcomes in the order of ``seeds``; ``report`` gets each one at its end. Whatever ends us ends the processes."""
     outcomes: dict[int, Outcome] = {}
-    for number, outcome in at_once(partial(run_schedule, fabric=fabric, keep=keep), list(seeds), jobs, "schedule {}".format):
-        outcomes[number] = outcome
-        report(outcome)
+    with closing(at_once(partial(run_schedule, fabric=fabric, keep=keep), list(seeds), jobs, "schedule {}".format)) as ended:
+        for number, outcome in ended:
+            outcomes[number] = outcome
+            report(outcome)
     return [outcomes[number] for number in sorted(outcomes)]
 
 

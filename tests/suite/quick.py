@@ -149,7 +149,8 @@ def nearest(files: list[str]) -> list[str]:
     found = [file for file in files if file in tests]
     found += [test for file in python if file not in tests for test in twins(file, tests)]
     away = removes({module_of(file) for file in python if file not in tests}, tests)
-    found += sorted(away, key=lambda test: (away[test], test))
+    costs = budgets.budgets()
+    found += sorted(away, key=lambda test: (away[test], costs.get(test, 0), test))  # of one remove the cheap ones first: more of them
     for file in files:
         if file not in python:
             named = next(names for pattern, names in OTHERS if fnmatch(file, pattern))
