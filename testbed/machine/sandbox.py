@@ -38,6 +38,8 @@ _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
 """Of the largest run: 64 hosts, and one for processes that are no agents."""
 NOBODY = 65534
+MARKS = (RUN_MARK, _INSIDE, _UIDS)
+"""What a sandbox puts into the environment of its processes."""
 RUN_DIR = "/run/mrcbed"
 BPFFS = "/sys/fs/bpf"
 
@@ -264,7 +266,7 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
         raise Terminated(f"signal {number}")
 
 
-def _exec(command: list[str]) -> int:
+def become(command: list[str]) -> int:
     """Replace the worker by ``command``, whose handlers are its own."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -282,7 +284,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m testbed.machine.sandbox -- COMMAND [ARGUMENT...]", file=sys.stderr)
         return 2
     try:
-        return run(lambda: _exec(command))
+        return run(lambda: become(command))
     except UserError as error:
         print(f"mrcbed: {error}", file=sys.stderr)
         return 2

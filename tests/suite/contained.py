@@ -17,7 +17,6 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 from testbed.machine import sandbox
 
@@ -50,15 +49,13 @@ def yield_cores() -> None:
         Path("/proc/self/autogroup").write_text("19")
 
 
-def _become(command: list[str], yielding: bool) -> NoReturn:
+def _become(command: list[str], yielding: bool) -> int:
     """In the sandbox. The tests see none: what they start makes its own."""
     if yielding:
         yield_cores()
-    for name in (sandbox.RUN_MARK, "MRCBED_SANDBOX", "MRCBED_UIDS"):
+    for name in sandbox.MARKS:
         os.environ.pop(name, None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    os.execvp(command[0], command)
+    return sandbox.become(command)
 
 
 def main(arguments: list[str]) -> int:
