@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -70,3 +71,14 @@ def only_drawn(*kinds: str) -> Iterator[None]:
             if hasattr(import_module(f"scenarios.show.plots.{name}"), "draw"):
                 patch.setattr(f"scenarios.show.plots.{name}.draw", lambda stored, directory: [])
         yield
+
+
+def changed(name: str, edit: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """What edits a JSON file of a results directory."""
+
+    def harm(directory: Path) -> None:
+        data = json.loads((directory / name).read_text())
+        edit(data)
+        (directory / name).write_text(json.dumps(data))
+
+    return harm

@@ -20,7 +20,7 @@ from scenarios.figures.columns import LONGEST, read_table
 from scenarios.run.runner import Runner
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
-from tests.scenarios.small import small, undrawn
+from tests.scenarios.small import changed, small, undrawn
 from topologies.files import FileError
 
 KEY = "mrc-tiny-interleaved-s1"
@@ -51,15 +51,6 @@ def results(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
     monkeypatch.setattr(os, "nice", lambda more: None)  # which cannot be taken back: every later test would wait for all others
     return Path(shutil.copytree(shared, tmp_path / "out"))
-
-
-def changed(name: str, edit: Callable[[Any], Any]) -> Callable[[Path], None]:
-    def harm(directory: Path) -> None:
-        data = json.loads((directory / name).read_text())
-        edit(data)
-        (directory / name).write_text(json.dumps(data))
-
-    return harm
 
 
 def line(name: str, kind: str, **values: Any) -> Callable[[Path], None]:

@@ -27,7 +27,7 @@ from scenarios.show.plots.sweep import as_number, points
 from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
-from tests.scenarios.small import only_drawn
+from tests.scenarios.small import changed, only_drawn
 from tests.scenarios.synthetic import make
 
 SCENARIO = """
@@ -284,15 +284,6 @@ def test_a_sweep_is_over_its_variable(tmp_path: Path) -> None:
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
-
-
-def changed(name: str, harm: Callable[[Any], Any]) -> Callable[[Path], Any]:
-    def edit(directory: Path) -> None:
-        data = json.loads((directory / name).read_text())
-        harm(data)
-        (directory / name).write_text(json.dumps(data))
-
-    return edit
 
 
 def lost(directory: Path) -> None:
