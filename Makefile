@@ -148,7 +148,7 @@ bench: root install
 # Rootless tests share the cores, a file at a time, the dearest first (tests/suite/budgets.py). The second pass is for what setup.py
 # compiles, run from source: here whole engines against each other and the simulated network; `make interpreted` takes all of their tests.
 # Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those
-# that hold the machine to times, rates or trust (marker `quiet`) come afterwards, three at once: they leave half of both cores idle. Files
+# that hold the machine to times, rates or trust (marker `quiet`) come afterwards, four at once: they leave more than half of both cores idle. Files
 # that take longest begin first, or the last one runs alone.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/))
@@ -160,7 +160,7 @@ WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py m
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
 SANDBOXES ?= 4
-QUIET ?= 3
+QUIET ?= 4
 IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
 LONGEST := $(patsubst %,tests/emulated/test_%.py,run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up block chaos ovs programs machines_die background)
 EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))

@@ -31,6 +31,7 @@ from tests.scenarios.small import undrawn
 rows = runner.write_rows
 def wait(*given):  # after the first result it takes no more: it is stopped before its end
     runner.write_rows = rows
+    print("it waits", file=sys.stderr, flush=True)
     threading.Event().wait()
 runner.write_rows = wait
 with undrawn():
@@ -117,7 +118,7 @@ def test_a_stopped_set_keeps_what_is_finished_and_goes_on(number: int, serial: P
     with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True) as run:
         try:
             assert run.stderr is not None
-            while "finished (" not in (line := run.stderr.readline()):
+            while "it waits" not in (line := run.stderr.readline()):  # not before: its own end would wait, too
                 assert line, "it ended before its first run did"
             stop(run, number)
         finally:

@@ -22,8 +22,10 @@ from testbed.machine import sandbox, slowness
 
 PREFIX = "mrcbed-"
 """Short: sockets lie below, whose paths have 107 bytes."""
+YIELDING_NICE = 10
+"""A tenth of the cores if others want all of them: at 19 a test got so little that it ran into every limit of time [measured]."""
 YIELDING_PATIENCE = 5
-"""Times that what yields may wait longer: beside two busy cores it got a tenth of the time of one [measured]; else only limits feel it."""
+"""Times that what yields may wait longer [ours]."""
 TEST_S = 300
 """A test that takes longer hangs, as in pyproject.toml."""
 _PR_SET_PDEATHSIG = 1
@@ -50,9 +52,9 @@ def yield_cores() -> None:
     """This process and what it starts get what all others leave. Nice values count inside of a session's group alone (sched(7))."""
     os.environ[slowness.PATIENCE] = str(YIELDING_PATIENCE)
     os.environ["PYTEST_TIMEOUT"] = str(TEST_S * YIELDING_PATIENCE)
-    os.nice(19)
+    os.nice(YIELDING_NICE)
     with suppress(OSError):  # a kernel without autogroups
-        Path("/proc/self/autogroup").write_text("19")
+        Path("/proc/self/autogroup").write_text(str(YIELDING_NICE))
 
 
 def _become(command: list[str], yielding: bool) -> int:
