@@ -79,7 +79,7 @@ def test_runs_of_which_one_says_what_the_others_lose_stay_together(tmp_path: Pat
 def no_process_left() -> Iterator[None]:
     before = set(multiprocessing.active_children())
     yield
-    assert set(multiprocessing.active_children()) == before
+    assert set(multiprocessing.active_children()) <= before
 
 
 @pytest.mark.usefixtures("no_process_left")

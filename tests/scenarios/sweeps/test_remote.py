@@ -172,8 +172,10 @@ def test_a_worker_and_then_the_head_are_lost_and_another_worker_joins(start: lis
 
 @pytest.mark.dear("a worker is two processes of Dask")
 def test_another_version_at_the_far_end_is_one_line_and_ctrl_c_ends_the_worker(
-    meeting: Process, start: list[Process], certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    meeting: Process, start: list[Process], certificates: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("scenarios.sweeps.sweep.UNLIKE_S", 0.5)
     address = address_of(meeting)
     other = worker(start, tmp_path / "w", certificates, address, (sys.executable, "-c", OLD))
     assert cli.execute([*asked(address, certificates, tmp_path / "out", "sweep"), "--no-figures"]) == 2

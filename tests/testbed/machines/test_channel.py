@@ -92,7 +92,7 @@ def test_a_malformed_line_is_one_line_that_names_the_machine(far: Callable[..., 
 
 def test_a_line_without_end_is_cut(far: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.machines.channel.MOST_LINE", 1 << 20)
-    channel = far(HELLO + "cat /dev/zero")
+    channel = far(HELLO + "head -c 2M /dev/zero; cat >/dev/null")
     channel.hello("1")
     with pytest.raises(ClusterDied, match="^b: it said .* where a line of JSON belongs: see --reach$"):
         channel.ask("go")
