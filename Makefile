@@ -148,7 +148,7 @@ bench: root install
 # Rootless tests share the cores, a file at a time, the dearest first (tests/suite/budgets.py). The second pass is for what setup.py
 # compiles, run from source: here whole engines against each other and the simulated network; `make interpreted` takes all of their tests.
 # Emulated ones mostly wait for real time: some go on at once, each worker in a sandbox of its own (run directory, bpffs, namespaces); those
-# that hold the machine to times, rates or trust (marker `quiet`) come afterwards, four at once: they leave more than half of both cores idle. Files
+# that hold the machine to times, rates or trust (marker `quiet`) come afterwards, four at once: they leave most of both cores idle. Files
 # that take longest begin first, or the last one runs alone.
 WORKERS ?= $(shell expr $$(nproc) + 2)
 ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/))
@@ -165,8 +165,8 @@ IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$
 LONGEST := $(patsubst %,tests/emulated/test_%.py,run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up block chaos ovs programs machines_die background)
 EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))
 
-# Every part runs, whatever became of those before it, and the last lines say which to look at. Rootless tests take what emulated ones leave of
-# the cores, which mostly wait; beside those that measure nothing runs.
+# Every part runs, whatever became of the others, and the last lines say which to look at. Lint and rootless tests take what emulated ones
+# leave of the cores, which mostly wait: their output is in build/ meanwhile. Beside those that measure nothing runs.
 PART = setpriv --pdeathsig TERM $(MAKE) --no-print-directory
 test: root install $(STAMPS)/dev
 	@trap 'exit 130' INT  # Ctrl-C: a background job ignores it, and ends with this shell
@@ -177,14 +177,15 @@ test: root install $(STAMPS)/dev
 		"$${@:2}" || { verdict=FAILED; status=1; }
 		summary+=$$(printf '%-16s %s in %d s' $$1 $$verdict $$((SECONDS - begun)))$$'\n'
 	}
-	part lint $(PART) lint
 	begun=$$SECONDS
+	$(PART) lint >build/lint.log 2>&1 & lint=$$!
 	$(PART) unit CONTAINED="$(CONTAINED) --yielding" >build/unit.log 2>&1 & unit=$$!
 	part emulated-works $(PART) emulated-works
-	printf '\n=== make unit (beside it; build/unit.log) ===\n'
-	part unit wait $$unit
-	cat build/unit.log
-	summary+="  unit had begun with emulated-works: $$((SECONDS - begun)) s"$$'\n'
+	for beside in lint unit; do
+		part $$beside wait $${!beside}
+		cat build/$$beside.log
+	done
+	summary+="  both had begun with emulated-works: $$((SECONDS - begun)) s"$$'\n'
 	part emulated-quiet $(PART) emulated-quiet
 	$(OWN)
 	printf '\n=== make test ===\n%s' "$$summary"
