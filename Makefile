@@ -155,7 +155,7 @@ ROOTLESS := $(filter-out tests/emulated/ tests/__pycache__/,$(wildcard tests/*/)
 BUDGETS ?=
 WRITE = $(if $(BUDGETS),--write-budgets)
 CONTAINED := $(PY) -m tests.suite.contained
-SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 3 --durations-min 20
 WHOLE_ENGINES := $(addprefix tests/agents/,test_virtual.py test_collectives.py mrc/test_delivery.py mrc/test_failures.py \
 	roce/test_delivery.py roce/test_recovery.py) $(addprefix tests/simulated/,test_frame.py test_network.py test_queue.py)
 ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/kernel
