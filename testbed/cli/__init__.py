@@ -55,6 +55,7 @@ COMMANDS = {
     "plot": "Draw the plots of a results directory again.",
     "size": "Size a cluster: switches, optics, power, and failures to expect, by planes.",
     "fluid": "Compute steps of clusters of up to 131,072 NICs, healthy and with dead links.",
+    "conform": "Send scripted packets to any MRC endpoint, and judge what comes back.",
     "paper": "Compare the MRC paper's claims with runs on this testbed.",
     "validate": "Compare theory, simulation and emulation on small scenarios.",
     "compare": "Compare the results of separate runs.",

@@ -1,0 +1,78 @@
+"""The cases: text files of steps. docs/conform.md has the language; this module reads it and knows nothing of packets."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import UserError, first_line
+
+SHIPPED = Path(__file__).with_name("cases")
+VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion", "memory", "auto", "clear")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line: its verb, the words that are no KEY=VALUE, those that are, and where it stands."""
+
+    verb: str
+    words: tuple[str, ...]
+    keys: dict[str, str]
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """``name`` is FILE/CASE; ``source`` says which section of docs/protocol.md it holds the target to."""
+
+    name: str
+    title: str
+    source: str
+    steps: tuple[Step, ...]
+
+
+def read(file: Path) -> Iterator[Case]:
+    """The cases of a file. Raises :class:`UserError` with the line that is wrong."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{file}: {first_line(error)}") from None
+    name, title, source = "", "", ""
+    steps: list[Step] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        if bare.startswith("== "):
+            if name:
+                yield Case(name, title, source, tuple(steps))
+            parts = [part.strip() for part in bare[3:].split("|")]
+            if len(parts) != 3 or not re.fullmatch(r"[a-z0-9-]+", parts[0]):
+                raise UserError(f"{file}:{number}: a case begins with '== NAME | WHAT IT SAYS | SECTION'")
+            name, title, source, steps = f"{file.stem}/{parts[0]}", parts[1], parts[2], []
+            continue
+        try:
+            verb, *rest = shlex.split(bare, comments=True)
+        except ValueError as error:
+            raise UserError(f"{file}:{number}: {error}: {bare[:80]}") from None
+        if verb not in VERBS or not name:
+            raise UserError(f"{file}:{number}: {verb[:40]!r}: a step of a case begins with {', '.join(VERBS)}")
+        pairs = [re.match(r"([a-z_]+)(=|>=|<=|!=)(.+)", word) for word in rest]
+        keys = {(pair[1] if pair[2] == "=" else pair[1] + pair[2][0]): pair[3] for pair in pairs if pair}
+        steps.append(Step(verb, tuple(word for word, pair in zip(rest, pairs, strict=True) if not pair), keys, bare, number))
+    if name:
+        yield Case(name, title, source, tuple(steps))
+
+
+def every(files: list[Path]) -> list[Case]:
+    """The cases of some files, or of all that are shipped. Raises :class:`UserError`; a name that occurs twice is wrong, too."""
+    cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
+    names = [case.name for case in cases]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two cases are called {name}")
+    return cases

@@ -1,0 +1,116 @@
+"""Builds and reads MRC frames by the tables of layouts.py, with no line of the engine's: the judge's own codec, for any field at will."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
+
+INNER, UDP, BTH = 54, 94, 102
+"""Where they begin in a frame: Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
+ICRC = 4
+KINDS = {
+    **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
+    0xDD: "nack", 0xDE: "probe",
+}  # fmt: skip
+"""What a packet is called in a case, by opcode."""
+OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
+"""The first opcode of a kind."""
+TRIMMED = (18, 20)
+"""DSCP of packets that a switch has trimmed."""
+
+
+def fields_of(opcode: int) -> Iterable[Bits]:
+    """Every field from the BTH on; an opcode that MRC does not have is laid out as a WRITE."""
+    for header in ("BTH", *AFTER_BTH.get(opcode, AFTER_BTH[0xCA])):
+        yield from HEADERS[header]
+
+
+def icrc(frame: bytes) -> bytes:
+    """The invariant CRC of a frame without it (docs/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    masked = bytearray(frame[INNER:])
+    masked[0] |= 0x0F
+    masked[1:4] = b"\xff\xff\xff"
+    masked[7] = 0xFF
+    masked[UDP - INNER + 6 : UDP - INNER + 8] = b"\xff\xff"
+    masked[BTH - INNER + 4] = 0xFF
+    return zlib.crc32(b"\xff" * 8 + bytes(masked)).to_bytes(4, "little")
+
+
+def build(given: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    """A frame. ``given``: ``opcode``, the addresses ``mac``, ``outer_src``, ``outer_dst``, ``inner_src``, ``inner_dst`` (bytes), ``ev``,
+    ``dscp``, ``ecn``, ``udp_port``, and any field by its key; what is not given is as usual."""
+    values = {"pad": -len(payload) % 4, **given}
+    bits = length = 0
+    for field in fields_of(values["opcode"]):
+        bits = bits << field.width | int(values.get(field.key, field.usual)) & (1 << field.width) - 1
+        length += field.width
+    after_udp = bits.to_bytes(length // 8, "big") + payload + bytes(values["pad"])
+    udp_length = 8 + len(after_udp) + ICRC
+    word = 6 << 28 | values["dscp"] << 22 | values["ecn"] << 20
+    hops = values.get("hop_limit", 64)
+
+    def ip(flow: int, length: int, following: int, source: bytes, target: bytes) -> bytes:
+        first: int = word | flow
+        return first.to_bytes(4, "big") + length.to_bytes(2, "big") + bytes((following, hops)) + source + target
+
+    mac: bytes = values["mac"]
+    frame = mac * 2 + b"\x86\xdd" + ip(0, 40 + udp_length, 41, values["outer_src"], values["outer_dst"])
+    frame += ip(values["ev"] >> 16, udp_length, 17, values["inner_src"], values["inner_dst"])
+    ports = (values["ev"] & 0xFFFF, values["udp_port"], udp_length, values.get("udp_checksum", 0))
+    frame += b"".join(port.to_bytes(2, "big") for port in ports) + after_udp
+    return frame + icrc(frame)
+
+
+def parse(frame: bytes) -> dict[str, Any]:
+    """Every field by its key, ``kind``, ``payload`` without padding, ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether
+    it is right) and ``lengths`` (whether those of both IPv6 headers and UDP fit the frame). Raises ValueError on what is not MRC."""
+    if len(frame) < BTH + 12 + ICRC or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[60] != 17:
+        raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
+    opcode = frame[BTH]
+    if opcode not in AFTER_BTH:
+        raise ValueError(f"opcode {opcode:02X} is none of MRC's")
+    word, inner_word = (int.from_bytes(frame[at : at + 4], "big") for at in (14, INNER))
+    lengths = [int.from_bytes(frame[at : at + 2], "big") for at in (18, 58, 98)]
+    d: dict[str, Any] = {
+        "kind": KINDS[opcode], "name": PACKETS[opcode], "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": frame[21],
+        "inner_dscp": inner_word >> 22 & 0x3F, "inner_ecn": inner_word >> 20 & 3, "outer_src": frame[22:38], "outer_dst": frame[38:54],
+        "inner_src": frame[62:78], "inner_dst": frame[78:94],
+        "ev": (inner_word & 0xFFFF) << 16 | int.from_bytes(frame[UDP : UDP + 2], "big"),
+        "udp_port": int.from_bytes(frame[96:98], "big"), "udp_checksum": int.from_bytes(frame[100:102], "big"), "reserved": 0,
+    }  # fmt: skip
+    at = BTH + sum(map(size, ("BTH", *AFTER_BTH[opcode])))
+    if len(frame) < at + ICRC:
+        raise ValueError(f"a {PACKETS[opcode]} that is cut short")
+    bits, left = int.from_bytes(frame[BTH:at], "big"), 8 * (at - BTH)
+    for field in fields_of(opcode):
+        left -= field.width
+        value = bits >> left & (1 << field.width) - 1
+        if field.signed and value >> field.width - 1:
+            value -= 1 << field.width
+        if field.key:
+            d[field.key] = value
+        else:
+            d["reserved"] += value != 0
+    trimmed = d["dscp"] in TRIMMED
+    d["payload"] = frame[at : len(frame) - ICRC - d["pad"]]
+    d["icrc"] = int(trimmed or icrc(frame[:-ICRC]) == frame[-ICRC:])
+    d["lengths"] = int(trimmed or lengths == [len(frame) - INNER, len(frame) - UDP, len(frame) - UDP])
+    return d
+
+
+def told(d: Mapping[str, Any]) -> dict[str, str]:
+    """A parsed frame's fields for people, addresses and what is as usual left out."""
+    rows = {"packet": d["name"], "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
+    usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}
+    for field in fields_of(d["opcode"]):
+        if field.key not in ("", "opcode") and d[field.key] != usual.get(field.key, -1):
+            rows[field.key] = f"{d[field.key]:X}h" if field.key in ("va", "rkey", "bitmap", "imm") else str(d[field.key])
+    if d["payload"]:
+        rows["payload"] = f"{len(d['payload'])} bytes"
+    for name, right in (("reserved", 0), ("icrc", 1), ("lengths", 1), ("hop_limit", 64), ("udp_checksum", 0)):
+        if d[name] != right:
+            rows[name] = f"{d[name]} instead of {right}"
+    return rows

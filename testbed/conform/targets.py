@@ -1,0 +1,204 @@
+"""What a case is played against: our engine or any object without sockets in virtual time, or whatever sits on interfaces.
+
+The judge knows none of them by more than :class:`testbed.conform.play.Target`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import select
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from testbed.conform.play import Unsupported
+from testbed.errors import UserError, first_line
+from topologies import Fabric
+
+ETH_P_ALL = 3
+ANSWER_S = 10.0
+"""A command that brings up a queue pair answers an order within that [ours]."""
+STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
+"""How a request ended, by ``agents.transport``'s numbers."""
+MEMORY = 1 << 20
+"""Bytes of the target's memory that may be written."""
+
+
+class Virtual:
+    """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/conform.md."""
+
+    def __init__(self, endpoint: Any, peer: int) -> None:
+        self.endpoint, self.peer = endpoint, peer
+        self.time = 1_000_000
+        self.memory = bytearray(b"\xa5" * MEMORY)
+        self.qpn = 0
+
+    def parameters(self) -> dict[str, int]:
+        va, rkey = self.endpoint.register(self.memory)[:2]
+        made: dict[str, int] = self.endpoint.create_qp(self.peer)
+        self.qpn = made["qpn"]
+        return {**made, "va": va, "rkey": rkey, "length": MEMORY}
+
+    def connect(self, remote: dict[str, int]) -> None:
+        self.endpoint.connect_qp(self.time, self.qpn, remote)
+
+    def now(self) -> int:
+        return self.time
+
+    def send(self, plane: int, frame: bytes) -> None:
+        self.endpoint.receive(self.time, plane, frame)
+
+    def until(self, when: int) -> tuple[int, bytes] | None:
+        while True:
+            made: tuple[int, bytes] | None = self.endpoint.transmit(self.time)
+            if made is not None:
+                return made
+            deadline: int | None = self.endpoint.deadline()
+            if deadline is None or deadline >= when:
+                self.time = when
+                return None
+            self.time = max(self.time + 1, deadline)
+
+    def order(self, op: str, **keys: Any) -> Any:
+        if op == "write":
+            self.endpoint.post_write(self.qpn, keys["id"], bytes(keys["bytes"]), keys["va"], keys["rkey"], keys.get("imm"))
+        elif op == "recv":
+            self.endpoint.post_recv(self.qpn, keys["id"])
+        elif op == "port":
+            self.endpoint.port_state(self.time, keys["plane"], keys["up"])
+        elif op == "completions":
+            return [{"id": c[1], "kind": c[2], "status": c[3], "imm": c[4], "length": c[5]} for c in self.endpoint.completions()]
+        else:
+            return self.memory[keys["at"] : keys["at"] + keys["length"]].hex()
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+class OurEngine:
+    """The engine of ``agents.mrc`` with the methods of docs/conform.md."""
+
+    def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
+        from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
+        from agents.transport import NEVER, WRITE
+
+        self.engine, self.never = Endpoint(fabric, host, {}, seed), NEVER
+        self.kinds = {WRITE: "write"}
+        for name in ("register", "create_qp", "connect_qp", "post_recv", "port_state"):
+            setattr(self, name, getattr(self.engine, name))
+
+    def post_write(self, qpn: int, wr_id: int, data: bytes, va: int, rkey: int, imm: int | None) -> None:
+        self.engine.post_write(qpn, wr_id, memoryview(data), va, rkey, -1 if imm is None else imm)
+
+    def receive(self, now: int, plane: int, frame: bytes) -> None:
+        self.engine.receive(now, plane, frame, 0, len(frame))
+
+    def transmit(self, now: int) -> tuple[int, bytes] | None:
+        self.engine.timer(now)
+        port = self.engine.transmit(now)
+        if port < 0:
+            return None
+        frame = self.engine.tx_frame + bytes(self.engine.tx_payload or b"") + self.engine.tx_trailer
+        self.engine.sent(now, port, True)
+        return port, frame
+
+    def deadline(self) -> int | None:
+        at = self.engine.deadline()
+        return None if at >= self.never else at
+
+    def completions(self) -> list[tuple[int, int, str, str, int | None, int]]:
+        return [
+            (c.qpn, c.wr_id, self.kinds.get(c.kind, "receive"), STATUSES[c.status], None if c.imm < 0 else c.imm, c.length)
+            for c in self.engine.completions()
+        ]
+
+
+class Wire:
+    """What sits on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/conform.md has its orders,
+    lines of JSON."""
+
+    def __init__(self, interfaces: Sequence[str], command: str) -> None:
+        self.name = command
+        self.sockets: list[socket.socket] = []
+        try:
+            for interface in interfaces:
+                self.sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
+                self.sockets[-1].bind((interface, ETH_P_ALL))
+            self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        except PermissionError:
+            raise UserError("raw sockets need root: sudo mrcbed conform") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{', '.join(interfaces)}, {command}: {first_line(error)}") from None
+
+    def parameters(self) -> dict[str, int]:
+        answer: dict[str, int] = self._ask("create")
+        missing = [key for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length") if not isinstance(answer.get(key), int)]
+        if missing:
+            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/conform.md")
+        return answer
+
+    def connect(self, remote: dict[str, int]) -> None:
+        self._ask("connect", **remote)
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def send(self, plane: int, frame: bytes) -> None:
+        if plane >= len(self.sockets):
+            raise Unsupported(f"it has no port to plane {plane}")
+        self.sockets[plane].send(frame)
+
+    def until(self, when: int) -> tuple[int, bytes] | None:
+        while (left := when - time.monotonic_ns()) > 0:
+            for sock in select.select(self.sockets, [], [], left / 1e9)[0]:
+                frame, address = sock.recvfrom(1 << 16)
+                if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd":
+                    return self.sockets.index(sock), frame
+        return None
+
+    def order(self, op: str, **keys: Any) -> Any:
+        return self._ask(op, **keys)
+
+    def _ask(self, op: str, **keys: Any) -> Any:
+        """The answer to an order. Raises :class:`Unsupported`, or :class:`UserError` if there is none."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps({"op": op, **keys}) + "\n")
+            ready = select.select([self.process.stdout], [], [], ANSWER_S)[0]
+            line = self.process.stdout.readline() if ready else ""
+            answer = json.loads(line)
+            if not isinstance(answer, dict | list | str | None):
+                raise ValueError
+        except (OSError, ValueError):
+            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/conform.md says what is asked") from None
+        if isinstance(answer, dict) and "unsupported" in answer:
+            raise Unsupported(str(answer["unsupported"])[:200])
+        return answer
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(ANSWER_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
+    """``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    if name == "engine":
+        return Virtual(OurEngine(fabric, host), peer)
+    module, _, factory = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), factory)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{name}: {first_line(error)}: give engine, MODULE:FACTORY, or interfaces with --connect") from None
+    return Virtual(make(fabric, host), peer)
