@@ -199,21 +199,26 @@ class Play:
 
     def _hold_to_rules(self, d: dict[str, Any]) -> None:
         """What docs/protocol.md says of every packet."""
-        data = d["kind"] in ("write", "probe")
+        kind = d["kind"]
+        data = kind in ("write", "probe")
         wrong = {
             "iCRC": d["icrc"] != 1, "lengths": d["lengths"] != 1, "reserved fields": d["reserved"] != 0,
             "UDP checksum": d["udp_checksum"] != 0, "UDP port": d["udp_port"] != self.fabric.udp_port,
-            "partition key": d["pkey"] != 0xFFFF, "tver": d["tver"] != 0, "ftype": d.get("ftype", 1) != 1,
+            "partition key": d["pkey"] != 0xFFFF, "m, se or tver": d["bth_m"] | d["se"] | d["tver"] != 0,
+            "pad": d["pad"] != -len(d["payload"]) % 4, "a: asks for nothing": d["ackreq"] and kind != "write",
+            "rtx": d["rtx"] and kind not in ("write", "sack"), "type, nxt or flags": any(d.get(key) for key in ("type", "nxt", "cc_flags", "tsr", "vendor")),
+            "PSN in its BTH": {"probe": d["psn"], "nack": d["psn"] - d.get("nack_psn", 0), "sack": d["psn"] - d.get("cack_psn", 0),
+                               "request": d["psn"] >> 16, "response": d["psn"] >> 16}.get(kind, 0) != 0, "ftype": d.get("ftype", 1) != 1,
             "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"]) != ((2, 2) if data else (0, 0)),
             "DSCP outside and inside": d["dscp"] != d["inner_dscp"],
             "DSCP": d["dscp"] not in ((10, 12, 14, 22) if data else (48,)),
             "inner addresses": (d["inner_src"], d["inner_dst"]) != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
             "plane of its EV": d["ev"] >> 16 != d["plane"], "EV: none of this pair's": d["ev"] not in self.evs,
-            "ts flag": d["ts"] != (d["kind"] == "write"),
-            "destination QPN": d["dqpn"] != (2 if d["kind"] in ("request", "response") else self.mine["qpn"]),
-            "QPNs": d["kind"] in ("sack", "nack", "probe")
+            "ts flag": d["ts"] != (kind == "write"),
+            "destination QPN": d["dqpn"] != (2 if kind in ("request", "response") else self.mine["qpn"]),
+            "QPNs": kind in ("sack", "nack", "probe")
             and (d["spdcid"], d["dpdcid"]) != (self.its["qpn"] & 0xFFFF, self.mine["qpn"] & 0xFFFF),
-            "CC type": d.get("cc_type", 2 * (d["kind"] == "nack")) != 2 * (d["kind"] == "nack"),
+            "CC type": d.get("cc_type", 2 * (kind == "nack")) != 2 * (kind == "nack"),
         }  # fmt: skip
         if d["ev"] in self.evs and d["outer_dst"] != path_address(self.fabric, self.its["host"], self.mine["host"], d["ev"]):
             wrong["outer address: another path than the EV's"] = True

@@ -207,6 +207,8 @@ class Channel:
                     self.process.stdin.close()
                 except OSError:
                     pass
+        if self._ended and self.process.stdout is not None:
+            self.process.stdout.close()  # nobody reads it any more, and who goes on writing ends by that
         last = time.monotonic() + patient(LOGS_S)
         while self.process.poll() is None:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -91,11 +92,15 @@ def test_a_malformed_line_is_one_line_that_names_the_machine(far: Callable[..., 
 
 
 def test_a_line_without_end_is_cut(far: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ends who writes it: without waiting until he is silent, which here is never."""
+    monkeypatch.setattr("testbed.machines.channel.LOGS_S", 1e6)
     monkeypatch.setattr("testbed.machines.channel.MOST_LINE", 1 << 20)
-    channel = far(HELLO + "head -c 2M /dev/zero; cat >/dev/null")
+    channel = far(HELLO + "exec cat /dev/zero")
     channel.hello("1")
     with pytest.raises(ClusterDied, match="^b: it said .* where a line of JSON belongs: see --reach$"):
         channel.ask("go")
+    channel.close(1e6)
+    assert channel.process.returncode == -signal.SIGPIPE
 
 
 @pytest.mark.parametrize(
