@@ -201,14 +201,15 @@ class Play:
         """What docs/protocol.md says of every packet."""
         kind = d["kind"]
         data = kind in ("write", "probe")
+        numbered = {"probe": 0, "nack": d.get("nack_psn"), "sack": d.get("cack_psn")}
         wrong = {
             "iCRC": d["icrc"] != 1, "lengths": d["lengths"] != 1, "reserved fields": d["reserved"] != 0,
             "UDP checksum": d["udp_checksum"] != 0, "UDP port": d["udp_port"] != self.fabric.udp_port,
             "partition key": d["pkey"] != 0xFFFF, "m, se or tver": d["bth_m"] | d["se"] | d["tver"] != 0,
             "pad": d["pad"] != -len(d["payload"]) % 4, "a: asks for nothing": d["ackreq"] and kind != "write",
             "rtx": d["rtx"] and kind not in ("write", "sack"), "type, nxt or flags": any(d.get(key) for key in ("type", "nxt", "cc_flags", "tsr", "vendor")),
-            "PSN in its BTH": {"probe": d["psn"], "nack": d["psn"] - d.get("nack_psn", 0), "sack": d["psn"] - d.get("cack_psn", 0),
-                               "request": d["psn"] >> 16, "response": d["psn"] >> 16}.get(kind, 0) != 0, "ftype": d.get("ftype", 1) != 1,
+            "PSN in its BTH": d["psn"] >> 16 != 0 if kind in ("request", "response") else d["psn"] != numbered.get(kind, d["psn"]),
+            "ftype": d.get("ftype", 1) != 1,
             "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"]) != ((2, 2) if data else (0, 0)),
             "DSCP outside and inside": d["dscp"] != d["inner_dscp"],
             "DSCP": d["dscp"] not in ((10, 12, 14, 22) if data else (48,)),
@@ -419,7 +420,7 @@ class Play:
 
     def _auto(self, step: Step) -> None:
         """From now on answer every WRITE, probe and request; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that;
-        ``silent``: planes on which nothing arrives."""
+        ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, d: dict[str, Any]) -> None:
@@ -443,7 +444,9 @@ class Play:
             if done:
                 self._reply("ack", d, psn=max(done), msn=self.ends[max(done)] + 1)
         elif d["kind"] == "probe":
-            self._sack(d)
+            if (left := self.auto.get("probes")) is None or left:
+                self.auto |= {"probes": {n - 1 for n in left if n > 1}} if left else {}
+                self._sack(d)
         elif d["kind"] == "request":
             self._reply("response", d)
 
