@@ -38,7 +38,9 @@ class Unsupported(Exception):
 
 
 class Target(Protocol):
-    """An endpoint with one queue pair, whose peer the judge plays."""
+    """An endpoint with one queue pair, whose peer the judge plays. ``way_rtts``: base RTTs that frames take there and back."""
+
+    way_rtts: float
 
     def parameters(self) -> dict[str, int]:
         """Make the queue pair: ``host``, ``qpn``, ``psn``, ``mpr``, and ``va``, ``rkey``, ``length`` of memory that may be written."""
@@ -160,7 +162,7 @@ class Play:
 
     def _pass(self, rtts: float, stop: Any = None) -> dict[str, Any] | None:
         """Let so much time pass, or until a frame for which ``stop`` is true; that one."""
-        end = self.target.now() + int(rtts * self.base_rtt)
+        end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
             came = self.target.until(end)
             if came is None:

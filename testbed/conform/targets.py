@@ -11,6 +11,7 @@ import select
 import shlex
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,8 @@ MEMORY = 1 << 20
 
 class Virtual:
     """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/conform.md."""
+
+    way_rtts = 0.0
 
     def __init__(self, endpoint: Any, peer: int) -> None:
         self.endpoint, self.peer = endpoint, peer
@@ -122,6 +125,8 @@ class Wire:
     """What sits on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/conform.md has its orders,
     lines of JSON."""
 
+    way_rtts = 1.0
+
     def __init__(self, interfaces: Sequence[str], command: str) -> None:
         self.name = command
         self.sockets: list[socket.socket] = []
@@ -157,7 +162,7 @@ class Wire:
         while (left := when - time.monotonic_ns()) > 0:
             for sock in select.select(self.sockets, [], [], left / 1e9)[0]:
                 frame, address = sock.recvfrom(1 << 16)
-                if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd":
+                if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd" and frame[20] == 41:  # a kernel sends others
                     return self.sockets.index(sock), frame
         return None
 
@@ -197,6 +202,8 @@ def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # modules of the caller's own folder, as python -m finds them
     try:
         make = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError, ValueError) as error:

@@ -107,7 +107,7 @@ class VirtualNetwork:
         if egress is None:
             self.dropped += 1
             return
-        self._egress(egress, frame[:38] + dst + frame[54:])
+        self._egress(egress, frame[:21] + bytes((frame[21] - 1,)) + frame[22:38] + dst + frame[54:])
 
     def _deliver(self, host: int, plane: int, frame: bytes) -> None:
         self.delivered += 1

@@ -1,8 +1,8 @@
-"""Are deliberate bugs in the MRC engine caught? ``python -m tests.mutations [NAME...] [--jobs N] [--write FILE]``, `make mutations`.
+"""Are deliberate bugs in the MRC engine caught? ``python -m tests.mutations [NAME...] [--jobs N]``, `make mutations`.
 
 Each bug of catalogue.py goes into a copy of the tree of its own, and the tests of the endpoint run there on the engine's source: those
 that guard it first, then all of tests/agents. A bug is caught by a test that fails with it and passes without it. Exit status 1 if a bug
-survives, 2 if one cannot be tried. Never touches the tree that it is started from, except for the page that ``--write`` names.
+survives, 2 if one cannot be tried. Never touches the tree that it is started from.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ ALL = ("tests/agents",)
 HANGS = 300
 """Seconds after which a test that a bug keeps from ending counts as failed [ours]: a hundred times what the slowest one takes."""
 _PASSED, _FAILED = 0, 1  # pytest's exit statuses; any other means that no verdict was reached
-BEGIN, END = "<!-- mutations: begin -->", "<!-- mutations: end -->"
 
 
 @dataclass(frozen=True)
@@ -96,36 +95,14 @@ def try_one(mutation: Mutation) -> Verdict:
     return Verdict(mutation)
 
 
-def table(verdicts: Iterable[Verdict]) -> str:
-    """Markdown, for docs/testing.md."""
-    rows = ["| bug | in | caught by |", "| --- | --- | --- |"]
-    for v in verdicts:
-        file, _, test = v.caught_by.removeprefix("tests/agents/").partition("::")
-        caught = f"`{file}`: `{test.partition('[')[0]}`" if v.caught_by else v.trouble or "**nothing: it survives**"
-        rows.append(f"| {v.mutation.name} | `{v.mutation.file}` | {caught} |")
-    return "\n".join(rows)
-
-
-def written(page: str, made: str) -> str:
-    """A page with the table between its two marks replaced. Raises ValueError if the marks are missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no lines {BEGIN} and {END} to put the table between")
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description="Are deliberate bugs in the MRC engine caught?")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only bugs whose name contains this; all without")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once; %(default)s")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page, between its marks")
     asked = parser.parse_args(arguments)
     chosen = [m for m in MUTATIONS if not asked.names or any(name in m.name for name in asked.names)]
     if not chosen:
         parser.error(f"no bug is called so; there are: {', '.join(m.name for m in MUTATIONS)}")
-    if asked.write and len(chosen) < len(MUTATIONS):
-        parser.error("--write is for the whole table: leave the names away")
     verdicts = []
     with ThreadPoolExecutor(max(1, asked.jobs)) as pool:
         for v in pool.map(try_one, chosen):
@@ -135,8 +112,6 @@ def main(arguments: list[str]) -> int:
     troubled = [v for v in verdicts if v.trouble]
     caught = len(verdicts) - len(survivors) - len(troubled)
     print(f"\n{len(verdicts)} bugs: {caught} caught, {len(survivors)} survive, {len(troubled)} not tried")
-    if asked.write:
-        asked.write.write_text(written(asked.write.read_text(), table(verdicts)))
     return 2 if troubled else 1 if survivors else 0
 
 

@@ -67,6 +67,7 @@ def test_a_wrong_bit_of_any_field_fails_a_case(opcode: int, what: str, bit: int)
     assert failing(lambda: Wrong(FABRIC, 0, out=flipped(kind, bit)), SAID[opcode])
 
 
+@pytest.mark.dear("every case against wrong endpoints until one fails it")
 @pytest.mark.parametrize("file", FILES)
 def test_there_is_no_case_that_cannot_fail(file: str) -> None:
     """By an endpoint that is wrong in one thing and not dumb: who says nothing fails most."""
