@@ -182,7 +182,6 @@ class Play:
         except ValueError as error:
             raise Failed(f"it sent {error}") from None
         d |= {"plane": plane, "t": self.target.now()}
-        self.known["this"] = d
         kind = d["kind"]
         if kind == "sack":
             d["cack"] = _delta(d["cack_psn"], self.mine["psn"])

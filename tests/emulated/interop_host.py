@@ -13,11 +13,9 @@ import sys
 import time
 from typing import Any
 
+from testbed.conform.targets import MEMORY, STATUSES
 from topologies import load_fabric
 from topologies.clos import Fabric
-
-MEMORY = 1 << 20
-STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
 
 
 class OnSockets:
