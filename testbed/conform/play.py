@@ -115,6 +115,7 @@ class Play:
         self.ends: dict[int, int] = {}  # PSN of a message's last packet -> its MSN
         self.stamp = 0x100
         self.writes = 0
+        self.completed: list[dict[str, Any]] = []  # requests that are finished and were not asked about yet
 
     def run(self) -> Outcome:
         steps = list(self.case.steps)
@@ -387,8 +388,6 @@ class Play:
 
     def _completion(self, step: Step) -> None:
         """``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``; the next one, in order."""
-        if not hasattr(self, "completed"):
-            self.completed: list[dict[str, Any]] = []
         end = self.target.now() + int(float(step.keys.get("within", WITHIN)) * self.base_rtt)
         while True:
             self.completed += self.target.order("completions") or []
