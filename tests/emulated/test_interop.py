@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,28 +83,14 @@ def test_both_write_to_each_other(tiny: Cluster, kinds: tuple[str, str], story: 
 @pytest.mark.dear("a process for each case")
 @pytest.mark.parametrize("kind", ["engine", "second"])
 def test_the_judge_plays_over_interfaces(kind: str) -> None:
-    for plane in range(2):
-        names = [f"h0-p{plane}", "mtu", "9000", "type", "veth", "peer", f"judge-p{plane}", "mtu", "9000"]
-        subprocess.run(["ip", "link", "add", *names], check=True)
-        for end in ("h0", "judge"):
-            subprocess.run(["ip", "link", "set", f"{end}-p{plane}", "up"], check=True)
-    try:
-        command = f"{sys.executable} -m tests.emulated.interop_host {kind} tiny 0"
-        words = [
-            "judge-p0,judge-p1",
-            "--connect",
-            command,
-            "--fabric",
-            "tiny",
-            "trims/trimmed",
-            "write/four-*",
-            "sends/only",
-            "probes/on-its-ev",
-        ]
-        done = subprocess.run(
-            [sys.executable, "-m", "testbed.cli", "conform", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0 and done.stdout == "4 cases: 4 passed, 0 failed, 0 unsupported\n", done.stdout + done.stderr
-    finally:
-        for plane in range(2):
-            subprocess.run(["ip", "link", "del", f"h0-p{plane}"], check=True)
+    """In a network namespace of its own, which takes the cables with it whatever happens."""
+    cables = " && ".join(
+        f"ip link add h0-p{plane} mtu 9000 up type veth peer name judge-p{plane} mtu 9000 && ip link set judge-p{plane} up"
+        for plane in range(2)
+    )
+    connect = f"{sys.executable} -m tests.emulated.interop_host {kind} tiny 0"
+    cases = ["trims/trimmed", "write/four-*", "sends/only", "probes/on-its-ev"]
+    judge = [sys.executable, "-m", "testbed.cli", "conform", "judge-p0,judge-p1", "--connect", connect, "--fabric", "tiny", *cases]
+    words = ["unshare", "--net", "sh", "-c", f"{cables} && exec {shlex.join(judge)}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout == "4 cases: 4 passed, 0 failed, 0 unsupported\n", done.stdout + done.stderr
