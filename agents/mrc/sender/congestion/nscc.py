@@ -61,6 +61,7 @@ class Nscc(Congestion):
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)
         self.cfg_rtt = config.base_rtt
+        self.no_delay = config.base_rtt // NO_DELAY
         self.base_rtt = path_rtt  # smallest seen, at first the configured one
         self.target = int(config.base_rtt * (TARGET_TRIMMING if config.trimming else TARGET_DROPPING))
         self.qa_threshold = 1 << 62 if config.trimming else 4 * self.target
@@ -192,7 +193,7 @@ class Nscc(Congestion):
         if d >= self.target:
             self.inc += self.fi * news
             return
-        if d < self.cfg_rtt // NO_DELAY:
+        if d < self.no_delay:
             self.fast_bytes += news
             if self.fast_bytes > self.window:
                 self.fast = True
