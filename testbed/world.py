@@ -1,9 +1,8 @@
 """What all worlds offer to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
-virtual time, :class:`testbed.fluid.world.FluidCluster` one without packets, :class:`testbed.machines.world.Machines` one whose processes
-are on several machines; scenarios.run knows no more of any of them than this page. All times are nanoseconds of the world's own
-:attr:`World.clock`.
+virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines; scenarios.run knows no more of any of
+them than this page. All times are nanoseconds of the world's own :attr:`World.clock`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from agents.clock import Clock
 from testbed.faults.targets import FaultEvent, Injected
 from topologies import Fabric
 
-EMULATED, SIMULATED, FLUID = "emulated", "simulated", "fluid"
+EMULATED, SIMULATED = "emulated", "simulated"
 """Names of the worlds."""
 
 
@@ -161,7 +160,7 @@ class World(Protocol):
 
     @property
     def name(self) -> str:
-        """Which world it is: emulated, simulated or fluid."""
+        """Which world it is: emulated or simulated."""
 
     @property
     def clock(self) -> Clock: ...

@@ -19,9 +19,8 @@ DROPS_AT_SENDING = ("drop_tail_packets", "drop_link_down_packets")
 """The drops that egress counts within the sender's system call."""
 DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
 """Packets that injected faults drop at a host port after they were counted as arrived there."""
-AGENT_DROPS = ("tx_refused", "rx_ring_drops", "lost_on_dead_paths")
-"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket; in the fluid world, which has no
-ports that count, lost on paths that were dead."""
+AGENT_DROPS = ("tx_refused", "rx_ring_drops")
+"""Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
 _PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = (
     "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns",

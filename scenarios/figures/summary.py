@@ -27,7 +27,7 @@ from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.simulated import UNMEASURED
 from testbed.view.declared import believing
-from testbed.world import EMULATED, FLUID
+from testbed.world import EMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
@@ -135,18 +135,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
-    if world == FLUID:
-        for figure in UNMEASURED[world]:
-            _blank(entry, figure.split("."))
     return entry
-
-
-def _blank(entry: dict[str, Any], path: Sequence[str]) -> None:
-    """A number that a world cannot have is None, not the 0 that counting nothing gives."""
-    for key in path[:-1]:
-        entry = entry.get(key) or {}
-    if isinstance(entry.get(path[-1]), int | float):
-        entry[path[-1]] = None
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -159,7 +148,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         window=run.window,
         loops=run.of("loop"),
         causes=packets["causes"],
-        unexplained=0 if record.get("world") == FLUID else packets["unexplained"],  # which has no packets to account for
+        unexplained=packets["unexplained"],
         base_rtt_ns=run.fabric.base_rtt_ns,
         rejected=packets["rejected"],
         cables=cable_gaps(record),

@@ -58,11 +58,6 @@ NOTES = {
         "there are no figures of its CPU.",
         _KIND,
     ),
-    "fluid": (
-        _SCALE,
-        "Without packets: rates of flows between failures, and the endpoint's own times for leaving and using paths (docs/fluid.md). "
-        "Nothing was sent and nothing was measured: sums, queues and marks are not in it.",
-    ),
 }
 
 

@@ -44,8 +44,6 @@ COMPARED = 2.2
 """Time of a job's bytes over that of their packets: its ranks make and compare what they send [measured: 8 ranks, 40 to 700 MB]."""
 MESSAGE_S = 0.0003
 """Time of a job's message of next to nothing [measured: 0.2 ms on 8 hosts, 0.35 to 0.6 on 32]."""
-FLUID_HOST_S = 0.1
-"""Time of a host in a run of the fluid world, most of it for figures and plots [measured: 8 to 504 hosts]."""
 DEAD = 2.0
 """Factor of a step if paths are dead from the start: some T0 has lost half of its uplinks in a plane."""
 
@@ -109,13 +107,6 @@ def scenario_seconds(scenario: Scenario, simulated: bool = False) -> float:
         return sum(map(simulated_seconds, specs)) / CORES + PART_S + DRAWN_S * settings
     fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
     return sum(map(run_seconds, specs)) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
-
-
-def fluid_seconds(scenario: Scenario) -> float:
-    """Estimate the same in the fluid world, whatever the bytes and the times."""
-    specs = plan(scenario)
-    settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)
-    return sum(FLUID_HOST_S * spec.transport.fabric.host_count for spec in specs) / CORES + PART_S + DRAWN_S * settings
 
 
 def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:

@@ -35,6 +35,7 @@ from scenarios.show.tables import Column, since_fault, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import Table, duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
+from testbed.world import SIMULATED
 
 Run = dict[str, Any]
 WORDS = {
@@ -357,7 +358,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(books, style="dim")
     for verdict in check_lines(summary["checks"]):
         console.print(verdict)
-    suffix = "".join(_extent(runs, world, words) for world, words in (("simulated", ""), ("fluid", " and without packets")))
+    suffix = _extent(runs)
     verdicts = [verdict_of(run) for run in runs]
     worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
     reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
@@ -380,11 +381,11 @@ def books_line(runs: Sequence[Run]) -> str:
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
 
 
-def _extent(runs: Sequence[Run], world: str, words: str) -> str:
-    """How many runs are of a world in virtual time; "" if none."""
-    n = sum(run.get("world") == world for run in runs)
-    extent = world if n == len(runs) else f"{n} of {len(runs)} runs {world}"
-    return f" ({extent}, in virtual time{words}: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
+def _extent(runs: Sequence[Run]) -> str:
+    """How many runs are simulated; "" if none."""
+    n = sum(run.get("world") == SIMULATED for run in runs)
+    extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
+    return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:

@@ -83,20 +83,14 @@ def kind_of(file: str) -> str:
 
 def seconds(scenario: Any) -> dict[str, Any]:
     """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
-    from scenarios.run.fluid import check_fluid
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import check_emulable, slowed
     from scenarios.sets.dilation import automatic, given
-    from scenarios.sets.estimate import fluid_seconds, scenario_seconds
+    from scenarios.sets.estimate import scenario_seconds
     from testbed.bench import calibration
     from topologies import FabricError
 
     worlds: dict[str, Any] = {}
-    try:
-        check_fluid(scenario)
-        worlds["fluid"] = {"seconds": fluid_seconds(scenario)}
-    except UserError as error:
-        worlds["fluid"] = {"refused": str(error)}
     try:
         check_simulable(scenario)
         worlds["simulated"] = {"seconds": scenario_seconds(scenario, simulated=True)}

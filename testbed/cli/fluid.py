@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,28 +45,16 @@ PLANES = (8, 1)
 @option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")
 @option("--draws", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draws of dead links.")
 @option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of all draws.")
-@option(
-    "--against",
-    type=click.Path(path_type=Path, file_okay=False),
-    multiple=True,
-    metavar="DIR",
-    help="Compare runs of a results directory instead; several times for several.",
-)
-@option("--calibrate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Fit the model to those runs, and write FILE.")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw steps over the size (PNG, SVG, PDF).")
 def command(
     nics: tuple[int, ...], planes: tuple[int, ...], ranks: int, message: str, dead_links: float, draws: int, seed: int,
-    against: tuple[Path, ...], calibrate: Path | None, as_json: bool, plot: Path | None,
+    as_json: bool, plot: Path | None,
 ) -> None:  # fmt: skip
     """Compute steps of large clusters: ring all-reduces, healthy and with dead links, with equal and weighted planes.
 
     Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/fluid.md.
     """
-    if calibrate is not None and not against:
-        raise UserError("--calibrate needs packet runs: give their results directories with --against")
-    if against:
-        click.get_current_context().exit(_compare(against, calibrate, as_json))
     from testbed.fluid.study import Job, failures, steps
     from testbed.units import parse_size
     from topologies.sizing import NIC_RATE, SWITCH_RATE, fewest_tiers
@@ -90,45 +78,6 @@ def command(
             draw(rows, dead_links, file)
         if not as_json:
             print(f"Plot: {file}")
-
-
-def _compare(directories: tuple[Path, ...], calibrate: Path | None, as_json: bool) -> int:
-    """1 if a run is further off than the bound."""
-    from scenarios.sets.fluid import BOUND, compare
-    from testbed.fluid.calibration import fit, stored, written
-
-    rows = [row for directory in directories for row in compare(directory)]
-    runs = [row.measured for row in rows if row.measured is not None]
-    calibration = stored() if calibrate is None else fit(runs)
-    if calibrate is not None:
-        with writing(calibrate):
-            calibrate.write_text(written(calibration, runs), encoding="utf-8")
-    found: list[dict[str, Any]] = [
-        {
-            "run": row.run, "hosts": run.shape.ranks, "dead_links": run.dead_links, "message_bytes": run.shape.message_bytes,
-            "measured_ns": run.measured_ns, "fluid_ns": row.fluid_ns(calibration), "difference": row.difference(calibration),
-            "ideal_ns": max(run.shape.bounds_ns(run.rate, run.port_rate)),
-        }
-        if (run := row.measured) is not None else {"run": row.run, "left_out": row.left_out}
-        for row in rows
-    ]  # fmt: skip
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        cells = [
-            [row["run"], *["–"] * 5, row["left_out"]] if "left_out" in row else
-            [
-                row["run"], str(row["hosts"]), str(row["dead_links"]), f"{row['measured_ns'] / 1e3:.1f}", f"{row['ideal_ns'] / 1e3:.1f}",
-                f"{row['fluid_ns'] / 1e3:.1f}", f"{100 * row['difference']:+.1f} %",
-            ]
-            for row in found
-        ]  # fmt: skip
-        caption = f"Median step times; a difference of up to {100 * BOUND:g} % is within the model's bound. Ideal: without calibration."
-        heads = ["run", "hosts", "dead links", "packets us", "ideal us", "fluid us", "difference"]
-        terminal.console(120).print(terminal.table(heads, cells, title="Fluid model and packets", caption=caption))
-    if not runs:
-        raise UserError(f"{directories[0]}: no run to compare: give results of ring all-reduces under MRC")
-    return int(any(abs(row["difference"]) > BOUND for row in found if "difference" in row))
 
 
 def _print(rows: list[Steps], single: list[Failures], sizes: list[Size], job: Job, dead_share: float) -> None:

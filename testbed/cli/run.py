@@ -28,7 +28,6 @@ from testbed.faults.kinds import KINDS
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
-from testbed.world import FLUID
 from topologies import Fabric, FabricError, load_fabric
 from topologies.toml_files import MAX_WHOLE
 
@@ -106,13 +105,12 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
 @option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
 @option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
 @option(
-    "--world", type=click.Choice((*WORLDS, FLUID)), default=WORLDS[0], show_default=True,
-    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes. "
-    "fluid: the same without packets, for rings and flows under MRC.",
+    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
+    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes.",
 )  # fmt: skip
 @option(
     "--jobs", type=click.IntRange(1, 256), metavar="N",
-    help=f"Run N simulated or fluid runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
+    help=f"Run N simulated runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
 )  # fmt: skip
 @option(
     "--split", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True,
@@ -155,7 +153,6 @@ def command(
 ) -> None:
     """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
     from scenarios.run.captures import check_pcap_links
-    from scenarios.run.fluid import check_fluid, flow
     from scenarios.run.planning import plan
     from scenarios.run.processes import cores
     from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
@@ -172,11 +169,9 @@ def command(
         if split > 1 and world != SIMULATED:
             raise UserError(f"--split {split}: only simulated runs can be shared: leave --split away, or add --world {SIMULATED}")
         if world != EMULATED:
-            (check_simulable if world == SIMULATED else check_fluid)(loaded)
+            check_simulable(loaded)
             check_split(loaded, split, pcap)
-            check_switch_is_simulated(switch, world)
-            if world == FLUID and (pcap or address):
-                raise UserError(f"{'--pcap' if pcap else '--on'}: the fluid world has no packets, and takes seconds here: leave it away")
+            check_switch_is_simulated(switch)
             if wanted is not None:
                 raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: leave it away")
         else:
@@ -216,8 +211,6 @@ def command(
             settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
                 summary = simulate(loaded, directory, jobs=jobs or max(1, cores() // split), worlds=Worlds(pcap, split), **settings)
-            elif world == FLUID:
-                summary = flow(loaded, directory, jobs=jobs or cores(), **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
         return conclude(loaded, summary, directory, as_json)
@@ -305,10 +298,10 @@ def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, str]:
     return usual, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
 
 
-def check_switch_is_simulated(switch: str, world: str = SIMULATED) -> None:
-    """Refuse the emulated world's switches for another one. Raises :class:`UserError`."""
+def check_switch_is_simulated(switch: str) -> None:
+    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
     if switch != SWITCHES[0]:
-        raise UserError(f"--switch {switch}: the {world} world has switches of its own: leave --switch or --world {world} away")
+        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: leave --switch or --world {SIMULATED} away")
 
 
 def check_switch(switch: str) -> None:

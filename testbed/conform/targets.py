@@ -29,6 +29,21 @@ MEMORY = 1 << 20
 """Bytes of the target's memory that may be written."""
 
 
+Row = tuple[int, int, str, str, int | None, int]
+"""A finished request: qpn, id, "write" or "receive", status, immediate, length."""
+
+
+def rows(completions: Sequence[Any]) -> list[Row]:
+    """Those of ``agents.transport``."""
+    kinds = ("write", "receive")
+    return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
+
+
+def answers(finished: Sequence[Row]) -> list[dict[str, Any]]:
+    """As an order has them."""
+    return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
+
+
 class Virtual:
     """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/conform.md."""
 
@@ -74,7 +89,7 @@ class Virtual:
         elif op == "port":
             self.endpoint.port_state(self.time, keys["plane"], keys["up"])
         elif op == "completions":
-            return [{"id": c[1], "kind": c[2], "status": c[3], "imm": c[4], "length": c[5]} for c in self.endpoint.completions()]
+            return answers(self.endpoint.completions())
         else:
             return self.memory[keys["at"] : keys["at"] + keys["length"]].hex()
         return None
@@ -88,10 +103,9 @@ class OurEngine:
 
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
-        from agents.transport import NEVER, WRITE
+        from agents.transport import NEVER
 
         self.engine, self.never = Endpoint(fabric, host, {}, seed), NEVER
-        self.kinds = {WRITE: "write"}
         for name in ("register", "create_qp", "connect_qp", "post_recv", "port_state"):
             setattr(self, name, getattr(self.engine, name))
 
@@ -114,11 +128,8 @@ class OurEngine:
         at = self.engine.deadline()
         return None if at >= self.never else at
 
-    def completions(self) -> list[tuple[int, int, str, str, int | None, int]]:
-        return [
-            (c.qpn, c.wr_id, self.kinds.get(c.kind, "receive"), STATUSES[c.status], None if c.imm < 0 else c.imm, c.length)
-            for c in self.engine.completions()
-        ]
+    def completions(self) -> list[Row]:
+        return rows(self.engine.completions())
 
 
 class Wire:

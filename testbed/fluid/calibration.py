@@ -7,13 +7,12 @@ bound is larger. Packets of other hosts meet those of a slice on their way (docs
 latest: the largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time. Near both bounds at once a
 step takes longer than either: they are added as powers of ``sharpness``.
 
-``mrcbed fluid --against DIR --calibrate FILE`` writes the file.
+``python -m tests.testbed.fluid.against DIR... --calibrate FILE`` writes the file.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, log2
@@ -21,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.errors import UserError
 from topologies import Fabric
 from topologies.timing import frame_ns, pipeline_bounds_ns
 
@@ -75,19 +73,6 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A measured collective. ``rate`` and ``port_rate``: of its slowest flow, by the model, bits/s on the wire, with all other flows and
-    with its own ports alone; ``measured_ns``: its median step."""
-
-    run: str
-    shape: Shape
-    dead_links: int
-    rate: float
-    port_rate: float
-    measured_ns: float
-
-
-@dataclass(frozen=True)
 class Calibration:
     efficiency: float = 1.0
     wait_packets: float = 0.0
@@ -106,46 +91,6 @@ class Calibration:
         without_pause, waiting = shape.bounds_ns(rate, port_rate)
         delay = shape.delays_ns(self.wait_packets * log2(1 + shape.slice_packets))
         return without_pause / self.efficiency, waiting + delay
-
-    def slack_ns(self, shape: Shape, rate: float, port_rate: float) -> float:
-        """For how long a rank still has something to send in a stage when nothing arrives any more, ns."""
-        without_pause, waiting = self.bounds_ns(shape, rate, port_rate)
-        return max(0.0, without_pause - waiting) / shape.stages
-
-
-def fit(runs: Sequence[Measured]) -> Calibration:
-    """Least squares of the relative differences. Raises :class:`UserError` unless there are runs that wait and runs that send without
-    pause."""
-    from scipy.optimize import least_squares
-
-    bounds = [run.shape.bounds_ns(run.rate, run.port_rate) for run in runs]
-    if len(runs) < 3 or all(a > b for a, b in bounds) or all(a < b for a, b in bounds):
-        raise UserError("a calibration needs three rings or more, with large and with small messages: see testbed/fluid/ring.toml")
-
-    def differences(numbers: Sequence[float]) -> list[float]:
-        calibration = Calibration(*numbers)
-        return [calibration.step_ns(run.shape, run.rate, run.port_rate) / run.measured_ns - 1 for run in runs]
-
-    solved = least_squares(differences, (0.98, 1.5, 20.0), bounds=((0.5, 0.0, 2.0), (1.0, 20.0, 100.0)))
-    return Calibration(*(float(number) for number in solved.x))
-
-
-def written(calibration: Calibration, runs: Sequence[Measured]) -> str:
-    """The file's text: the numbers, and the runs that they come from."""
-    lines = [
-        "# Written by mrcbed fluid --against DIR ... --calibrate FILE, from runs of ring.toml and dead.toml beside it (docs/fluid.md).",
-        f"efficiency = {calibration.efficiency:.4f}",
-        f"wait_packets = {calibration.wait_packets:.3f}",
-        f"sharpness = {calibration.sharpness:.1f}",
-    ]
-    for run in runs:
-        shape = run.shape
-        lines += [
-            "", "[[ring]]", f'fabric = "{shape.fabric.name}"', f"hosts = {shape.ranks}", f"message_bytes = {shape.message_bytes}",
-            f"slices = {shape.slices}", f"dead_links = {run.dead_links}", f"rate_bps = {run.rate:.0f}",
-            f"port_rate_bps = {run.port_rate:.0f}", f"measured_ns = {run.measured_ns:.0f}",
-        ]  # fmt: skip
-    return "\n".join(lines) + "\n"
 
 
 @cache

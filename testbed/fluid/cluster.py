@@ -21,9 +21,6 @@ Bools = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 
 
-TWO_SITES = "has two sites, and rates without packets know one place"
-
-
 @dataclass(frozen=True)
 class Cluster:
     """Counts, and ``links``: a fabric whose links have this cluster's rates, delay and packet size; only these are asked of it."""
@@ -38,7 +35,7 @@ class Cluster:
     def of_fabric(cls, fabric: Fabric) -> Cluster:
         """Raises :class:`UserError` for two sites."""
         if fabric.sites > 1:
-            raise UserError(f"fabric {fabric.name!r} {TWO_SITES}: use --world simulated, or emulate it")
+            raise UserError(f"fabric {fabric.name!r} has two sites, and rates without packets know one place")
         return cls(fabric, fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)
 
     @classmethod
@@ -92,13 +89,6 @@ class State:
         up = np.ones((cluster.planes, cluster.t0s, cluster.uplinks), dtype=np.bool_)
         return cls(cluster, up, np.ones((cluster.planes, cluster.hosts), dtype=np.bool_))
 
-    def both(self, other: State) -> State:
-        """What is up in both."""
-        return State(self.cluster, self.up & other.up, self.port & other.port)
-
-    def copy(self) -> State:
-        return State(self.cluster, self.up.copy(), self.port.copy())
-
     def set_link(self, plane: int, t0: int, t1: int, alive: bool = False) -> None:
         self.up[plane, t0, t1] = alive
 
@@ -112,12 +102,6 @@ class State:
         else:
             t0, t1 = (int(node.rpartition("-")[2]) for node in (link.a.node, link.b.node))
             self.set_link(link.plane, t0, t1, alive)
-
-    def set_t0(self, plane: int, t0: int) -> None:
-        """A T0 forwards nothing."""
-        first = t0 * self.cluster.hosts_per_t0
-        self.up[plane, t0] = False
-        self.port[plane, first : first + self.cluster.hosts_per_t0] = False
 
     def set_t1(self, plane: int, t1: int) -> None:
         """A T1 forwards nothing."""

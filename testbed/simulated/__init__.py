@@ -5,18 +5,13 @@ Same engines, collectives, faults, counters and result files as the emulated wor
 
 import agents as agents  # which decides whether modules run compiled, those of this package too
 from testbed.world import EMULATED as EMULATED
-from testbed.world import FLUID
 from testbed.world import SIMULATED as SIMULATED
 
 WORLDS = (EMULATED, SIMULATED)
-"""Those with packets."""
 
 _NO_CPU = "no CPU is measured in the simulated world"
 _NO_PROCESS = "no process of the simulated world can be late"
 _NO_KERNEL = "the simulated world does not compare its ports with a kernel's"
-_NO_DATA = "the fluid world moves no data, so no sum can be wrong or right"
-_NO_PACKETS = "the fluid world has no packets and no queues"
-_NO_ENGINE = "the fluid world has no engine whose verdicts could be wrong"
 UNMEASURED: dict[str, dict[str, str]] = {
     EMULATED: {"expectations.queue_wait": "on the kernel a packet on the wire counts as waiting, which the model does not have"},
     SIMULATED: {
@@ -25,14 +20,6 @@ UNMEASURED: dict[str, dict[str, str]] = {
         "fidelity.quota": _NO_PROCESS,
         "fidelity.suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
-    },
-    FLUID: {
-        **dict.fromkeys(("cpu_percent", "fidelity"), "no machine is measured in the fluid world"), "wrong": _NO_DATA,
-        **dict.fromkeys(
-            ("transfer_time_ns", "packets.unexplained", "packets.marked", "packets.trimmed", "packets.corrupted", "packets.on_the_way",
-             "ev_loss_excess", "timeouts", "rotation", "hops", "expectations"), _NO_PACKETS,
-        ),
-        **dict.fromkeys(("false_bad", "false_bad_evs", "qp_errors"), _NO_ENGINE),
     },
 }  # fmt: skip
 """World -> figures that a run in it cannot have, as dotted paths in summary.json, each with the reason. A check on such a figure does not

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from testbed.conform.targets import MEMORY, STATUSES
+from testbed.conform.targets import MEMORY, answers, rows
 from topologies import load_fabric
 from topologies.clos import Fabric
 
@@ -60,7 +60,7 @@ class OnSockets:
         return orders in ready
 
     def completions(self) -> list[dict[str, Any]]:
-        return [{"id": c[1], "kind": c[2], "status": c[3], "imm": c[4], "length": c[5]} for c in self.endpoint.completions()]
+        return answers(self.endpoint.completions())
 
     def violations(self) -> list[str]:
         return list(self.endpoint.violations)
@@ -86,11 +86,7 @@ class Ours:
         return orders in self.device.turn(time.monotonic_ns() + 20_000_000, [orders])
 
     def completions(self) -> list[dict[str, Any]]:
-        done = self.device.engine.completions()
-        return [
-            {"id": c.wr_id, "kind": "receive" if c.kind else "write", "status": STATUSES[c.status], "imm": c.imm, "length": c.length}
-            for c in done
-        ]
+        return answers(rows(self.device.engine.completions()))
 
     def violations(self) -> list[str]:
         return [f"{name}: {n}" for name, n in self.device.counters().items() if n and name.startswith(("rx_bad", "rx_unexpected", "bad_"))]

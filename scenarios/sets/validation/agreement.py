@@ -1,4 +1,4 @@
-"""Compares columns: theory with simulation, simulation with emulation and with the fluid world. A row per figure, a verdict per row. Pure.
+"""Compares columns: theory with simulation, simulation with emulation. A row per figure, a verdict per row. Pure.
 
 The bounds are those of the issue and fixed: 5 % for medians, 15 % for tails. A row within them agrees, whatever is known about it. A row
 beyond them needs a cause from ``causes`` for this figure, this pair of columns and this direction.
@@ -14,10 +14,8 @@ from typing import Any
 
 from scenarios.sets.validation.cases import SLOWER
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting, cause_of
-from scenarios.sets.validation.fluid import COMPARED
 from scenarios.sets.validation.observed import BOUNDS, COUNT, FIGURES, Figure, Seen
 from testbed.simulated import EMULATED, SIMULATED
-from testbed.world import FLUID
 
 THEORY = "theory"
 AGREES, CHANCE, EXPLAINED, DIFFERS = "agrees", "by chance", "explained", "DIFFERS"
@@ -38,7 +36,7 @@ class Row:
     case: str
     where: str
     figure: Figure
-    columns: dict[str, Seen]  # THEORY, FLUID and worlds, as far as available
+    columns: dict[str, Seen]  # THEORY and worlds, as far as available
     partings: tuple[Parting, ...]
     verdict: str
     causes: tuple[Cause, ...] = ()
@@ -55,7 +53,7 @@ class Row:
             "title": self.figure.title,
             "unit": self.figure.unit,
             "bound": BOUNDS[self.figure.kind],
-            **{name: self.value(name) for name in (THEORY, FLUID, SIMULATED, EMULATED, SLOWER)},
+            **{name: self.value(name) for name in (THEORY, SIMULATED, EMULATED, SLOWER)},
             "n": {name: seen.n for name, seen in self.columns.items() if seen.n},
             "partings": [
                 {"of": p.of, "from": p.against, "by": p.by if math.isfinite(p.by) else None, "beyond": p.beyond} for p in self.partings
@@ -84,8 +82,7 @@ def _too_few(figure: Figure, columns: Mapping[str, Mapping[str, Seen]], wanted: 
 
 
 def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], wanted: Sequence[str], causes: Sequence[Cause]) -> Row:
-    compared = [pair for pair in pairs(available) if FLUID not in pair or figure.id in COMPARED]
-    partings = tuple(_parting(case, figure, a, b, available[a], available[b]) for a, b in compared)
+    partings = tuple(_parting(case, figure, a, b, available[a], available[b]) for a, b in pairs(available))
     beyond = [p for p in partings if p.beyond]
     if any(world not in available for world in wanted):
         return Row(case, where, figure, available, partings, NO_DATA)
@@ -100,7 +97,7 @@ def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], want
 
 def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
     """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only;
-    emulated runs at a larger dilation with those at the usual one, the fluid world with the simulated one."""
+    emulated runs at a larger dilation with those at the usual one."""
     worlds = [world for world in (SIMULATED, EMULATED) if world in columns]
     result = []
     if THEORY in columns:
@@ -108,8 +105,6 @@ def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
         result += [(world, THEORY) for world in compared]
     if len(worlds) == 2:
         result.append((EMULATED, SIMULATED))
-    if FLUID in columns and SIMULATED in columns:
-        result.append((FLUID, SIMULATED))
     if SLOWER in columns and EMULATED in columns:
         result.append((SLOWER, EMULATED))
     return result

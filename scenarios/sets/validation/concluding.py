@@ -15,14 +15,12 @@ from scenarios.figures.stored import Stored
 from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario
 from scenarios.sets import series
-from scenarios.sets.validation import fluid
 from scenarios.sets.validation.agreement import DIFFERS, NO_DATA, THEORY, rows_of
 from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.view.declared import read_record
-from testbed.world import FLUID
 from topologies import Fabric
 
 SET, CASE = "validation-set.json", "case.json"
@@ -55,7 +53,6 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
                 ideals = theory(directory, points_of[part.name], part.load(form.quick, form.seeds))
         except Exception as error:
             trouble.append(f"{part.name}: {type(error).__name__}: {error}")
-    without_packets = fluid.computed(parts[0].load(form.quick, form.seeds)) if points_of else {}
     settings = list(dict.fromkeys(point.where for world_points in points_of.values() for point in world_points))
     rows = []
     for setting in settings:
@@ -63,7 +60,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
         rows += rows_of(
             case.id,
             setting,
-            {THEORY: ideals.get(setting, {}), FLUID: without_packets if not setting else {}, **columns},
+            {THEORY: ideals.get(setting, {}), **columns},
             [part.name for part in parts],
         )
     conclusion = {

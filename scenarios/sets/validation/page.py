@@ -18,10 +18,9 @@ from scenarios.sets.validation.concluding import concluded, read_form
 from scenarios.sets.validation.observed import BOUNDS
 from testbed import terminal
 from testbed.simulated import EMULATED, SIMULATED
-from testbed.world import FLUID
 
 NAME, DATA, TABLE = "validation.html", "validation.json", "validation.csv"
-COLUMNS = (THEORY, FLUID, SIMULATED, EMULATED, SLOWER)
+COLUMNS = (THEORY, SIMULATED, EMULATED, SLOWER)
 _STYLE = {AGREES: "green", CHANCE: "green", EXPLAINED: "yellow", DIFFERS: "bold red", ALONE: "dim", NO_DATA: "red"}
 MARKS = {AGREES: "good", CHANCE: "good", EXPLAINED: "doubt", DIFFERS: "bad", ALONE: "", NO_DATA: "bad"}
 WORDS = {
@@ -79,12 +78,10 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
         "case",
         "figure",
         "theory",
-        "fluid",
         "simulated",
         "emulated",
         slower,
         "sim. off\ntheory",
-        "fluid\noff sim.",
         "emu. off\nsim.",
         "slower\noff emu.",
         "verdict",
@@ -154,4 +151,4 @@ def _values(row: Conclusion) -> list[str]:
 
 def _deviations(row: Conclusion) -> list[str]:
     emulated = deviation(row, EMULATED, SIMULATED) or deviation(row, EMULATED, THEORY)
-    return [deviation(row, SIMULATED, THEORY), deviation(row, FLUID, SIMULATED), emulated, deviation(row, SLOWER, EMULATED)]
+    return [deviation(row, SIMULATED, THEORY), emulated, deviation(row, SLOWER, EMULATED)]

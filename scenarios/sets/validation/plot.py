@@ -10,12 +10,10 @@ from scenarios.sets.validation.agreement import THEORY
 from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.show.plots import style
 from testbed.simulated import EMULATED, SIMULATED
-from testbed.world import FLUID
 
 NAME = "validation"
 LOOKS = {
     THEORY: ("#000000", "|"),
-    FLUID: ("#009E73", "d"),
     SIMULATED: ("#0072B2", "o"),
     EMULATED: ("#D55E00", "s"),
     SLOWER: ("#CC79A7", "^"),

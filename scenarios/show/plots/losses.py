@@ -19,7 +19,6 @@ CAUSES = {
     "drop_trunk": ("between machines", "#AA4499"),
     "tx_refused": ("refused at the sender", "#E69F00"),
     "rx_ring_drops": ("receive socket full", "#000000"),
-    "lost_on_dead_paths": ("dead path (fluid world)", "#CC6677"),
 }
 """Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
 

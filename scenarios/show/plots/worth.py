@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, verdict_of
+from testbed.world import SIMULATED
 
 COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
 
@@ -18,9 +19,8 @@ def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
     verdicts = [verdict_of(run) for run in distinct]
     count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
-    for world in ("simulated", "fluid"):
-        if n := sum(run.get("world") == world for run in distinct):
-            count += f", {world}" if n == len(verdicts) else f", {n} of them {world}"
+    if n := sum(run.get("world") == SIMULATED for run in distinct):
+        count += ", simulated" if n == len(verdicts) else f", {n} of them simulated"
     worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
     if len(set(verdicts)) == 1:
         return f"fidelity: {worst} ({count})", COLOURS[worst]

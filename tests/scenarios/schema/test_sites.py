@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.run.fluid import check_fluid
 from scenarios.run.machines import check_on_machines
 from scenarios.schema.fabrics import figures, twin_of
 from scenarios.schema.scenario import ScenarioError, load_scenario
@@ -17,6 +16,7 @@ from scenarios.show.simulators import topology
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import between_switches
+from testbed.fluid.cluster import Cluster
 from testbed.machines.reach import Place
 from topologies import FabricError, load_fabric
 
@@ -65,8 +65,8 @@ def test_other_worlds_refuse_it(tmp_path: Path) -> None:
     file = tmp_path / "two.toml"
     file.write_text(GOOD)
     scenario = load_scenario(str(file))
-    with pytest.raises(ScenarioError, match="fabric 'two-sites' has two sites, and rates without packets know one place"):
-        check_fluid(scenario)
+    with pytest.raises(UserError, match="fabric 'two-sites' has two sites, and rates without packets know one place"):
+        Cluster.of_fabric(TWO)
     with pytest.raises(FabricError, match="two sites, which one machine carries alone: give one machine, not 2"):
         check_on_machines(scenario, [Place("a", "10.0.0.1", ()), Place("b", "10.0.0.2", ())])
     with pytest.raises(UserError, match="two sites: htsim's fat trees are one place"):

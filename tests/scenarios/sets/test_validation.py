@@ -370,12 +370,6 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
 RING = chosen(["ring-50"])[0]
 
 
-@pytest.fixture(autouse=True)
-def no_fluid_column(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worlds are played here, with times that no model would give; test_validation_fluid.py has that column."""
-    monkeypatch.setattr("scenarios.sets.validation.fluid.computed", lambda scenario: {})
-
-
 def played(out: Path, form: Form = QUICK, **step_ns: int) -> dict[str, Any]:
     """ring-50 in the worlds given, concluded."""
     out.mkdir(exist_ok=True)

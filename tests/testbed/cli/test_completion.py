@@ -32,7 +32,7 @@ def offered(line: str) -> set[str]:
         ("ex", {"explain", "export"} & TOP),
         ("run ", {*named_scenarios(), "<file>"}),
         ("run --world simulated smo", {"smoke", "<file>"}),
-        ("run demo --world ", {"emulated", "simulated", "fluid"}),
+        ("run demo --world ", {"emulated", "simulated"}),
         ("run demo --fabric ", {*named_fabrics(), "<file>"}),
         ("run demo --resu", {"--resume"}),
         ("run demo -t ", {"mrc", "roce", "tcp", "mptcp"}),

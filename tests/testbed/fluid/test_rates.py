@@ -64,29 +64,20 @@ def test_an_incast_shares_the_receivers_ports() -> None:
     assert rates == pytest.approx(FABRIC.host_rate / 4)
 
 
-def test_cables_go_and_come_and_switches_take_theirs_with_them() -> None:
+def test_cables_go_and_come_and_a_t1_takes_its_own_with_it() -> None:
     cluster = Cluster.of_fabric(FABRIC)
     state, whole = State.healthy(cluster), State.healthy(cluster)
     for link in FABRIC.links:
         state.set_cable(link)
         assert int((state.up != whole.up).sum() + (state.port != whole.port).sum()) == 1
         state.set_cable(link, alive=True)
-    for switch, taken in (
-        (lambda s: s.set_t0(1, 2), FABRIC.t1_per_plane + FABRIC.hosts_per_t0),
-        (lambda s: s.set_t1(0, 1), FABRIC.t0_per_plane),
-    ):
-        broken = state.copy()
-        switch(broken)
-        assert int((broken.up != whole.up).sum() + (broken.port != whole.port).sum()) == taken
-        assert bool((state.both(broken).up == broken.up).all()) and bool((state.up == whole.up).all())
+    state.set_t1(0, 1)
+    assert int((state.up != whole.up).sum()) == FABRIC.t0_per_plane and bool((state.port == whole.port).all())
 
 
-def test_a_dead_t0_takes_its_plane_from_its_hosts_and_a_dead_t1_a_third_of_a_plane() -> None:
+def test_a_dead_t1_takes_a_third_of_a_plane() -> None:
     state = State.healthy(Cluster.of_fabric(FABRIC))
     senders, receivers = state.cluster.interleaved_rings(9)
-    state.set_t0(0, 1)
-    assert flow_rates(state, senders, receivers).min() == pytest.approx(FABRIC.nic_rate)
-    state = State.healthy(Cluster.of_fabric(FABRIC))
     state.set_t1(0, 0)
     assert flow_rates(state, senders, receivers).min() == pytest.approx(2 * FABRIC.nic_rate * 2 / 3)
 
