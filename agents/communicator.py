@@ -67,7 +67,7 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """Of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its own."""
+    """Link of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its own."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])
@@ -79,7 +79,7 @@ class SocketLink:
         self.waiting: list[dict[str, Any]] = []
 
     def fileno(self) -> int:
-        """Of its socket."""
+        """Descriptor of its socket."""
         return self.lines.sock.fileno()
 
     def _read(self) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ _PACKET = struct.Struct("!H")
 
 
 def address(host: int) -> str:
-    """Of a host's mrc0: 10.77.0.1 for h0; in 10.77.0.0/16."""
+    """Address of a host's mrc0: 10.77.0.1 for h0; in 10.77.0.0/16."""
     return "{}.{}.{}.{}".format(*NETWORK, *divmod(host + 1, 256))
 
 

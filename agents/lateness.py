@@ -7,7 +7,7 @@ WINDOW_RTTS = 4
 
 
 class Lateness:
-    """Of one loop, ns on the monotonic clock, from ``now`` on.
+    """Lateness of one loop, ns on the monotonic clock, from ``now`` on.
 
     Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. A loop that
     was late by L1, L2, ... within a time T makes it wait for sum(L ** 2) / 2 / T on average (the mean residual of the intervals). So many

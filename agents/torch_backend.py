@@ -39,7 +39,7 @@ BACKENDS = {"mrc": "mrc", "gloo": "fabric_gloo"}
 DROP_S = 0.3
 """Wall time for gloo's threads to let go of the last tensors: a program that ends meanwhile is aborted, about one in ten here [ours]."""
 PORT = 29500
-"""Of rank 0's store: PyTorch's own default."""
+"""Port of rank 0's store: PyTorch's own default."""
 LONG = timedelta(minutes=30)
 """The longest wait of gloo, wall time: a step of microseconds takes seconds here [ours]."""
 _OPS = {"SUM": "sum", "AVG": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
@@ -86,7 +86,7 @@ class _Courier(threading.Thread):
         atexit.register(self.end)
 
     def end(self) -> None:
-        """With the program: PyTorch ends badly while a thread uses it."""
+        """End with the program: PyTorch ends badly while a thread uses it."""
         self.ending = True
         os.eventfd_write(self.news, 1)
         self.join(5.0)
@@ -171,7 +171,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """As PyTorch has called it; groups written in Python do not keep it."""
+        """The name that PyTorch gave it; groups written in Python do not keep it."""
         return self.name_here
 
     # --- sums ------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _no_tag(tag: int) -> None:
 
 
 def _array(tensor: Tensor) -> Any:
-    """To be summed. bfloat16, which NumPy lacks, is summed as float32; bool as bytes."""
+    """An array to sum. bfloat16, which NumPy lacks, is summed as float32; bool as bytes."""
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
@@ -387,7 +387,7 @@ def init(backend: str = "mrc", timeout: timedelta = LONG) -> None:
 
 
 def _address(comm: Communicator, rank: int) -> str:
-    """Of a rank's host in the fabric."""
+    """Address of a rank's host in the fabric."""
     return text(inner_address(comm.hosts[rank]))
 
 

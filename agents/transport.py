@@ -212,7 +212,7 @@ class Engine(FrameIO):
         raise NotImplementedError
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
-        """To RTS, with the dictionary the peer's :meth:`create_qp` returned."""
+        """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned."""
         raise NotImplementedError
 
     def post_recv(self, qpn: int, wr_id: int) -> None:

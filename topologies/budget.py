@@ -10,7 +10,7 @@ from topologies.sizing import Size
 from topologies.structs import Doc
 
 HOURS = 730.5
-"""Of a month."""
+"""Hours of a month."""
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -34,12 +34,12 @@ class Parts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def watts(size: Size, parts: Parts) -> float:
-    """Of switches and optics; NICs are not counted."""
+    """Power of switches and optics; NICs are not counted."""
     return size.switches * parts.switch_watts + size.optics * parts.optic_watts
 
 
 def price(size: Size, parts: Parts) -> float:
-    """Of switches, optics and cables; NICs are not counted."""
+    """Price of switches, optics and cables; NICs are not counted."""
     return size.switches * parts.switch_price + size.optics * parts.optic_price + size.optics / 2 * parts.cable_price
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from topologies.clos import Fabric
 
 Kind = Literal["nic", "fabric", "haul"]
-"""Of a cable: host to T0, T0 to T1, or T1 of site 0 to T1 of site 1."""
+"""Kind of a cable: host to T0, T0 to T1, or T1 of site 0 to T1 of site 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,8 @@ SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 MAX_FABRIC_NAME = 120
 """Bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
 BASE_RTT_NS = 10_000
-"""Of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets,
-near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
+"""Base RTT of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
+packets, near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 MAX_DELAY_NS = 10_000_000_000
 MAX_HAUL_NS = 10 * MAX_DELAY_NS
 MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000

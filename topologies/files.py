@@ -20,9 +20,9 @@ _MISSING = "Object missing required field `"
 MOST_JSON = 256 << 20
 """Bytes of a JSON file [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
 MOST_DEPTH = 64
-"""Of JSON's tables and lists within each other [ours]."""
+"""Most levels of JSON's tables and lists within each other [ours]."""
 MOST_VALUES = 8_000_000
-"""Of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
+"""Most values of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
 
 
 class FileError(ValueError):

@@ -49,7 +49,7 @@ class Size:
     planes: int
     tiers: int
     oversubscription: Fraction = Fraction(1)
-    """Of T0s: ports down to ports up, 1 or more."""
+    """Oversubscription of T0s: ports down to ports up, 1 or more."""
 
     def __post_init__(self) -> None:
         if self.nics < 1 or self.planes < 1 or self.nic_rate < 1 or self.switch_rate < 1:
@@ -86,7 +86,7 @@ class Size:
 
     @property
     def t0s(self) -> int:
-        """In each plane."""
+        """T0s in each plane."""
         return ceil(self.nics / self.down)
 
     @property
@@ -135,12 +135,12 @@ class Size:
 
     @property
     def uplink_share(self) -> Fraction:
-        """Of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
+        """Share of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
         return Fraction(0) if self.tiers == 1 else Fraction(1, self.up)
 
     @property
     def nic_link_share(self) -> Fraction:
-        """Of a NIC that goes with one NIC-T0 link."""
+        """Share of a NIC that goes with one NIC-T0 link."""
         return Fraction(1, self.planes)
 
     @property

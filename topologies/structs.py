@@ -40,7 +40,7 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Doc:
-    """For ``Annotated[..., Doc(...)]``: what a key means, in one sentence without its end. msgspec takes no notice of it.
+    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. msgspec takes no notice of it.
 
     ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes it.
     """
@@ -67,13 +67,13 @@ class Written(type):
 
 
 def one_of(names: Iterable[str]) -> msgspec.Meta:
-    """For ``Annotated[str, one_of(NAMES)]``."""
+    """Meta for ``Annotated[str, one_of(NAMES)]``."""
     names = tuple(names)
     return msgspec.Meta(pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z", extra={"names": names})
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
-    """For ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
+    """Meta for ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 

@@ -23,19 +23,19 @@ def frame_ns(fabric: Fabric, payload: int, rate: int) -> float:
 
 
 def _rates(fabric: Fabric, local: bool) -> list[int]:
-    """Of a path's links, in order; ``local``: under one T0."""
+    """Rates of a path's links, in order; ``local``: under one T0."""
     return [fabric.nic_rate, *([] if local else [fabric.fabric_rate] * 2), fabric.nic_rate]
 
 
 def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
-    """From a packet's last bit on its host's port to its arrival: the links after the first, each of which takes the whole packet before
-    it passes it on, and the propagation delay. ``payload``: bytes; a full packet's without."""
+    """Time from a packet's last bit on its host's port to its arrival: the links after the first, each of which takes the whole packet
+    before it passes it on, and the propagation delay. ``payload``: bytes; a full packet's without."""
     size = fabric.mtu if payload is None else payload
     return fabric.delay_ns + sum(frame_ns(fabric, size, rate) for rate in _rates(fabric, local)[1:])
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
-    """From the first bit on the host's ports to the last, of a message spread evenly over ``ports`` of them."""
+    """Time from the first bit on the host's ports to the last, of a message spread evenly over ``ports`` of them."""
     packets, last = divmod(message_bytes, fabric.mtu)
     full, most = frame_ns(fabric, fabric.mtu, fabric.nic_rate), -(-(packets + (last > 0)) // ports)
     if last and packets % ports == 0:  # the short one is alone in its row: nothing longer leaves with it
@@ -44,7 +44,7 @@ def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
 
 
 def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
-    """From posting a message to its acknowledgement on an idle fabric, sprayed over all planes. One full packet: the base RTT."""
+    """Time from posting a message to its acknowledgement on an idle fabric, sprayed over all planes. One full packet: the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
     back = fabric.delay_ns + sum(SACK_BYTES * 8e9 / rate for rate in _rates(fabric, local))

@@ -18,16 +18,16 @@ from topologies.structs import Refused, join
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
-"""Of a file: a larger one was not meant [ours]."""
+"""Most bytes of a file: a larger one was not meant [ours]."""
 WRITER_S = 5.0
 """How long a pipe may be empty [ours]."""
 MAX_DEPTH = 16
-"""Of tables and lists within each other [ours]."""
+"""Most levels of tables and lists within each other [ours]."""
 MAX_WHOLE = 2**63 - 1
 """TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
 FORMAT = 3
-"""Of the files: since 3 their times and rates are those of the real network."""
+"""Format of the files: since 3 their times and rates are those of the real network."""
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:

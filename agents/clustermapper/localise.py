@@ -1,4 +1,4 @@
-"""From counts of probes to named links: which cable loses packets, how many of them, and since when. Pure; time is an argument.
+"""Judges links by counts of probes: which cable loses packets, how many of them, and since when. Pure; time is an argument.
 
 Used by an agent on its own counts, and by the runner on those of all hosts: the same test with more evidence.
 
@@ -78,7 +78,7 @@ class Verdict:
     floor: int = 0  # buckets before this one say nothing about this link any more
 
     def row(self) -> dict[str, Any]:
-        """For logs and tables."""
+        """A row for logs and tables."""
         return {
             "link": self.link, "state": self.state, "rate": round(self.rate, 4), "sent": self.sent, "lost": self.lost, "since": self.since,
             "carrier": self.carrier,
@@ -105,7 +105,7 @@ def _number(entry: tuple[int, Counts]) -> int:
 
 
 class _Evidence(NamedTuple):
-    """By window and host: probes over the link, and T0 probes, which show the state of the hosts' own links. ``newest``: the last
+    """Probes over the link, and T0 probes, which show the state of the hosts' own links, by window and host. ``newest``: the last
     bucket."""
 
     sent: Floats

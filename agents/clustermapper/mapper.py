@@ -220,7 +220,7 @@ class Mapper(FrameIO):
     # --- results ---------------------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
-        """For the log, since the last call."""
+        """Events for the log, since the last call."""
         events, self.log = self.log, []
         return events
 

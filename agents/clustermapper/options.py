@@ -28,7 +28,7 @@ class Options:
 
     @classmethod
     def read(cls, data: Any) -> Options:
-        """From a scenario's value: true for the defaults, or a table. Raises :class:`topologies.structs.Refused`."""
+        """Read a scenario's value: true for the defaults, or a table. Raises :class:`topologies.structs.Refused`."""
         if data is not True and not isinstance(data, dict):
             raise Refused("", f"= {data!r} must be true, false or a table")
         return cls(**given({} if data is True else data, OPTIONS))

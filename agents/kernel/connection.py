@@ -219,7 +219,7 @@ class Connection:
     # --- the end ---------------------------------------------------------------------------------------------
 
     def fail(self, now: int, reason: str, status: int = RETRY_EXCEEDED) -> None:
-        """To ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nothing is logged."""
+        """Go to ERROR; the first outstanding WRITE has the cause, everything else is flushed. After a BYE nothing is logged."""
         if self.state in (ERROR, CLOSED):
             return
         self.state = CLOSED if self.leaving and not self._outgoing else ERROR

@@ -60,7 +60,7 @@ class Endpoint(Reports):
         self._tx, self._rx = [0] * planes, [0] * planes
 
     def open(self) -> None:
-        """In the host's namespace. Raises OSError."""
+        """Open it in the host's namespace. Raises OSError."""
         self._routes = Routes(self.fabric, self.host)
         self._ports = PortBytes([f"h{self.host}-p{plane}" for plane in range(self.fabric.planes)])
         self._bad_before = bad_checksums()

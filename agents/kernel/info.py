@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TcpInfo(NamedTuple):
-    """Of one TCP connection, or one subflow. Bytes, packets, microseconds as the kernel counts them."""
+    """State of one TCP connection, or of one subflow. Bytes, packets, microseconds as the kernel counts them."""
 
     state: int
     retransmits: int  # RTOs in a row that are not answered yet
@@ -56,7 +56,7 @@ def unsent(sock: socket.socket) -> int:
 
 
 def read_info(data: bytes) -> TcpInfo:
-    """From the bytes of a ``struct tcp_info``, of any kernel's length from 4.6 on."""
+    """Read the bytes of a ``struct tcp_info``, of any kernel's length from 4.6 on."""
     rtt, cwnd = struct.unpack_from("=I", data, 68)[0], struct.unpack_from("=I", data, 80)[0]
     mss, unacked = struct.unpack_from("=I", data, 16)[0], struct.unpack_from("=I", data, 24)[0]
     (retrans,) = struct.unpack_from("=I", data, 100)

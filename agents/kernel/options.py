@@ -13,7 +13,7 @@ from topologies.structs import Doc, Refused, convert
 TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
 TUN = "mrcbed-delay"
-"""In each host's namespace: packets for its sockets pass it, and wait in the agent for the delay that cables lack."""
+"""The TUN in each host's namespace: packets for its sockets pass it, and wait in the agent for the delay that cables lack."""
 MPTCP_PLANES = 8
 """Most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
 TIMEOUT_NS = 1_600_000

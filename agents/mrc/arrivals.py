@@ -31,7 +31,7 @@ _LONGEST: Final = wire.AFTER_BTH + max(wire.EXT_LENGTH.values())
 _SHORTEST: Final = wire.AFTER_BTH + 4 + headers.ICRC
 _STATUS: Final = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 PROBE_BYTES: Final = wire.EXT_LENGTH[wire.PROBE] + 12 + 8 + headers.ICRC + 40
-"""Of a Reliability Probe, as congestion control counts packets."""
+"""Bytes of a Reliability Probe, as congestion control counts packets."""
 _MAX_OWED: Final = 64
 """Most probe answers or NACKs that may wait at a QP; more are refused and counted."""
 

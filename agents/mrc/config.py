@@ -15,7 +15,7 @@ from topologies.clos import ECMP, Fabric
 from topologies.structs import Doc, given, one_of, options_of, text
 
 BACKUP_SHARE: Final = 0.125
-"""Of the EVs where switches hash them: of 128, 112 are in use and 16 stand by (MRC paper: typically over 100 active, and a backup set).
+"""Share of EVs that stand by where switches hash them: 16 of 128, with 112 in use (MRC paper: typically over 100 active, and a backup set).
 Where each EV names a path of its own there is none: senders that each leave out another path of the few load the rest unevenly (16 hosts on
 8 uplinks a plane at full load: 97 % of the line without backups, 88 % with one) [measured]."""
 

@@ -280,7 +280,7 @@ class Endpoint(Engine):
         return at
 
     def quiesce(self) -> None:
-        """From now on send no data and no probe, and retransmit nothing by timer; what arrives is still answered."""
+        """Send no data and no probe from now on, and retransmit nothing by timer; what arrives is still answered."""
         self.quiesced = True
         self.senders = []
         for qp in self.order:
@@ -349,7 +349,7 @@ class Endpoint(Engine):
                 r.planes_changed()
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:
-        """To ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
+        """Move ``qp`` to ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
         if qp.state == ERROR:
             return
         qp.to(now, ERROR, {RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer"}.get(status, "refused"))

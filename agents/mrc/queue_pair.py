@@ -55,7 +55,7 @@ class QueuePair:
         self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
 
     def silence(self) -> None:
-        """In ERROR nothing is owed any more but the answer that this QP is dead."""
+        """Owe nothing any more, in ERROR, but the answer that this QP is dead."""
         r = self.responder
         r.sack_due = r.ack_due = False
         r.nak = 0

@@ -34,7 +34,7 @@ SEND_BUFFER: Final = 64 << 20
 """An skb charges its sender until the far end has it; a small buffer would make the fabric lossless by back-pressure."""
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
-"""Of a receive ring at most. The kernel clears all of it when it is made."""
+"""Most bytes of a receive ring. The kernel clears all of it when it is made."""
 FAR_RINGS: Final = 4
 """And so many times as large with two sites."""
 RING_S: Final = 4

@@ -112,7 +112,7 @@ def link(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:
 
 
 def link_state(body: bytes) -> LinkState:
-    """Of an RTM_NEWLINK or RTM_DELLINK."""
+    """Read the body of an RTM_NEWLINK or RTM_DELLINK."""
     ifindex, flags = struct.unpack_from("=iI", body, 4)
     operstate = next((value[0] for kind, value in attributes(body, 16) if kind == IFLA_OPERSTATE), 0)
     return LinkState(ifindex, flags, operstate)
@@ -124,7 +124,7 @@ def queue(ifindex: int, handle: int, parent: int = 0) -> bytes:
 
 
 def token_bucket(ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int) -> bytes:
-    """Of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
+    """Body of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
     parameters = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate) + bytes(12) + struct.pack("=III", limit, 0, 0)
     options = attribute(_TCA_TBF_PARMS, parameters) + attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
     return queue(ifindex, handle, parent) + attribute(_TCA_KIND, _TBF) + attribute(_TCA_OPTIONS, options)

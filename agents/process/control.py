@@ -231,7 +231,7 @@ class AgentClient:
         self.lines = Lines(sock)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Descriptor for selectors."""
         return self.lines.sock.fileno()
 
     @property

@@ -75,7 +75,7 @@ class QueuePair:
         self._seeds: dict[int, int] = {}
 
     def take_path(self, ev: int, port: int, outer: bytes) -> None:
-        """From now on every packet goes to ``outer`` by NIC port ``port``."""
+        """Send every packet from now on to ``outer`` by NIC port ``port``."""
         self.ev = ev
         self.port = port
         self._outer = outer

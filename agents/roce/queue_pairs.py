@@ -88,7 +88,7 @@ class QueuePairs(Transmitter):
         return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
-        """To RTS. Raises ValueError if the dictionary is not from the peer's :meth:`create_qp`, or the QP not in INIT."""
+        """Move a QP to RTS. Raises ValueError if the dictionary is not from the peer's :meth:`create_qp`, or the QP not in INIT."""
         qp = self._qp(qpn)
         if qp.state != INIT:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in INIT can be connected")
@@ -138,7 +138,7 @@ class QueuePairs(Transmitter):
         self._events.append((now, "qp", {"peer": qp.peer, "state": STATES[state], "cause": cause}))
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
-        """To ERROR: the oldest request ends with ``status``, all others and the receive queue are flushed, in order."""
+        """Move ``qp`` to ERROR: the oldest request ends with ``status``, all others and the receive queue are flushed, in order."""
         qp.tx.flush(status)
         while qp.rx.receives:
             self._completions.append(Completion(qp.qpn, qp.rx.receives.popleft(), RECEIVE, FLUSHED, -1, 0))
@@ -163,7 +163,7 @@ class QueuePairs(Transmitter):
         """Do nothing: RoCE does not choose its paths."""
 
     def quiesce(self) -> None:
-        """From now on send no data and retransmit nothing by timer; what arrives is still answered."""
+        """Send no data from now on and retransmit nothing by timer; what arrives is still answered."""
         self._quiesced = True
         self._timer_at = NEVER
         for queue in self._ready:

@@ -99,7 +99,7 @@ SACKED: Final = struct.Struct("!I")
 ICRC: Final = struct.Struct("<I")
 """Least significant byte first."""
 HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")
-"""From Ethernet's type on: type, outer length and next header, inner version, length, next header, source,
+"""Fields from Ethernet's type on: type, outer length and next header, inner version, length, next header, source,
 destination, UDP source port, destination port, length, BTH's five fields."""
 HEADERS_AT: Final = 12
 PKEY: Final = 0xFFFF
@@ -107,7 +107,7 @@ QPN_MASKED: Final = 0xFF000000
 """BTH byte 4 counts as ones in the iCRC: it is built so, and zeroed once the CRC is taken."""
 ACK_REQUEST: Final = 1 << 31
 BECN: Final = 0x40
-"""In BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
+"""Bit in BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
 
 
 def rnr_code(delay_ns: int) -> int:

@@ -234,7 +234,7 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
-    """From ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
+    """Time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
     step = max(1, width // 10)
     for begin in range(first, end - width + 1, step):
         share_left = sum(share(begin + i * step) for i in range(10)) / 10

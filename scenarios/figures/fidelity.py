@@ -226,7 +226,7 @@ def _cause(watch: Mapping[str, Any]) -> str:
 
 
 def _apart(watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
-    """Of several machines: clocks that are not sure enough, and frames that their network changed."""
+    """Reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
     unsure = watch.get("clocks", {}).get("unsure_ns", 0)
     if unsure > base_rtt_ns / UNSURE_SHARE:
         share = f"more than a base RTT / {UNSURE_SHARE} ({base_rtt_ns / UNSURE_SHARE / 1e6:.3f} ms)"

@@ -190,7 +190,7 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
 
 
 def separations(run: Run) -> list[dict[str, Any]]:
-    """For each flow that is bound to some EVs and each earlier flow that has more: how far and how soon the latter leaves these EVs."""
+    """Rows for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves these EVs."""
     if "t0" not in run.record:
         return []
     rows = []

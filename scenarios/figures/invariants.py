@@ -128,7 +128,7 @@ def _that_carried_data(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def hops(run: Run) -> dict[str, dict[str, int]]:
-    """By hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
+    """Figures by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
     sums: dict[str, dict[str, int]] = {}
     for hop, row in _that_carried_data(run):
         total = sums.setdefault(hop, dict.fromkeys(("marked", "trimmed", "met_bytes", "met_packets"), 0))
@@ -166,7 +166,7 @@ def _ev_spread(run: Run) -> float | None:
 
 
 def _queue_wait(run: Run) -> dict[str, float]:
-    """Of the simulated world, where what is on the wire does not count as waiting."""
+    """Backlog met over that of M/D/1, by hop; of the simulated world alone, where what is on the wire does not count as waiting."""
     begin, end = run.window
     if run.record.get("world") != SIMULATED or end <= begin:
         return {}

@@ -72,7 +72,7 @@ class Run:
 
     @cached_property
     def fabric(self) -> Fabric:
-        """As it ran."""
+        """The fabric as it ran."""
         return Fabric.from_dict(self.record["fabric"])
 
     @property
@@ -131,12 +131,12 @@ class Run:
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
-        """Of a run of jobs: name, ranks, compute_ns, estimate_ns of each."""
+        """A run's jobs, if it has any: name, ranks, compute_ns, estimate_ns of each."""
         return list(self.record.get("jobs", ()))
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """Of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
+        """Steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
         rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
         scale = 1e9 * self.fabric.dilation
         rows = []
@@ -204,7 +204,7 @@ class Run:
 
     @cached_property
     def window(self) -> tuple[int, int]:
-        """From the begin of the first measured step to the end of the last, ns; the window of ``run.json`` if there are no steps."""
+        """Begin of the first measured step and end of the last, ns; the window of ``run.json`` if there are no steps."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             begin, end = self.record["window"]

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 FORMAT = 3
-"""Of summary.json: its times and rates are the network's."""
+"""Format of summary.json: its times and rates are the network's."""
 OF_THE_MACHINE = ("fidelity", "settings", "killed")
 """Keys of a run whose content is not in network time: how the machine did, what a file says, and how soon processes ended."""
 PLACES = 3
-"""Of a time in ns: to the ps."""
+"""Decimal places of a time in ns: to the ps."""
 
 
 def told(figures: Any, dilation: float) -> Any:

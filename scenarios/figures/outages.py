@@ -106,7 +106,7 @@ def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int
 
 
 def dead_until(run: Run, outage: Outage) -> int:
-    """Until when the EVs that an outage hits are dead: to its end, or until switches that hash EVs have converged around it."""
+    """Moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around it."""
     reconvergence_ns = run.record.get("reconvergence_ns")
     if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
         return outage.end

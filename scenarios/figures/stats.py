@@ -41,7 +41,7 @@ def slowest(steps: pd.DataFrame) -> pd.Series[Any]:
 
 
 def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.DataFrame]:
-    """Of each job, given as its ranks, the rows of :func:`whole_steps` that ended before the first job was through: the steps that it
+    """Rows of :func:`whole_steps` of each job, given as its ranks, that ended before the first job was through: the steps that it
     made beside all others. Of a single job these are all."""
     last = pd.Series([steps.loc[steps["rank"].isin(ranks), "end_ns"].max() for ranks in jobs]).min()
     return [whole_steps(steps[steps["end_ns"] <= last], ranks) for ranks in jobs]

@@ -24,7 +24,7 @@ from topologies import Fabric, FabricError
 from topologies.files import FileError
 
 SEEDS_SHOWN = 2
-"""With more seeds than this, figures of single runs show only the first seed [ours]."""
+"""Most seeds that figures of single runs show: of more they show only the first [ours]."""
 FAR_OFF = 100
 """Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")

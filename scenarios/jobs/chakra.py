@@ -159,7 +159,7 @@ class _Raw:
         return f"rank {self.rank}: node {self.number} {self.name!r}"
 
     def read(self, data: memoryview) -> None:
-        """Of protobuf."""
+        """Read it from protobuf."""
         for number, field in _fields(data):
             if number in (1, 3, 7) and not isinstance(field, int):
                 raise _Broken(f"field {number} of a node is no number")
@@ -183,7 +183,7 @@ class _Raw:
                 self.attributes[name] = value
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Of JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
+        """Take it from JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
         for key, value in data.items():
             key = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", key).lower()
             if key == "id":
@@ -244,7 +244,7 @@ def _integer(value: Any) -> int:
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
-    """Of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
+    """Number of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
     word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)

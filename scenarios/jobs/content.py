@@ -16,7 +16,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def content(path: Path, most: int = MOST_FILE) -> bytes:
-    """Of a file, unpacked if it is gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
+    """Read a file, unpacked if it is gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
     try:
         data = files.content(path, most)
         if data[:2] == b"\x1f\x8b":

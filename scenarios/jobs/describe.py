@@ -61,7 +61,7 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Of all ranks in a step, about: computing and what is exchanged beside it."""
+        """Nodes of all ranks in a step, about: computing and what is exchanged beside it."""
         return self.ranks * 2 * self.microbatches * self.layers // self.pipeline * (1 + 2 * (self.tensor > 1) + 2 * (self.expert > 1))
 
 

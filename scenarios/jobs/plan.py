@@ -25,13 +25,13 @@ COLLECTIVES = {
 """Operation -> the collective by whose traffic its time is estimated; a broadcast's pipeline carries about what an all-gather's does."""
 KINDS = (COMPUTE, SEND, RECV, *COLLECTIVES, NOTHING)
 MOST_NODES = 200_000
-"""Of all ranks together that do something [ours]."""
+"""Most nodes of all ranks together that do something [ours]."""
 MOST_TIES = 64
 """Dependencies through which a node that does nothing is left out [ours]."""
 MOST_GROUPS = 60
-"""That one rank is in; an agent keeps 64 [ours]."""
+"""Most groups that one rank is in; an agent keeps 64 [ours]."""
 MOST_BYTES = 1 << 30
-"""Of one call, after scaling [ours]."""
+"""Most bytes of one call, after scaling [ours]."""
 
 
 class PlanError(ValueError):
@@ -96,17 +96,17 @@ class Plan:
 
     @property
     def compute_ns(self) -> list[int]:
-        """By rank."""
+        """Computing time of each rank, ns."""
         return [sum(node.ns for node in nodes) for nodes in self.ranks]
 
     @property
     def bytes(self) -> int:
-        """Of all calls, each counted once on each rank."""
+        """Bytes of all calls, each counted once on each rank."""
         return sum(node.size for nodes in self.ranks for node in nodes)
 
     @property
     def incoming(self) -> list[dict[int, list[int]]]:
-        """By rank and peer: the rank's receives, in the order in which the peer sends; each takes the oldest message of its tag."""
+        """Receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
         lines: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         for rank, nodes in enumerate(self.ranks):
             for node in nodes:
@@ -284,7 +284,7 @@ class Pass:
         return result
 
     def _now(self, nodes: list[Node]) -> list[Node]:
-        """Of what may begin, what does: one node computes at a time."""
+        """Choose what begins of what may: one node computes at a time."""
         result = []
         for node in nodes:
             if node.kind == COMPUTE:

@@ -20,7 +20,7 @@ from agents.communicator import Array, Communicator, Handle
 from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Pass
 
 PERIOD = 97
-"""Of the pattern that is sent, elements: a prime, so that displaced parts are seen [ours]."""
+"""Elements of the pattern that is sent: a prime, so that displaced parts are seen [ours]."""
 MARK = 128.0
 """Between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
 PART = 1 << 18

@@ -90,8 +90,8 @@ def _rounded(sigma: float) -> str:
 
 
 def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int], int]]) -> Path:
-    """As scenarios/jobs/rank.py reads it, a line for all and one for each rank; readable for whoever the ranks run as. ``plan``: in the
-    order of its rehearsal. ``phases``: which ranks make how many passes."""
+    """Write a plan as scenarios/jobs/rank.py reads it, a line for all and one for each rank; readable for whoever the ranks run as.
+    ``plan``: in the order of its rehearsal. ``phases``: which ranks make how many passes."""
     file = directory / PLAN_FILE
     with file.open("w", encoding="utf-8") as out:
         print(json.dumps({"groups": [list(group) for group in plan.groups], "phases": [[list(own), n] for own, n in phases]}), file=out)
@@ -103,7 +103,7 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
 
 
 class Stopped(KeyboardInterrupt):
-    """By Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
+    """A stop by Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
 
     def __init__(self, told: dict[int, list[list[float]]]) -> None:
         super().__init__("stopped")

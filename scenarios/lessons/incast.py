@@ -15,7 +15,7 @@ RUN = Planned(
     ("mrc", "mrc-no-trim", "roce"),
 )
 PORT_BPS = 100e9
-"""Of the fabric rack16."""
+"""Rate of a port of the fabric rack16."""
 
 
 def of(results: Mapping[str, Results], transport: str) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Opened(Mapping[str, Results]):
 
     @property
     def seeds(self) -> list[int]:
-        """Of the runs that were asked for."""
+        """Seeds of the runs that were asked for."""
         return sorted({run["seed"] for results in self._results.values() for run in results.summary["runs"]})
 
 

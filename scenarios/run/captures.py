@@ -25,7 +25,7 @@ def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
 
 
 def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
-    """Those of ``links`` that a fabric has, and a new folder of ``directory`` for their captures; None if there are none."""
+    """The ``links`` that a fabric has, and a new folder of ``directory`` for their captures; None if there are none."""
     there = [link for link in links if has_link(fabric, link)]
     if not there:
         return [], None

@@ -165,7 +165,7 @@ class Timeline:
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
     def planned_ns(self) -> int:
-        """As :meth:`next_ns`, without what begins with a step: that is heard of only when a rank has checked the step before."""
+        """Return :meth:`next_ns` without what begins with a step: that is heard of only when a rank has checked the step before."""
         times = (e.due for e in self.entries if e.state == "active" or (e.state == "waiting" and e.fault.step is None))
         return min(times, default=NEVER)
 

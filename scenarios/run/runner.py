@@ -116,7 +116,7 @@ class RunOptions:
     resume: bool = False
     """Resume the run in the directory."""
     world: str = "emulated"
-    """In a simulated world every run has its own fabric, whose time begins anew: earlier runs change nothing."""
+    """World of the runs. In a simulated one every run has its own fabric, whose time begins anew: earlier runs change nothing."""
     jobs: int = 1
     """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
     carrier: Carrier | None = None

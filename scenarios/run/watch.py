@@ -98,7 +98,7 @@ class Watch(threading.Thread):
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
+        """Look at quotas of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0]["pids"]]

@@ -33,7 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 MAX_LETTERS = 500
-"""Of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
+"""Most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
 
 
 class CheckError(ValueError):

@@ -20,7 +20,7 @@ from topologies.structs import Refused
 from topologies.toml_files import parse_toml
 
 MOST = 20
-"""Of lines for one file [ours]."""
+"""Most lines for one file [ours]."""
 T = TypeVar("T")
 
 

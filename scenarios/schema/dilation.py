@@ -22,7 +22,7 @@ from testbed.terminal import duration
 from testbed.units import MAX_NS, Duration
 
 LONGEST_NS = 3600 * 10**9
-"""Of a wait that a file asks for, on this machine's clock [ours]."""
+"""Longest wait that a file may ask for, on this machine's clock [ours]."""
 
 
 def needs_simulation(scenario: Scenario) -> str:
@@ -83,7 +83,7 @@ def _workload(work: Workload, ns: Any) -> Workload:
 
 
 def _transport(transport: Transport, factor: float, ns: Any) -> Transport:
-    """Of the options, those that are times or rates; a number that stands for a default does not grow."""
+    """Stretch a transport: of its options, those that are times or rates; a number that stands for a default does not grow."""
     options = {
         key: _option(value, factor if OPTIONS[key] == NS else 1 / factor) if key in OPTIONS else value
         for key, value in transport.options.items()

@@ -34,7 +34,7 @@ from topologies.toml_files import find_file, read_toml, take_format
 
 HERE = Path(__file__).parents[1]
 TIMEOUT_NS = 120 * 10**9
-"""In the network, where a scenario says nothing: a dozen base RTTs, kind to those who wait for it [ours]."""
+"""Timeout of a run whose scenario names none, wall time [ours]: a thousand base RTTs of `demo`."""
 
 
 @dataclass(frozen=True)

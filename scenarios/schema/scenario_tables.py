@@ -34,7 +34,7 @@ TRANSPORTS = {
 """Kinds of transports, with a line for each."""
 KINDS = tuple(TRANSPORTS)
 MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
-"""Of a scenario: seeds, transports, and each of faults and checks [ours]."""
+"""Most seeds of a scenario, most transports, and most of each of faults and checks [ours]."""
 OUTCOMES = ("done", "failed")
 """How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
 _FabricName = Annotated[str, Meta(description="a fabric's name or file")]

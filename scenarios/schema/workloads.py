@@ -25,7 +25,7 @@ DTYPES = ("float32", "int32")
 SLOTS_PER_MESSAGE = 2
 """Slots of a receiver per message that its sender may have in flight (agents.collectives.flows)."""
 MOST_QPS = 1 << 18
-"""Of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
+"""Most queue pairs of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
 SWAPS = 20
 """Random swaps per flow that mix a permutation [ours]."""
 

@@ -31,11 +31,11 @@ AUTO = "auto"
 STEPS = (1, 2, 5, 10, 20, 50)
 """Factors on the dilation of the scenario's fabric: few, so that runs of one scenario compare [ours]."""
 MOST_BUSY = 0.6
-"""Of the cores that others leave free, at the scenario's busiest moment: runs that took 70 % were trustworthy [measured]."""
+"""Most that a scenario's busiest moment may take of the cores that others leave free: runs that took 70 % were trustworthy [measured]."""
 
 
 FAIR_SHARE = 0.5
-"""Of all cores that the scheduler leaves to a run, whatever others want of them at this moment [ours]."""
+"""Least share of all cores that the scheduler leaves to a run, whatever others want of them at this moment [ours]."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def given(scenario: Scenario, value: float) -> Dilation:
 
 
 def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
-    """That of a run to resume. Raises :class:`ScenarioError` if another is asked for now."""
+    """The dilation that the resumed run began with. Raises :class:`ScenarioError` if another is asked for now."""
     then = manifest["dilation"]
     if wanted is not None and wanted != then["value"]:
         raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: leave --dilation {wanted:,.0f} away")

@@ -37,7 +37,7 @@ CROSSINGS = {"ring-allreduce": 4, "hierarchical-allreduce": 1}
 UNDER_LOSS = ((0.005, {"mrc": 1.9, "roce": 1.7}), (0.0, {"mrc": 1.5, "roce": 1.3}))
 """(loss rate above which the factors hold, kind -> factor) [measured]."""
 CORES = 2
-"""Of the machine that estimates are for."""
+"""Cores of the machine that estimates are for."""
 SIMULATED_PACKETS = 60_000
 """Data packets that one core simulates in a second [measured]."""
 COMPARED = 2.2

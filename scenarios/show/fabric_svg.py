@@ -22,13 +22,13 @@ INK, SOFT, LINE, PAPER = "#1F2933", "#616E7C", "#D9DEE4", "#FFFFFF"
 EDGE, GAP, PAD = 32.0, 22.0, 16.0
 """Margin of the drawing, between cards, and within one; pixels, like all lengths here."""
 RISE = 118.0
-"""From the row of T1s to that of T0s."""
+"""Height from the row of T1s to that of T0s."""
 HEAD = 34.0
-"""Of a card, for its title."""
+"""Height of a card's head, for its title."""
 STREAM = 74.0
 """Between the cards and the racks."""
 HAUL_RISE = 22.0
-"""Of the arc of a long-haul cable above the T1s."""
+"""Height of the arc of a long-haul cable above the T1s."""
 HOST_ROW = 8
 """Most hosts side by side in a rack."""
 _FONT = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"

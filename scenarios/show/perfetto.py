@@ -29,13 +29,13 @@ STEPS, FIRST_EV = 1, 10
 """Threads of a host."""
 FIRST_FAULT = 1
 COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
-"""Of states, by names of the format; viewers that have colours of their own ignore them."""
+"""Colours of states, by names of the format; viewers that have colours of their own ignore them."""
 INSTANTS = ("rto", "quick_adapt", "reroute", "spurious")
 """Events of a host that are shown as moments; losses stand on the thread of their EV."""
 
 
 class Clock:
-    """From the ns of the machine's clock to ns of the network since the run's begin, as whole numbers."""
+    """Turns ns of the machine's clock into ns of the network since the run's begin, as whole numbers."""
 
     def __init__(self, run: Run) -> None:
         self.begin, self.end = run.window

@@ -28,7 +28,7 @@ Stage = list[tuple[int, int, int]]
 MOST_DOWN, MOST_PORTS = 96, 128
 """Downlinks of a T0, and ports of a switch, that htsim_uec allows."""
 MOST_BYTES = (1 << 31) - 1
-"""Of a connection: htsim reads an int."""
+"""Most bytes of a connection: htsim reads an int."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _states(run: Run) -> list[tuple[bool, float]]:
 
 
 def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
-    """From a message's last bit on its host's port to its arrival."""
+    """Time from a message's last bit on its host's port to its arrival."""
     far = fabric.long_haul_delay_ns if fabric.is_far(src, dst) else 0
     return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
 

@@ -61,7 +61,7 @@ def _configure() -> None:
     from distributed.node import ServerNode
 
     class Listener(TLSListener):  # type: ignore[misc]
-        """Until it has shown a certificate, a connection is one of a crowd."""
+        """Counts a connection as one of a crowd until it has shown a certificate."""
 
         def __init__(self, *args: Any, **keys: Any) -> None:
             super().__init__(*args, **keys)

@@ -45,7 +45,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """For people: the first run, and how many more."""
+        """Name for people: the first run, and how many more."""
         more = f" and {len(self.specs) - 1} more" if len(self.specs) > 1 else ""
         return f"{self.specs[0].key}{more}"
 

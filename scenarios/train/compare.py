@@ -26,11 +26,11 @@ Progress = Callable[[str, float], None]
 LEGS: dict[str, tuple[Leg, ...]] = {"mrc": (MRC_HEALTHY, MRC), "roce": (ROCE,), "tcp": (TCP,)}
 MOST_S, QUICK_S = 12 * 60.0, 4 * 60.0
 BRING_UP_S = 9.0
-"""Of a run: bring-up, agents, tear-down, drawing its part [measured]."""
+"""Seconds of a run: bring-up, agents, tear-down, drawing its part [measured]."""
 STEP_US = {"mrc-healthy": 104.0, "mrc": 112.0, "roce-1p": 160.0, "tcp": 180.0}
 """Network time of a step, failures among them, for the estimate [measured]."""
 NUMBERS = (100, 40, 20, 8)
-"""Of steps: the most that fit. Few, so that runs of one seed on one machine have the same number, and so the same parameters [ours]."""
+"""Step counts: the most that fit. Few, so that runs of one seed on one machine have the same number, and so the same parameters [ours]."""
 FULL_STEPS, QUICK_STEPS = 100, 40
 
 

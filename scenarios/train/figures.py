@@ -15,7 +15,7 @@ FEWEST = 25
 """Steps from which the costs of failures are judged: four failures have costs of their own, some 100 us together, beside the lost capacity;
 of a shorter run they are more than :data:`SLACK`, whatever the transport."""
 SLACK = 0.05
-"""Of the healthy run, that failures may cost MRC beside what the lost capacity takes [ours]."""
+"""Share of the healthy run that failures may cost MRC beside what the lost capacity takes [ours]."""
 
 
 def run_figures(outcome: Outcome) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def run_figures(outcome: Outcome) -> dict[str, Any]:
 
 
 def _times(rows: Sequence[dict[str, float]]) -> list[float]:
-    """From the end of the step before, on the last rank, to the step's own: what the job makes of it. Us."""
+    """Step periods as the job sees them, us: from the last rank's end of one step to that of the next."""
     ends = [rows[0]["begin"], *(row["end"] for row in rows)]
     return [after - before for before, after in pairwise(ends)]
 

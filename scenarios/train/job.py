@@ -22,7 +22,7 @@ COMPUTE_US = 40.0
 FAULT_US = 480.0
 """How long each failure lasts, network time [ours]: some four healthy steps."""
 PORT_PERIOD_MS = 0.16
-"""Of the flapping port, network time: it is down for half of it."""
+"""Period of the flapping port, network time: it is down for half of it."""
 DUTY = {"NIC port flaps": 0.5}
 """Share of the time that a failure is there; 1 where nothing is said."""
 

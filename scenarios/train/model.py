@@ -24,7 +24,7 @@ _MASK = np.triu(np.full((CONTEXT, CONTEXT), -1e9, np.float32), 1)
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Of every parameter, in the order in which they lie in the vector."""
+    """Shapes of every parameter, in the order in which they lie in the vector."""
     out: dict[str, tuple[int, ...]] = {"tokens": (VOCABULARY, WIDTH), "places": (CONTEXT, WIDTH)}
     for layer in range(LAYERS):
         out |= {

@@ -13,11 +13,11 @@ from topologies.toml_files import find_file, read_toml, take_format
 
 HERE = Path(__file__).parent
 NIC_RATE = 100_000_000_000
-"""Of a NIC port, bits/s, in a file that names none (MRC paper: 8 x 100G)."""
+"""Rate of a NIC port, bits/s, in a file that names none (MRC paper: 8 x 100G)."""
 DILATION = 10_000
-"""Of a file that names none: its ports of 100 Gb/s run at 10 Mb/s [ours]."""
+"""Dilation of a file that names none: its ports of 100 Gb/s run at 10 Mb/s [ours]."""
 MAX_AMOUNT = 10**18
-"""Of bits/s, and of ns, as written [ours]."""
+"""Most bits/s, and most ns, as written [ours]."""
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 

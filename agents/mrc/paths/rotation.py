@@ -62,7 +62,7 @@ class Wishes:
         self.first = Random(f"wishes/{seed}").randrange(n) + own * host + host // n
 
     def plane(self, peer: int, lane: int) -> int:
-        """For queue pair number ``lane`` with this peer, from 0."""
+        """First plane of queue pair number ``lane``, from 0, with this peer."""
         return (self.first + self.step * ((peer - self.host) % self.hosts) + lane) % self.planes
 
 

@@ -24,7 +24,7 @@ class Doubt(NamedTuple):
 
 
 class Doubts:
-    """By PSN. ``at``: when the first verdict is due, ns."""
+    """Open doubts by PSN. ``at``: when the first verdict is due, ns."""
 
     def __init__(self) -> None:
         self.open: dict[int, Doubt] = {}

@@ -27,9 +27,10 @@ TENTH = Claim(37, "an aggressive profile empties the queue at times and loses ab
 FIFTH = Claim(37, "the most aggressive one loses 20 %")
 LOSSLESS = Claim(5, "MRC does without PFC what RoCE does with it: nothing is lost")
 XOFF_BYTES = 1_000_000
-"""Of a port on cluster D with pfc_xoff_bdp = 2: 2 BDP of 400 Gb/s and 10 us."""
+"""XOFF threshold of a port on cluster D with pfc_xoff_bdp = 2: 2 BDP of 400 Gb/s and 10 us."""
 SHARE = 0.95
-"""Of the payload rate: 390 of 400 Gb/s are 97.5 % of the raw rate, 100.9 % of ours; less six points for headers and windows [ours]."""
+"""Least flow's share of the payload rate: 390 of 400 Gb/s are 97.5 % of the raw rate, 100.9 % of ours; less six points for headers and
+windows [ours]."""
 FULL_LOAD = ("mrc", "roce-pfc", "roce-pfc-8", "roce-dcqcn", "roce-dcqcn-8", "adaptive")
 VICTIMS = ("mrc", "mrc-8", "mrc-no-penalty", "roce-pfc", "roce-dcqcn", "roce-dcqcn-8")
 NOTE = (

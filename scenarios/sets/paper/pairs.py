@@ -16,9 +16,9 @@ from testbed.simulated import SIMULATED
 PAIR = "pair"
 """Name of the parts whose figures these statements read."""
 KEEPS, WITHIN = 0.98, 0.03
-"""Of the goodput before, where no capacity is lost; and how far from the share that is left otherwise [ours]."""
+"""Least share of the goodput before, where no capacity is lost; and how far it may be from the share that is left otherwise [ours]."""
 SETTLED_RTTS = 20
-"""From which on after a fault scenarios.figures.failures counts what flows keep, in base RTTs."""
+"""Base RTTs after a fault from which on scenarios.figures.failures counts what flows keep."""
 CABLES = Claim(24, "two hosts of cluster B: minimal impact on bandwidth")
 OPTIC = Claim(25, "two hosts of cluster B: negligible impact")
 ONE_OF_EIGHT = Claim(26, "two hosts of cluster B: one plane of eight fewer")

@@ -52,7 +52,7 @@ class Case:
 
 
 _FEWER = ("workload.steps=21",)
-"""As many steps as a median needs."""
+"""Settings with as many steps as a median needs."""
 
 
 def _ring(id: str, title: str, size: str, transport: str = "mrc", steps: int = 34, slower: bool = False) -> Case:

@@ -49,7 +49,7 @@ FIGURES = {
         Figure("lost", "packets lost", "%", COUNT),
     )
 }
-"""In the order of the table. ``p50`` to ``p99`` are times of steps, or of messages if there are no steps."""
+"""Figures in the order of the table. ``p50`` to ``p99`` are times of steps, or of messages if there are no steps."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 

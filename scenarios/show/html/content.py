@@ -33,7 +33,7 @@ LONG = 12
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
 """Figures of the comparison that are a loss in time."""
 SENTENCES = 4
-"""With more placements and variants than this, their tables of costs come without a sentence each [ours]."""
+"""Most placements and variants whose tables of costs come with a sentence each [ours]."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:

@@ -22,7 +22,7 @@ CHANGES = 200
 STEPS = 512
 """Most steps whose times are kept."""
 NOW_BINS = 3
-"""Of hosts, over which the present rate is taken."""
+"""Bins of a host over which the present rate is taken."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Fault:
 
 @dataclass
 class Host:
-    """Of one host: what it has received by plane lately, and its counts."""
+    """State of one host: what it has received by plane lately, and its counts."""
 
     recent: deque[tuple[int, int, list[int]]] = field(default_factory=lambda: deque(maxlen=NOW_BINS))
     losses: int = 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 VARIANTS_SHOWN = 4
-"""For a sweep with more settings than this, only the figures over the swept variable are drawn [ours]."""
+"""Most settings of a sweep with which all figures are drawn: with more, only those over the swept variable [ours]."""
 
 
 def draw_all(directory: Path) -> list[Path]:

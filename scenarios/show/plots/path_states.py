@@ -19,7 +19,7 @@ WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, 
 
 
 MANY = 4
-"""With more outages than this, their lines have no labels."""
+"""Most outages whose lines have labels: of more none has."""
 NAMED = 3
 """Faults that the title names; it only counts more."""
 

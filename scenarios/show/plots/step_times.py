@@ -39,11 +39,11 @@ class Times:
     name: str
     """First part of the file's name."""
     many: str
-    """In the title and in the axes' labels."""
+    """Its plural, in the title and in the axes' labels."""
     axis: Callable[[Run], str]
     """Label of the axis, without its unit."""
     of: Callable[[Stored, Run], dict[str, pd.Series[Any]]]
-    """By job; "" without jobs."""
+    """Times of a run, ns, by job; "" without jobs."""
     ideal_of: Callable[[Run], float | None]
 
 

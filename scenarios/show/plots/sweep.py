@@ -21,7 +21,7 @@ class Measure:
     """What is drawn over the variable."""
 
     key: str
-    """Of a run's entry, and in comparison.parquet; "goodput_bps" is that of all groups of flows."""
+    """Key in a run's entry, and in comparison.parquet; "goodput_bps" is that of all groups of flows."""
     title: str
     label: str
     scale: float

@@ -11,7 +11,7 @@ from agents.mrc.sender.congestion.nscc import Nscc
 
 
 def congestion_class(config: Config) -> type[Congestion]:
-    """Of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line.
+    """Find the class of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line.
 
     Called when an endpoint is made, not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before
     root is dropped.
