@@ -60,13 +60,13 @@ def check_split(scenario: Scenario, split: int, pcap_links: Sequence[str] = ()) 
     if split == 1:
         return
     if pcap_links:
-        raise ScenarioError(f"--split {split}: one process captures: leave --split or --pcap away")
+        raise ScenarioError(f"--split {split}: one process captures: drop --split or --pcap")
     for variant in scenario.variants:
         if variant.scenario.workload.jobs:
-            raise ScenarioError(f"--split {split}: ranks of {scenario.name}'s jobs are threads of one process: leave --split away")
+            raise ScenarioError(f"--split {split}: ranks of {scenario.name}'s jobs are threads of one process: drop --split")
         for fabric in variant.scenario.fabrics.values():
             if reason := why_not(fabric):
-                raise ScenarioError(f"--split {split}: {reason}: leave --split away")
+                raise ScenarioError(f"--split {split}: {reason}: drop --split")
 
 
 def simulate(

@@ -65,7 +65,7 @@ def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
     """The dilation that the resumed run began with. Raises :class:`ScenarioError` if another is asked for now."""
     then = manifest["dilation"]
     if wanted is not None and wanted != then["value"]:
-        raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: leave --dilation {wanted:,.0f} away")
+        raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: drop --dilation {wanted:,.0f}")
     return Dilation(**{key: then[key] for key in Dilation.__dataclass_fields__})
 
 

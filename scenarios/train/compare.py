@@ -49,7 +49,7 @@ def plan_of(
 ) -> Plan:  # fmt: skip
     """Which runs, at which dilation (None: what this machine carries), and how many steps. Raises :class:`UserError`."""
     if world == SIMULATED and "tcp" in transports:
-        raise UserError("transport 'tcp' is the kernel's: the simulated world has no kernel: leave --transport tcp away")
+        raise UserError("transport 'tcp' is the kernel's: the simulated world has no kernel: drop --transport tcp")
     if fabric.t0_per_plane < 2 or fabric.planes < 2:
         shape = f"{fabric.planes} planes of {fabric.t0_per_plane} T0s"
         raise UserError(f"fabric {fabric.name!r} has {shape}: training through failures needs two of each")

@@ -84,7 +84,7 @@ def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
     """A new one for each case. Raises :class:`UserError`."""
     if target == "engine" or ":" in target:
         if connect is not None:
-            raise UserError(f"--connect is for interfaces, and {target} is none: leave it away")
+            raise UserError(f"--connect is for interfaces, and {target} is none: drop it")
         return virtual(target, fabric, 0, fabric.host_count - 1)
     if connect is None:
         raise UserError(f"{target}: give --connect, the command that brings up the queue pair of what is on an interface")

@@ -28,7 +28,7 @@ def command(file: Path, summary: bool, headers: int | None, as_json: bool) -> No
     if headers is not None:
         packet = next((p for number, p in enumerate(packets, 1) if number == headers), None)
         if packet is None:
-            raise UserError(f"{file} has no packet {headers}: leave --headers away to see how many it has")
+            raise UserError(f"{file} has no packet {headers}: drop --headers to see how many it has")
         for name, value in (packet.fields or {"type": "not MRC", "bytes": packet.frame}).items():
             spelled = value.hex(":", 2) if isinstance(value, bytes) else value
             click.echo(f"{name:<16} {f'{len(value)} bytes' if name == 'payload' else spelled}")

@@ -167,13 +167,13 @@ def command(
         plan(loaded)
         wanted = parse_dilation(dilation, loaded.fabric)
         if split > 1 and world != SIMULATED:
-            raise UserError(f"--split {split}: only simulated runs can be shared: leave --split away, or add --world {SIMULATED}")
+            raise UserError(f"--split {split}: only simulated runs can be shared: drop --split, or add --world {SIMULATED}")
         if world != EMULATED:
             check_simulable(loaded)
             check_split(loaded, split, pcap)
             check_switch_is_simulated(switch)
             if wanted is not None:
-                raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: leave it away")
+                raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: drop it")
         else:
             check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
     except FabricError as error:
@@ -183,7 +183,7 @@ def command(
 
         if pcap or with_view or switch != SWITCHES[0] or world == SIMULATED or (jobs or 1) > 1:
             raise UserError(
-                f"--on {address}: several machines are emulated, with eBPF switches: leave --pcap, --view, --switch, --jobs away"
+                f"--on {address}: several machines are emulated, with eBPF switches: drop --pcap, --view, --switch, --jobs"
             )
         sys.exit(run_on(loaded, out, address, reach, resume=resume, dilation=wanted, as_json=as_json))
     if address is not None:
@@ -191,12 +191,12 @@ def command(
 
         if pcap or with_view or split > 1 or switch != SWITCHES[0]:
             options = "--pcap, --view, --split and --switch"
-            raise UserError(f"--on: other machines capture, show, share and choose switches for themselves: leave {options} away")
+            raise UserError(f"--on: other machines capture, show, share and choose switches for themselves: drop {options}")
         place = place_of(world, jobs, address, tls, mixed=False)
         sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
     if world == EMULATED:
         if (jobs or 1) > 1:
-            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
+            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
         check_switch(switch)
         if os.geteuid() != 0:
             raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
@@ -301,7 +301,7 @@ def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, str]:
 def check_switch_is_simulated(switch: str) -> None:
     """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
     if switch != SWITCHES[0]:
-        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: leave --switch or --world {SIMULATED} away")
+        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
 
 
 def check_switch(switch: str) -> None:

@@ -109,14 +109,14 @@ def place_of(world: str, jobs: int | None, address: str | None, tls: str | None,
 
     if address is None:
         if mixed:
-            raise UserError("--mixed is for --on, where machines may differ: leave it away")
+            raise UserError("--mixed is for --on, where machines may differ: drop it")
         if world == EMULATED and (jobs or 1) > 1:
-            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: leave --jobs away")
+            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
         if world == EMULATED:
             check_root()
         return Place(world, 1 if world == EMULATED else jobs or cores())
     if jobs is not None:
-        raise UserError(f"--jobs {jobs}: with --on the head's workers are used: leave one of the two away")
+        raise UserError(f"--jobs {jobs}: with --on the head's workers are used: drop one of the two")
     address_of(address, "--on")
     identity = identity_of(tls)
     reach(address, identity, "--on")  # before anything is written

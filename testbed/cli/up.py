@@ -76,7 +76,7 @@ def command(
         from testbed.cli.up_machines import run as run_on
 
         if switch != SWITCHES[0] or with_ip or viewed or policy != "none" or world == SIMULATED:
-            raise UserError("--on: several machines have eBPF switches, no controller, no view and no mrc0: leave such options away")
+            raise UserError("--on: several machines have eBPF switches, no controller, no view and no mrc0: drop such options")
         sys.exit(run_on(chosen, transport, seed, on, reach))
     if world == SIMULATED:
         if not viewed:

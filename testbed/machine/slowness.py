@@ -30,7 +30,7 @@ def slowness() -> float:
         if not 1 <= (least := float(asked)) <= MOST:
             raise ValueError
     except ValueError:
-        raise UserError(f"{PATIENCE}={asked}: give a factor of 1 to {MOST:g}, or leave it away") from None
+        raise UserError(f"{PATIENCE}={asked}: give a factor of 1 to {MOST:g}, or drop it") from None
     return min(MOST, max(least, sorted(_round_s() for _ in range(ROUNDS))[ROUNDS // 2] / USUAL_S))
 
 

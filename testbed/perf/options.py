@@ -31,7 +31,7 @@ class _Same(Option):
 
     def check(self, context: click.Context, option: click.Parameter, value: str | None) -> None:
         if value is not None and self.only and value not in self.only:
-            raise UserError(f"{'/'.join(self.opts)} {value}: {self.why}: leave it away, or give {self.only[0]}")
+            raise UserError(f"{'/'.join(self.opts)} {value}: {self.why}: drop it, or give {self.only[0]}")
 
 
 NUMBER = click.IntRange(1, 1_000_000)
@@ -80,11 +80,11 @@ ELSEWHERE = {
     "-D": "no run here is as long: give a number of messages (-n)",
     "-Q": "every message is acknowledged to the program by itself",
     "-l": "messages are posted one by one: --tx-depth says how many may be under way",
-    "-R": "there is neither registration nor rdma_cm: leave it away",
+    "-R": "there is neither registration nor rdma_cm: drop it",
     "-J": "use --json",
     "-I": "use --json, which has all rows",
     "-O": "all NIC ports of a host are used",
-    "-S": "leave it away",
+    "-S": "drop it",
 }  # fmt: skip
 """What options of those programs are here, where ours of that letter, or none, is another. For the end of a refusal."""
 _LONG = {
@@ -131,7 +131,7 @@ def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
         values["least"], values["most"] = (2, 1 << 23) if every else (only, only)
         values["factor"] = values["factor"] or (2 if every else None)
     if pair is not None and operation not in ("write_bw", "write_lat"):
-        raise UserError(f"--pair {pair}: {operation} is of all hosts: leave it away")
+        raise UserError(f"--pair {pair}: {operation} is of all hosts: drop it")
     if pair is not None:
         match = re.fullmatch(r"h?([0-9]{1,6}):h?([0-9]{1,6})", pair)
         if match is None:

@@ -28,7 +28,7 @@ from testbed.simulated.split import Crew, Job, begin_host
 from testbed.world import Program, VirtualClock
 from topologies.clos import Fabric
 
-EMULATED = "leave --world simulated away to emulate it"
+EMULATED = "drop --world simulated to emulate it"
 
 
 class SimulatedCluster(TakesFaults):
@@ -147,7 +147,7 @@ class SimulatedCluster(TakesFaults):
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
         """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
         if self.crew is not None:
-            raise UserError("ranks of a program are threads of one process: leave --split away")
+            raise UserError("ranks of a program are threads of one process: drop --split")
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
 
     # --- what the controller does ------------------------------------------------------------------------------

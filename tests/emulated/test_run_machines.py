@@ -152,8 +152,8 @@ def test_a_fault_may_kill_an_agent_of_another_machine(two: list[Machine], tmp_pa
 
 REFUSED = {
     "tcp": (("link-failure", "-t", "tcp"), "transport 'tcp' is one kernel's, which several machines do not have"),
-    "pcap": (("smoke", "--pcap", "p0-t0-0:p0-t1-0"), "leave --pcap, --view, --switch, --jobs away"),
-    "simulated": (("smoke", "--world", "simulated"), "leave --pcap, --view, --switch, --jobs away"),
+    "pcap": (("smoke", "--pcap", "p0-t0-0:p0-t1-0"), "drop --pcap, --view, --switch, --jobs"),
+    "simulated": (("smoke", "--world", "simulated"), "drop --pcap, --view, --switch, --jobs"),
     "one machine": (("smoke", "--on", "a"), "name two machines or more"),
 }
 

@@ -144,7 +144,7 @@ def test_agents_of_both_processes_answer_and_refuse_alike(shared: SimulatedClust
         assert shared.agents[host].call("counters")["tx_packets"] == 0
         with pytest.raises(AgentError, match=f"h{host}: start: setup and connect come before start"):
             shared.agents[host].call("start", collective="ring-allreduce", message_bytes=4096)
-    with pytest.raises(UserError, match="leave --split away"):
+    with pytest.raises(UserError, match="drop --split"):
         shared.programs(Program(("rank.py",)), [0, 7])
     shared.inject("kill", "h7")
     with pytest.raises(AgentError, match="the agent of h7 is gone"):

@@ -134,7 +134,7 @@ def test_a_run_goes_on_at_the_dilation_that_it_began_with(tmp_path: Path, monkey
     begun = {"dilation": asdict(given(DEMO, 40_000)) | {"chosen": AUTO}, "attempts": [{"directory": "attempt-1"}]}
     (tmp_path / "manifest.json").write_text(json.dumps(begun))
     runs = Runs(monkeypatch)
-    with pytest.raises(ScenarioError, match=r"begun at dilation 40,000: leave --dilation 20,000 away"):
+    with pytest.raises(ScenarioError, match=r"begun at dilation 40,000: drop --dilation 20,000"):
         go(tmp_path, 20_000, resume=True)
     go(tmp_path, resume=True)
     assert runs.calls == [(40_000, True, ["attempt-1"])]

@@ -318,8 +318,8 @@ def test_without_dask_a_sweep_says_how_to_get_it(
 @pytest.mark.dear("a head ends, if this test is the last")
 def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], certificates: Path) -> None:
     on = ("--on", "tls://127.0.0.1:1", "--tls", str(certificates / "sweep"))
-    assert "leave one of the two away" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
-    assert "leave --pcap, --view, --split and --switch away" in refused(capsys, "run", "smoke", "--pcap", "p0-t0-0:p0-t1-0", *on)
+    assert "drop one of the two" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
+    assert "drop --pcap, --view, --split and --switch" in refused(capsys, "run", "smoke", "--pcap", "p0-t0-0:p0-t1-0", *on)
     assert "--mixed is for --on" in refused(capsys, "sweep", "smoke", "--mixed")
     assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
     assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")

@@ -48,5 +48,5 @@ def test_what_yields_waits_longer(monkeypatch: pytest.MonkeyPatch, asked: str, f
 @pytest.mark.parametrize("asked", ["much", "0.5", "51", "nan", "-1"])
 def test_a_patience_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setenv(slowness.PATIENCE, asked)
-    with pytest.raises(UserError, match=f"^MRCBED_PATIENCE={asked}: give a factor of 1 to 50, or leave it away$"):
+    with pytest.raises(UserError, match=f"^MRCBED_PATIENCE={asked}: give a factor of 1 to 50, or drop it$"):
         slowness.patient(20.0)
