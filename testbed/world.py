@@ -132,7 +132,7 @@ class Programs(Protocol):
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended. ``on_line(rank, text)``: what one printed. ``on_note(rank, note)``: what one told
         (agents.communicator). ``look`` is called now and then; it may say in how many seconds of the clock it wants to be called again.
-        Returns what went wrong by rank, first of all the rank that was first. Raises :class:`testbed.errors.ClusterDied`."""
+        Returns rank -> error; the rank that failed first comes first. Raises :class:`testbed.errors.ClusterDied`."""
 
     def end(self) -> None:
         """End those that still run. Idempotent."""

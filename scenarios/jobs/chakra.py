@@ -297,7 +297,7 @@ def files_of(path: Path) -> list[Path]:
         return list(ranks.values())
     if sorted(ranks) != list(range(len(ranks))) or len(ranks) > MOST_RANKS:
         missing = next((rank for rank in range(len(ranks)) if rank not in ranks), MOST_RANKS)
-        raise PlanError(f"{path}: {len(ranks)} files, but none of rank {missing}; there are to be 2 to {MOST_RANKS}, numbered from 0")
+        raise PlanError(f"{path}: {len(ranks)} files, but none of rank {missing}; expected 2 to {MOST_RANKS} files, numbered from 0")
     return [ranks[rank] for rank in range(len(ranks))]
 
 

@@ -74,7 +74,7 @@ def _all(data: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> tuple[T |
 
 
 def _stand_in(data: dict[str, Any], key: str, removed: list[str]) -> bool:
-    """Have a file without a key that it needs read on: without its entry of a list, or with the example of the table of keys."""
+    """Let reading go on after a missing key: drop its entry of a list, or fill in the example of the table of keys."""
     entry = key[: key.rfind("]") + 1]
     if entry:
         place = _in_file(entry, removed)

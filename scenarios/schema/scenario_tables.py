@@ -88,7 +88,7 @@ class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
         if self.controller != "none" and self.kind != "mrc":
             raise Refused("controller", f'= "{self.controller}" is for kind = "mrc": {self.kind} cannot choose its paths')
         if self.clustermapper is not False and self.kind in KERNEL_KINDS:
-            raise Refused("clustermapper", f"needs raw sockets, which {self.kind} has not: leave it out")
+            raise Refused("clustermapper", f"needs raw sockets, which {self.kind} does not use: remove the key")
 
 
 class CommonOptions(Struct, frozen=True):

@@ -167,7 +167,7 @@ def command(
         plan(loaded)
         wanted = parse_dilation(dilation, loaded.fabric)
         if split > 1 and world != SIMULATED:
-            raise UserError(f"--split {split}: only simulated runs can be shared: drop --split, or add --world {SIMULATED}")
+            raise UserError(f"--split {split}: works in the simulated world only: drop it, or add --world {SIMULATED}")
         if world != EMULATED:
             check_simulable(loaded)
             check_split(loaded, split, pcap)
@@ -182,9 +182,7 @@ def command(
         from testbed.cli.run_machines import run as run_on
 
         if pcap or with_view or switch != SWITCHES[0] or world == SIMULATED or (jobs or 1) > 1:
-            raise UserError(
-                f"--on {address}: several machines are emulated, with eBPF switches: drop --pcap, --view, --switch, --jobs"
-            )
+            raise UserError(f"--on {address}: several machines are emulated, with eBPF switches: drop --pcap, --view, --switch, --jobs")
         sys.exit(run_on(loaded, out, address, reach, resume=resume, dilation=wanted, as_json=as_json))
     if address is not None:
         from testbed.cli.sweep import place_of, run_sweep

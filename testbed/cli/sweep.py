@@ -109,7 +109,7 @@ def place_of(world: str, jobs: int | None, address: str | None, tls: str | None,
 
     if address is None:
         if mixed:
-            raise UserError("--mixed is for --on, where machines may differ: drop it")
+            raise UserError("--mixed needs --on: without it all runs are on this machine")
         if world == EMULATED and (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
         if world == EMULATED:

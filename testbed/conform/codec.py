@@ -76,6 +76,7 @@ def parse(frame: bytes) -> dict[str, Any]:
     lengths = [int.from_bytes(frame[at : at + 2], "big") for at in (18, 58, 98)]
     d: dict[str, Any] = {
         "kind": KINDS[opcode], "name": PACKETS[opcode], "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": frame[21],
+        "inner_hop_limit": frame[61],
         "inner_dscp": inner_word >> 22 & 0x3F, "inner_ecn": inner_word >> 20 & 3, "outer_src": frame[22:38], "outer_dst": frame[38:54],
         "inner_src": frame[62:78], "inner_dst": frame[78:94],
         "ev": (inner_word & 0xFFFF) << 16 | int.from_bytes(frame[UDP : UDP + 2], "big"),

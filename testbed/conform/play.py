@@ -203,6 +203,8 @@ class Play:
         """What docs/protocol.md says of every packet."""
         kind = d["kind"]
         data = kind in ("write", "probe")
+        first, again = (10, 14) if self.fabric.trimming else (12, 12)
+        classes = {"write": (again, 22) if d["rtx"] else (first,), "probe": (first, 22)}
         numbered = {"probe": 0, "nack": d.get("nack_psn"), "sack": d.get("cack_psn")}
         wrong = {
             "iCRC": d["icrc"] != 1, "lengths": d["lengths"] != 1, "reserved fields": d["reserved"] != 0,
@@ -215,7 +217,8 @@ class Play:
             "ftype": d.get("ftype", 1) != 1,
             "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"]) != ((2, 2) if data else (0, 0)),
             "DSCP outside and inside": d["dscp"] != d["inner_dscp"],
-            "DSCP": d["dscp"] not in ((10, 12, 14, 22) if data else (48,)),
+            "DSCP": d["dscp"] not in classes.get(kind, (48,)),
+            "hop limit": d["inner_hop_limit"] != 64 or not 60 <= d["hop_limit"] <= 64, "outer source": d["outer_src"] != d["inner_src"],
             "inner addresses": (d["inner_src"], d["inner_dst"]) != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
             "plane of its EV": d["ev"] >> 16 != d["plane"], "EV: none of this pair's": d["ev"] not in self.evs,
             "ts flag": d["ts"] != (kind == "write"),
@@ -376,12 +379,11 @@ class Play:
     def _post(self, step: Step) -> None:
         """``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
         keys: dict[str, Any] = {key: self.value(text) for key, text in step.keys.items()}
-        self.writes += 1
-        keys.setdefault("id", self.writes)
         if step.words[0] == "write":
             keys = {"va": 1 << 32, "rkey": 0xABCD} | keys
             keys["bytes"] = list(pattern(0, keys["bytes"]))
-        self.target.order(step.words[0], **keys)
+        self.writes += 1
+        self.target.order(step.words[0], **{"id": self.writes, **keys})
 
     def _port(self, step: Step) -> None:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
@@ -420,8 +422,8 @@ class Play:
     # --- a well-behaved responder ------------------------------------------------------------------------------
 
     def _auto(self, step: Step) -> None:
-        """From now on answer every WRITE, probe and request; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that;
-        ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
+        """From now on answer every WRITE, probe and request; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that; ``lose``: of
+        which none arrives; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, d: dict[str, Any]) -> None:
@@ -430,6 +432,8 @@ class Play:
             return
         if d["kind"] == "write":
             psn = d["rel"]
+            if psn in self.auto.get("lose", ()):
+                return
             for fate in ("drop", "trim"):
                 if psn in self.auto.get(fate, ()):
                     self.auto[fate].discard(psn)
@@ -445,8 +449,9 @@ class Play:
             if done:
                 self._reply("ack", d, psn=max(done), msn=self.ends[max(done)] + 1)
         elif d["kind"] == "probe":
-            if (left := self.auto.get("probes")) is None or left:
-                self.auto |= {"probes": {n - 1 for n in left if n > 1}} if left else {}
+            left = self.auto.get("probes")
+            if left is None or max(left) > 0:
+                self.auto |= {} if left is None else {"probes": {max(left) - 1}}
                 self._sack(d)
         elif d["kind"] == "request":
             self._reply("response", d)

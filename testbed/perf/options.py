@@ -127,7 +127,7 @@ def request_of(operation: str, given: dict[str, Any], seed: int) -> Request:
         raise UserError(f"-a is perftest's --all, of write_bw and write_lat: {operation} takes -b, -e and -f; nccl-tests' -a is --average")
     if only is not None or every:
         if values["least"] is not None or values["most"] is not None or (only is not None and every):
-            raise UserError("-s is one size, and -a all of perftest's: give one of them, without -b and -e")
+            raise UserError("-s sets a single size, and -a all of perftest's: give one of them, without -b and -e")
         values["least"], values["most"] = (2, 1 << 23) if every else (only, only)
         values["factor"] = values["factor"] or (2 if every else None)
     if pair is not None and operation not in ("write_bw", "write_lat"):

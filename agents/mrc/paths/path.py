@@ -28,7 +28,7 @@ def jittered(gap: int, rng: Random) -> int:
 
 
 def drop(queue: list[SentPacket], count: i64) -> None:
-    """Take so many from the front: a list is what the compiler knows without a call, and hardly ever is it long."""
+    """Remove ``count`` packets from the front. A list: the compiler needs no call for one, and it stays short."""
     if count == 1:
         queue.pop(0)
     elif count:

@@ -70,7 +70,7 @@ class Requester:
         self.lost_by = [0, 0, 0, 0, 0]  # per rule of loss.py
         self.trims = 0  # NACKs for trimmed packets that had an effect
         self.trims_last_hop = 0
-        self.acquitted = 0  # of them, such as came after the loss had been inferred
+        self.acquitted = 0  # trims whose NACK came after the loss had been inferred
         self.spurious = 0
         self.bad_sacks = 0
 

@@ -33,7 +33,7 @@ def test_they_wait_for_the_network_as_roce_does(tmp_path: Path) -> None:
         ('kind = "tcp"\noptions = { congestion = "warp" }', "congestion = 'warp': this kernel has "),
         ('kind = "mptcp"\noptions = { window = 3 }', "options.window is not a key"),
         ('kind = "tcp"\ncontroller = "hint"', "tcp cannot choose its paths"),
-        ('kind = "mptcp"\nclustermapper = true', "needs raw sockets, which mptcp has not"),
+        ('kind = "mptcp"\nclustermapper = true', "needs raw sockets, which mptcp does not use"),
         ('kind = "tcp"\nclustermapper = { policy = "report" }', "needs raw sockets"),
     ],
 )

@@ -320,7 +320,7 @@ def test_options_that_exclude_each_other(capsys: pytest.CaptureFixture[str], cer
     on = ("--on", "tls://127.0.0.1:1", "--tls", str(certificates / "sweep"))
     assert "drop one of the two" in refused(capsys, "sweep", "smoke", "--jobs", "2", *on)
     assert "drop --pcap, --view, --split and --switch" in refused(capsys, "run", "smoke", "--pcap", "p0-t0-0:p0-t1-0", *on)
-    assert "--mixed is for --on" in refused(capsys, "sweep", "smoke", "--mixed")
+    assert "--mixed needs --on" in refused(capsys, "sweep", "smoke", "--mixed")
     assert "one dilation for all" in refused(capsys, "sweep", "smoke", "--dilation", "auto")
     assert "go one at a time" in refused(capsys, "sweep", "smoke", "--world", "emulated", "--jobs", "2")
     assert Identity(certificates / "sweep").context().verify_mode.name == "CERT_REQUIRED"

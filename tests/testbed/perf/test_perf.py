@@ -143,7 +143,7 @@ def test_a_host_that_is_cut_off_ends_with_one_line(go: Go, monkeypatch: pytest.M
         (["all_sum"], "there are all_reduce"),
         (["all_reduce", "-b", "1X"], "write it like 8, 32K or 1M"),
         (["all_reduce", "-b", "2M", "-e", "1M"], "upwards (-b, -e)"),
-        (["all_reduce", "-s", "8", "-b", "8"], "-s is one size"),
+        (["all_reduce", "-s", "8", "-b", "8"], "-s sets a single size"),
         (["all_reduce", "-b", "1", "-e", "1G", "-i", "1"], "more than 1000 sizes"),
         (["all_reduce", "-d", "half"], "'half' is not one of 'float', 'int', 'float32', 'int32'"),
         (["all_gather", "--algorithm", "tree"], "ring and tree"),
