@@ -201,6 +201,8 @@ class Endpoint(Requester):
             return 0x61
         if (opcode in (codec.ONLY, codec.ONLY_IMM) and n != whole) or (opcode in (codec.LAST, codec.LAST_IMM) and not n):
             return 0x61
+        if not n:
+            return 0
         va, memory = self.regions.get(p["RETH.rkey"], (0, None))
         start = p["RETH.va"] - va
         if memory is None or not 0 <= start <= start + n <= len(memory):
