@@ -375,5 +375,5 @@ def well(checks: list[Check]) -> bool:
 
 
 def as_data(checks: list[Check]) -> dict[str, Any]:
-    """For machines."""
+    """Give the checks as data for machines."""
     return {"ok": well(checks), "checks": [asdict(check) for check in checks]}

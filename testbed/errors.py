@@ -33,7 +33,7 @@ PLACES = (
 )  # fmt: skip
 """Where a file that somebody named cannot be."""
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-"""Those that are of no file or folder."""
+"""Errors that are of no file or folder."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 """How Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
 _NO_THREAD = "can't start new thread"
@@ -53,7 +53,7 @@ class ClusterDied(UserError):
 
 
 def first_line(error: BaseException) -> str:
-    """Of an error's message; empty if it has none."""
+    """Return the first line of an error's message; empty if it has none."""
     return (str(error).splitlines() or [""])[0]
 
 

@@ -68,10 +68,10 @@ class Argument(_Checked, click.Argument):
 
 
 def option(*names: str, cls: type[click.Option] = Option, **keys: Any) -> Callable[[F], F]:
-    """As click.option."""
+    """Declare a checked option, as click.option does."""
     return click.option(*names, cls=cls, **keys)
 
 
 def argument(*names: str, **keys: Any) -> Callable[[F], F]:
-    """As click.argument."""
+    """Declare a checked argument, as click.argument does."""
     return click.argument(*names, cls=Argument, **keys)

@@ -14,7 +14,7 @@ RECONVERGENCE_NS = 40_000
 
 
 class Reconvergence:
-    """Of a world whose agents run. ``delay_ns``: of the world's clock."""
+    """Reconvergence of a world whose agents run. ``delay_ns``: of the world's clock."""
 
     def __init__(self, world: World, delay_ns: int) -> None:
         self.world, self.delay_ns = world, delay_ns
@@ -49,7 +49,7 @@ class Reconvergence:
         self._tell(self.down)
 
     def look(self) -> float | None:
-        """For who looks now and then: follow the cables; in how many seconds of the world's clock to look again."""
+        """Follow the cables, for who looks now and then; in how many seconds of the world's clock to look again."""
         now = self.world.clock.now()
         self.changed(now)
         self.act(now)

@@ -116,7 +116,7 @@ class Program:
     qps: int = 1
     """Queue pairs between two ranks."""
     nice: int = 19
-    """Of its process: the agents, which are the network, go first."""
+    """Niceness of its process: the agents, which are the network, go first."""
 
     @property
     def python(self) -> bool:
@@ -171,7 +171,7 @@ class World(Protocol):
 
     @property
     def agents(self) -> Sequence[Agent]:
-        """By host; empty before :meth:`start_agents`."""
+        """The agents by host; empty before :meth:`start_agents`."""
 
     def start(self) -> None:
         """Build the fabric. Raises if this machine cannot; then nothing stays behind."""

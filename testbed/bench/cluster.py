@@ -26,7 +26,7 @@ RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
 CORES = 2
-"""For which the fabrics' own dilations are chosen."""
+"""Cores for which the fabrics' own dilations are chosen."""
 SLOW = 4.0
 """On a machine that is so many times slower than an ordinary one, the ring runs on a fabric as many times slower [ours]."""
 

@@ -68,7 +68,7 @@ COMMANDS = {
     "completion": "Print the completion script of a shell.",
     "clean": "Remove what a dead run left behind, and nothing else.",
 }
-"""In the order of the help. Kept here so that the help imports nothing."""
+"""Commands in the order of the help. Kept here so that the help imports nothing."""
 CALCULATING = (
     "run",
     "sweep",

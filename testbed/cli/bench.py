@@ -23,7 +23,7 @@ from testbed.machine.load import read_cpu
 from testbed.options import argument, option
 
 MOST_HOSTS = 64
-"""Of a fabric that one machine emulates [ours]."""
+"""The most hosts of a fabric that one machine emulates [ours]."""
 OTHERS = 0.1
 """Cores that other processes take beside a benchmark before its figures are called spoiled [ours]."""
 COUNTS_ALL = {

@@ -13,7 +13,7 @@ from testbed.options import argument
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_MRCBED_COMPLETE"
-"""In the environment at a TAB."""
+"""Variable in the environment at a TAB."""
 
 
 def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | CompletionItem[str]]:

@@ -73,7 +73,7 @@ def command(
 
 
 def wanted(cases: list[Case], names: tuple[str, ...]) -> list[Case]:
-    """Those that are named, or all. Raises :class:`UserError` on a name that fits none."""
+    """Choose the cases that are named, or all. Raises :class:`UserError` on a name that fits none."""
     for name in names:
         if not any(fnmatch.fnmatchcase(case.name, name) for case in cases):
             raise UserError(f"no case is called {name!r}: see mrcbed conform engine --list, or {SHIPPED}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scenarios.lessons.question import Lesson, Opened
 
 WIDTH = 96
-"""Of a line of prose, for any terminal; the pages of the lessons show the same lines."""
+"""Columns of a line of prose, for any terminal; the pages of the lessons show the same lines."""
 
 
 @click.command(name="lesson")
@@ -27,7 +27,7 @@ WIDTH = 96
 @option("--show", is_flag=True, help="Print the right answers of these results, for teachers.")
 @option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON, for teachers.")
 def command(number: int | None, answers: tuple[str, ...], parent: str, show: bool, as_json: bool) -> None:
-    """Without NUMBER list the lessons; with it print the questions of a lesson; with answers check them against your own results.
+    """List the lessons; with NUMBER print the questions of that lesson; with answers check them against your own results.
 
     mrcbed lesson 2 a=120 d=timer
 

@@ -47,7 +47,7 @@ def reach(url: str | None) -> ControllerClient:
 
 
 def console() -> Console:
-    """As wide as the terminal; wide enough for every table elsewhere."""
+    """Make a console as wide as the terminal; elsewhere wide enough for every table."""
     return terminal.console(WIDTH)
 
 

@@ -30,9 +30,9 @@ from testbed.world import World
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
 VIRTUAL_S = 0.7
-"""Of this machine's time, for a second in which ranks compute in virtual time [measured]."""
+"""Seconds of this machine's time for a second in which ranks compute in virtual time [measured]."""
 LONG_S = 10.0
-"""From when on a simulated replay says how long it takes [ours]."""
+"""Estimated seconds from which on a simulated replay says how long it takes [ours]."""
 
 
 @click.command(name="replay")

@@ -167,7 +167,7 @@ def command(
         plan(loaded)
         wanted = parse_dilation(dilation, loaded.fabric)
         if split > 1 and world != SIMULATED:
-            raise UserError(f"--split {split}: works in the simulated world only: drop it, or add --world {SIMULATED}")
+            raise UserError(f"--split works in the {SIMULATED} world only: drop it, or add --world {SIMULATED}")
         if world != EMULATED:
             check_simulable(loaded)
             check_split(loaded, split, pcap)

@@ -22,7 +22,7 @@ from testbed.simulated import SIMULATED
 
 
 def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
-    """As :func:`run_one`, in the part's world; a simulated one on all cores."""
+    """Run it as :func:`run_one` does, in the part's world; a simulated one on all cores."""
     from scenarios.run.processes import cores
 
     if part.simulated(scenario):

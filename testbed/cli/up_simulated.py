@@ -13,14 +13,14 @@ from testbed.simulated.cluster import SimulatedCluster
 from topologies import Fabric
 
 SLICE_S = 0.05
-"""Of virtual time, between two looks at the view's commands [ours]."""
+"""Seconds of virtual time between two looks at the view's commands [ours]."""
 STEPS = 100_000
 BYTES = 1 << 20
 COLLECTIVE = "ring-allreduce"
 
 
 def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: str | None) -> int:
-    """Until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace.
+    """Run it until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace.
 
     ``page``: its port, and whether it may command. ``out``: where to keep what it showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -82,7 +82,7 @@ def command(
 
 
 def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
-    """Of the cases that were run, in whatever worlds."""
+    """Conclude and show the cases that were run, in whatever worlds; the exit status."""
     from scenarios.sets.validation import concluding
 
     form = concluding.read_form(directory)

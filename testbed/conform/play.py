@@ -46,7 +46,7 @@ class Target(Protocol):
         """Make the queue pair: ``host``, ``qpn``, ``psn``, ``mpr``, and ``va``, ``rkey``, ``length`` of memory that may be written."""
 
     def connect(self, remote: dict[str, int]) -> None:
-        """To RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
+        """Bring the queue pair to RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
 
     def now(self) -> int:
         """Nanoseconds of its clock."""
@@ -360,7 +360,7 @@ class Play:
             self.known[name] = found
 
     def _came(self) -> str:
-        """In words what came last."""
+        """Say what came last."""
         names = [d["name"] for d in self.all[-5:]]
         return f"the last that came: {', '.join(names)}" if names else "nothing came"
 
@@ -422,7 +422,7 @@ class Play:
     # --- a well-behaved responder ------------------------------------------------------------------------------
 
     def _auto(self, step: Step) -> None:
-        """From now on answer every WRITE, probe and request; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that; ``lose``: of
+        """Answer every WRITE, probe and request from now on; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that; ``lose``: of
         which none arrives; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 

@@ -34,13 +34,13 @@ Row = tuple[int, int, str, str, int | None, int]
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
-    """Those of ``agents.transport``."""
+    """Make rows of the completions of ``agents.transport``."""
     kinds = ("write", "receive")
     return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
 
 
 def answers(finished: Sequence[Row]) -> list[dict[str, Any]]:
-    """As an order has them."""
+    """Write finished requests as the answer to an order has them."""
     return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
 
 

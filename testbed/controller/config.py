@@ -49,7 +49,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(switch_ports)})
 
     def __repr__(self) -> str:
-        """Without the token."""
+        """Leave out the token."""
         return f"Config({self.fabric.name!r}, {self.southbound!r}, {self.rest_host!r}, {self.rest_port!r})"
 
 

@@ -72,9 +72,9 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """For good. What it keeps until :func:`seal`: CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that is closed even to a
-    user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the controller must not
-    go on."""
+    """Confine this process for good. Until :func:`seal` it keeps CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that is
+    closed even to a user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the
+    controller must not go on."""
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -96,7 +96,7 @@ def seal() -> None:
 
 
 def _keep(capabilities: int) -> None:
-    """Of the first 32."""
+    """Keep only these of the first 32 capabilities."""
     result = _libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0))
     _check(result, "to give up root's capabilities")
 

@@ -21,7 +21,7 @@ class Denial:
     """One party's denial of one entry."""
 
     entry: str
-    """As ``topologies.denylist.check_entry`` writes it."""
+    """The entry as ``topologies.denylist.check_entry`` writes it."""
     by: str
     reason: str
     since_ns: int  # monotonic

@@ -85,10 +85,10 @@ class _Connections(eventlet.GreenPool):
 
 class _Protocol(eventlet.wsgi.HttpProtocol):
     def log_message(self, *_: Any) -> None:
-        """Of requests that break HTTP: strangers must not fill a log."""
+        """Log nothing of requests that break HTTP: strangers must not fill a log."""
 
     def finish(self) -> None:
-        """As eventlet's, which leaves the descriptor to the garbage collector where an answer could not be written any more."""
+        """Close the descriptor, too: eventlet leaves it to the garbage collector where an answer could not be written any more."""
         super().finish()
         self.rfile.close()
 

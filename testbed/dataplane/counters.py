@@ -47,11 +47,11 @@ class Traffic:
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """For how long a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
+    """Time, ns, that a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
 
     @property
     def waiting(self) -> Bytes:
-        """Of the data class, at the port or on its cable."""
+        """Bytes of the data class at the port or on its cable."""
         return self.data_admitted - self.data_left - self.data_flushed
 
 
@@ -134,7 +134,7 @@ class Counters:
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
     def loads(self) -> Loads:
-        """Of every port, as :func:`port_loads`. Arrivals are not read first: what waits may be too small by a frame or two."""
+        """Read every port's loads, as :func:`port_loads`. Arrivals are not read first: what waits may be too small by a frame or two."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.int64)[: count * _STATS].reshape(count, _STATS)
         return port_loads(stats, self._far, [self.data_backlog(number) for number in range(count)])
@@ -191,7 +191,7 @@ class Counters:
 
 
 def far_ends(fabric: Fabric) -> NDArray[np.intp]:
-    """By a port's number, that of the port at the other end of its cable."""
+    """Give by a port's number that of the port at the other end of its cable."""
     far = np.empty(len(fabric.ports), dtype=np.intp)
     for link in fabric.links:
         far[link.a.number], far[link.b.number] = link.b.number, link.a.number

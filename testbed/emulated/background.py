@@ -30,7 +30,7 @@ MAX_STREAMS = 128
 """iperf3's own limit of -P."""
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
-"""Of a UDP frame: Ethernet, the outer IPv6 header, the inner one, UDP."""
+"""Bytes of a UDP frame's headers: Ethernet, the outer IPv6 header, the inner one, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5

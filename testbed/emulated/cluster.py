@@ -56,7 +56,7 @@ CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-s
 MAX_HOSTS = 64
 """Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
 MOST_DESCRIPTORS = 900
-"""Of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
+"""The most descriptors of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
 PAUSER_S = 20.0
 AGENTS_S = 20.0

@@ -94,7 +94,7 @@ class Faults(Holders):
         self._up[link.name] = True
 
     def _wait_for(self, link: Link, up: bool) -> bool:
-        """Until the kernel has followed a carrier at both ends of a cable, queues included; False if it does not within SETTLE_S."""
+        """Wait until the kernel has followed a carrier at both ends of a cable, queues included; False if it does not within SETTLE_S."""
         until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(ip.__file__)
 NICE = 5
-"""Of the programs: after the agents, before what uses the interface [ours]."""
+"""Niceness of the programs: after the agents, before what uses the interface [ours]."""
 READY_S = 20.0
 
 

@@ -36,8 +36,8 @@ SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 6291456",
     "net/ipv4/tcp_wmem": "4096 16384 4194304",
 }
-"""In the hosts' namespaces. Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults, which a new
-namespace would not have but rather what somebody set on this machine."""
+"""Settings in the hosts' namespaces. Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults,
+which a new namespace would not have but rather what somebody set on this machine."""
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
 """A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
 fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""

@@ -69,7 +69,7 @@ class FabricLink(Link):
         """Cables go with the fabric, all at once."""
 
     def stop(self) -> None:
-        """As :meth:`delete`."""
+        """Do nothing, as :meth:`delete`."""
 
     def status(self) -> str:
         return "(up)" if self.net.faults.link_states()[self.cable.name] else "(down)"

@@ -120,7 +120,7 @@ class LinkSocket:
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
     def wait(self, ifindex: int) -> None:
-        """Until the kernel has done what it has begun with interfaces: a change of nothing takes their lock."""
+        """Wait for pending interface changes: an empty change takes the kernel's lock after them."""
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))
 
     def get(self, ifindex: int) -> LinkState:
@@ -203,7 +203,7 @@ class PauseSocket:
 
 
 def _backlog(payload: bytes) -> int | None:
-    """Of a tcmsg with attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
+    """Find the backlog, bytes, in a tcmsg with attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
     for kind, value in rtnetlink.attributes(payload, 20):
         if kind == _TCA_STATS2:
             for inner, stats in rtnetlink.attributes(value):

@@ -38,8 +38,8 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """As Mininet's. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of its death, and
-        whoever waits for its prompt would wait for ever."""
+        """Start it as Mininet does. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of its
+        death, and whoever waits for its prompt would wait for ever."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -48,7 +48,7 @@ class FabricHost(Host):
         return process
 
     def read(self, size: int = 1024) -> str:
-        """As Mininet's. Raises :class:`UserError` when the shell has ended."""
+        """Read as Mininet does. Raises :class:`UserError` when the shell has ended."""
         try:
             return str(super().read(size))
         except OSError as error:
@@ -57,7 +57,7 @@ class FabricHost(Host):
             raise UserError(f"the shell of {self.name} was ended from outside: start again") from None
 
     def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
-        """As Mininet's, which takes a byte 1 for the head of a process number and waits for the rest: looked for only where one comes."""
+        """Look for a process number only where one comes: Mininet's takes any byte 1 for the head of one and waits for the rest."""
         return str(super().monitor(timeoutms, findPid and (self.lastCmd or "").endswith("&")))
 
     def config(self, **_params: Any) -> dict[str, Any]:

@@ -46,8 +46,8 @@ BUFFER = 1 << 28
 sends for every port, or one full port starves the rest. And a daemon that lags behind shall delay frames rather than lose them: a loss
 would read as a dead path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""For the C library of ovs-vswitchd, which else takes memory from the kernel and gives it back for every port it looks at, hundreds of
-times a millisecond: three switches and back took 2 to 3 times as long [measured]."""
+"""Settings for the C library of ovs-vswitchd, which else takes memory from the kernel and gives it back for every port it looks at,
+hundreds of times a millisecond: three switches and back took 2 to 3 times as long [measured]."""
 REVALIDATE_MS = 100
 """Counters of flows lag behind by so much at most; by itself Open vSwitch takes 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000

@@ -27,7 +27,7 @@ from testbed.emulated import bringup, netlink
 from topologies.clos import Fabric, Link, Port
 
 LOOKS = 8
-"""In the time that a pause takes to arrive [ours]: each is noticed long before it is due."""
+"""Looks in the time that a pause takes to arrive [ours]: each pause is noticed long before it is due."""
 SHORTEST_WAIT_NS = 500_000
 _H = {name: i for i, name in enumerate(layout.HELD_WORDS)}
 _P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
@@ -61,7 +61,7 @@ class Pauser:
         self._senders = [other for _, other, _ in into_switches]
         self._early = [self._frame_ns(link) for _, _, link in into_switches]
         self.stops = np.zeros(len(into_switches), dtype=bool)
-        """By ingress port of a switch: whether its cable's other end is asked to stand still."""
+        """Flags by ingress port of a switch: whether its cable's other end is asked to stand still."""
         self._seen_over = held[self._ingress, _H["over_ns"]].copy()
         self._seen_under = held[self._ingress, _H["under_ns"]].copy()
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked

@@ -132,7 +132,7 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, Any]:
-        """For run.json: ``looks`` and per port that carried anything its rate, bytes, and what was found. docs/results.md has the keys."""
+        """Give run.json ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/results.md has the keys."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))

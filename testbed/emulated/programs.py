@@ -216,7 +216,7 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
 
 
 def require_readable(file: Path, user: int | None) -> None:
-    """That a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`."""
+    """Check that a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
         raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: give --out a folder of theirs")
 

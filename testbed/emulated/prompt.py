@@ -171,7 +171,7 @@ class Prompt(CLI):
                 node.sendInt()
 
     def unknown(self, word: str) -> UserError:
-        """For what is neither a command nor a node."""
+        """Make the error for what is neither a command nor a node."""
         near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
         return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
 

@@ -31,7 +31,7 @@ SOURCE_PORTS = (50000, 50001)
 OUTER_BYTES = 36
 """What VXLAN adds to a frame within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""Of the device, and of nobody else: it takes frames from its own address for its own, and drops them."""
+"""Address of the device, and of nobody else: it takes frames from its own address for its own, and drops them."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
@@ -50,12 +50,12 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """Of the network between the machines, bytes. A longer frame would be cut, or lost without a word."""
+    """Compute the MTU that the network between the machines needs, bytes. A longer frame would be cut, or lost without a word."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 
 def check_way(trunk: Trunk) -> None:
-    """That this machine reaches the others from its own address, with whole frames. Raises :class:`UserError`."""
+    """Check that this machine reaches the others from its own address, with whole frames. Raises :class:`UserError`."""
     fabric = trunk.part.fabric
     own = trunk.addresses[trunk.machine]
     for machine, address in enumerate(trunk.addresses):

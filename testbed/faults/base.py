@@ -128,7 +128,7 @@ class Kind:
         return not cables.isdisjoint(fault.links)
 
     def lingers_ns(self, keys: Mapping[str, Any]) -> int:
-        """For how long an effect remains after the fault was taken back."""
+        """Tell how long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:

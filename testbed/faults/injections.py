@@ -139,7 +139,7 @@ class Calendar(Protocol):
 
 
 class VirtualInjections(Injections):
-    """In virtual time, where nobody watches a clock: what is due is booked in the calendar."""
+    """Injections in virtual time, where nobody watches a clock: what is due is booked in the calendar."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, calendar: Calendar) -> None:
         super().__init__(fabric, faults, packets, rates, calendar.now)

@@ -44,7 +44,7 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Without pause at ``rate``, waiting for each stage at ``port_rate``; ns. Rates in bits/s on the wire, above 0."""
+        """Bound a step: without pause at ``rate``, waiting for each stage at ``port_rate``; ns. Rates in bits/s on the wire, above 0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):
@@ -56,15 +56,15 @@ class Shape:
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """Of a step that waits for each stage: a slice is there with the last packet of the port that carries most of them. One of fewer
-        packets than ports takes a packet's time, not a share of it."""
+        """Compute what a step that waits for each stage takes longer: a slice is there with the last packet of the port that carries most
+        of them. One of fewer packets than ports takes a packet's time, not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
         packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
         return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
 
     def delays_ns(self, packets: float) -> float:
-        """Of a step, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
+        """Compute the delay of a step, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
         return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
 
     @property
@@ -87,7 +87,7 @@ class Calibration:
         return float(longer * (1 + (shorter / longer) ** self.sharpness) ** (1 / self.sharpness))
 
     def bounds_ns(self, shape: Shape, rate: float, port_rate: float) -> tuple[float, float]:
-        """Those of :meth:`Shape.bounds_ns` with what packets add to each."""
+        """Bound a step as :meth:`Shape.bounds_ns`, with what packets add to each."""
         without_pause, waiting = shape.bounds_ns(rate, port_rate)
         delay = shape.delays_ns(self.wait_packets * log2(1 + shape.slice_packets))
         return without_pause / self.efficiency, waiting + delay

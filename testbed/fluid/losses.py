@@ -25,7 +25,7 @@ def ev_sets_fit(cluster: Cluster, evs: int = EVS) -> bool:
 
 
 def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
-    """Of a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
+    """Count the EVs of a plane for a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
     if not ev_sets_fit(cluster, evs):
         raise UserError(f"{evs} EVs: use a multiple of {cluster.planes} planes, up to {cluster.planes * cluster.uplinks}")
     return evs // cluster.planes

@@ -21,7 +21,7 @@ from testbed.fluid.cluster import Bools, Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4
-"""Of a chunk of a ring: a slice goes on as soon as it has arrived [ours]."""
+"""Slices of a chunk of a ring: each goes on as soon as it has arrived [ours]."""
 
 
 def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:

@@ -39,13 +39,13 @@ class Steps:
 
     @property
     def design(self) -> str:
-        """For people: its planes, and how flows share them."""
+        """Describe it for people: its planes, and how flows share them."""
         return "1 plane" if self.planes == 1 else f"{self.planes} planes, {'equal' if self.equal_planes else 'weighted'}"
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
-    """With equal planes, and with weighted ones where there are several; both for the same dead links, ``dead_share`` of those between
-    T0s and T1s. Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
+    """Compute the steps with equal planes, and with weighted ones where there are several; both for the same dead links, ``dead_share`` of
+    those between T0s and T1s. Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
     cluster = Cluster.of_size(size)
     dead = round(dead_share * cluster.fabric_links)
     rules = (True, False) if size.planes > 1 else (True,)

@@ -84,7 +84,7 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
-    """For --json."""
+    """Give leftovers as data for --json."""
     return [asdict(item) for item in leftovers]
 
 

@@ -73,7 +73,7 @@ def _refusal(name: str) -> str:
 
 
 def _names() -> list[str]:
-    """Of all Unix sockets in this network namespace; abstract ones begin with @."""
+    """List the names of all Unix sockets in this network namespace; abstract ones begin with @."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Work(NamedTuple):
-    """Of a process with all its threads, since it began."""
+    """Work of a process with all its threads, since it began."""
 
     cpu_ns: int  # on a core
     delay_ns: int  # ready to run, without a core
@@ -20,8 +20,8 @@ class Work(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """Of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal``
-    (another machine's)."""
+    """Time of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and
+    ``steal`` (another machine's)."""
 
     busy: int
     total: int
@@ -40,7 +40,7 @@ class Clocks(NamedTuple):
 
 
 def read_cpu() -> Cpu:
-    """Of the cores that this process may use, since boot (proc_stat(5)): what others do elsewhere takes nothing from it."""
+    """Read the time of the cores that this process may use, since boot (proc_stat(5)): what others do elsewhere takes nothing from it."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
         ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]
@@ -59,7 +59,7 @@ def read_pressure() -> int | None:
 
 
 def read_thread(directory: str) -> Work | None:
-    """Of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
+    """Read the work of one thread, by its directory in /proc; None if it is gone or the kernel does not account for it."""
     with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
         return Work(*map(int, file.read().split()))
     return None

@@ -100,7 +100,7 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """For an optional feature: the verdict of the module index, or None where trying loads nothing: without modules, or with this one
+    """Give the module index's verdict on an optional feature, or None where trying loads nothing: without modules, or with this one
     loaded."""
     if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None

@@ -42,7 +42,7 @@ def groups(pid: int | str = "self") -> tuple[Path, ...]:
 
 
 def read_throttled(pids: Iterable[int]) -> dict[Path, Throttled]:
-    """Of every group of these processes that counts it, since the group began."""
+    """Read the throttling of every group of these processes that counts it, since the group began."""
     return {group: seen for group in {group for pid in pids for group in groups(pid)} if (seen := _throttled(group)) is not None}
 
 
@@ -53,7 +53,7 @@ def _mounts() -> str:
 
 @lru_cache(maxsize=64)
 def groups_of(cgroup: str, mountinfo: str) -> tuple[Path, ...]:
-    """As :func:`groups`, of the texts of /proc/PID/cgroup and /proc/PID/mountinfo (cgroups(7), proc_pid_mountinfo(5))."""
+    """Find what :func:`groups` does, in the texts of /proc/PID/cgroup and /proc/PID/mountinfo (cgroups(7), proc_pid_mountinfo(5))."""
     places = dict(line.split(":", 2)[1:] for line in cgroup.splitlines())
     found: list[Path] = []
     for line in mountinfo.splitlines():

@@ -36,7 +36,7 @@ knows ours by it."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
-"""Of the largest run: 64 hosts, and one for processes that are no agents."""
+"""User numbers of the largest run: 64 hosts, and one for processes that are no agents."""
 NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
 """What a sandbox puts into the environment of its processes."""

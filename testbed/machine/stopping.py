@@ -19,7 +19,7 @@ _came = False
 
 
 def leave_at_once() -> None:
-    """From now on Ctrl-C ends this process with one line; not one that is to ignore it, as a shell's background jobs are."""
+    """Let Ctrl-C end this process with one line from now on; not one that is to ignore it, as a shell's background jobs are."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
@@ -31,7 +31,7 @@ def started() -> None:
 
 
 def raise_from_now_on() -> None:
-    """From now on Ctrl-C is a KeyboardInterrupt."""
+    """Let Ctrl-C be a KeyboardInterrupt from now on."""
     signal.signal(signal.SIGINT, _raise)
 
 

@@ -1,4 +1,4 @@
-"""In what a user's machine is: a container, and what it withholds; a processor that lacks what NumPy needs. For the doctor; reads only."""
+"""Surroundings of a user's run: a container, and what it withholds; a processor that lacks what NumPy needs. For the doctor; reads only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
 """What a run uses of root's rights, and their numbers (linux/capability.h)."""
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
-"""As /proc/cpuinfo names them (the psABI's level x86-64-v2; pni is SSE3)."""
+"""Flags of the psABI's level x86-64-v2, as /proc/cpuinfo names them (pni is SSE3)."""
 MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
 
 
@@ -27,14 +27,14 @@ def container(root: Path = Path("/")) -> str:
 
 
 def lacking_capabilities(status: str) -> list[str]:
-    """Of the text of /proc/PID/status: which of a run's capabilities the process lacks."""
+    """Find in the text of /proc/PID/status which of a run's capabilities the process lacks."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     held = int(found[1], 16) if found else 0
     return [name for name, number in CAPABILITIES.items() if not held >> number & 1]
 
 
 def lacking_instructions(cpuinfo: str) -> list[str]:
-    """Of the text of /proc/cpuinfo: what the processor lacks of x86-64-v2; nothing on other processors."""
+    """Find in the text of /proc/cpuinfo what the processor lacks of x86-64-v2; nothing on other processors."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return sorted(X86_64_V2 - set(flags[1].split())) if flags else []
 

@@ -46,7 +46,7 @@ class RemoteAgent:
                 os.eventfd_write(self._ready, 1)
 
     def notifications(self) -> list[dict[str, Any]]:
-        """Those since the last call."""
+        """Take the notifications since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
             if not self.closed:

@@ -34,7 +34,7 @@ from topologies.files import FileError, parse_json, typed
 ANSWER_S = 30.0
 END_S = 5.0
 LOGS_S = 120.0
-"""For tear-down with all logs, however slow the link [ours]."""
+"""Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
 """Each side says something so often, so that the other knows of a connection that was lost without a word."""
 SILENCE_S = 20.0

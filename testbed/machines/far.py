@@ -172,7 +172,7 @@ class FarSide:
     # --- the channel -------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Until the channel ends; then end the main thread, whatever it does."""
+        """Read orders until the channel ends; then end the main thread, whatever it does."""
         while (message := self.wire.read(SILENCE_S)) is not None:
             if not _tell_time(self.wire, message):
                 self._orders.put(message)

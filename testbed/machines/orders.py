@@ -28,7 +28,7 @@ from topologies.addressing import inner_address, text
 WatchFactory = Callable[[Cluster, float], RunWatch]
 """(cluster, seconds between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
-"""Of a command in a host, typed at the coordinator's prompt."""
+"""The most seconds of a command in a host, typed at the coordinator's prompt."""
 
 
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
@@ -67,7 +67,7 @@ class Orders:
 
     @property
     def agents(self) -> dict[int, AgentClient]:
-        """By host."""
+        """The agents by host."""
         return dict(zip(self.cluster.part.hosts, self.cluster.agents, strict=False))
 
     def op_start_agents(self, transport: str, options: dict[str, Any], seed: int, alone: bool) -> None:

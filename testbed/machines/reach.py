@@ -16,7 +16,7 @@ REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -
 """The default: no password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16
-"""Of one fabric [ours]: the data plane takes 64, and nobody has tried more than a few."""
+"""The most machines of one fabric [ours]: the data plane takes 64, and nobody has tried more than a few."""
 
 
 @dataclass(frozen=True)

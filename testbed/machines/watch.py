@@ -19,7 +19,7 @@ _STILL = {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
 class MachineWatch:
-    """As scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
+    """A watch of all machines, like scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
 
     def __init__(self, channels: Sequence[Channel], interval_s: float, carried: Callable[[], Mapping[str, int]]) -> None:
         self._channels, self._interval_s, self._carried = channels, interval_s, carried

@@ -46,7 +46,7 @@ STILL_S = 0.02
 """The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
 LOADS_NS = 4_000_000
-"""For so long an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
+"""The longest time that an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
 
 
 class Machines(TakesFaults):
@@ -115,7 +115,7 @@ class Machines(TakesFaults):
         self.booted_ns = time.monotonic_ns() - started
 
     def _check_trunk(self) -> None:
-        """That frames cross between all machines; a network may lose some. Raises :class:`UserError`."""
+        """Check that frames cross between all machines; a network may lose some. Raises :class:`UserError`."""
         first = [part.hosts[0] for part in self.parts]
         asked = [
             (c, c.begin("ping", src=first[n], dsts=[h for h in first if h != first[n]], seconds=PING_S, again=True))
@@ -180,7 +180,7 @@ class Machines(TakesFaults):
 
     @property
     def agents(self) -> Sequence[RemoteAgent]:
-        """By host."""
+        """The agents by host."""
         return self._agents
 
     def start_agents(

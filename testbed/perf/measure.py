@@ -30,7 +30,7 @@ class Failed(UserError):
 
 
 class Stopped(Failed):
-    """By Ctrl-C or SIGTERM."""
+    """A measurement that Ctrl-C or SIGTERM stopped."""
 
     status = 130
 

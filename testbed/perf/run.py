@@ -101,12 +101,12 @@ class Request:
 
     @property
     def step(self) -> tuple[int, bool]:
-        """From a size to the next: a factor (True) or bytes. As in nccl-tests, a factor above 1 goes before an increment."""
+        """The step from a size to the next: a factor (True) or bytes. As in nccl-tests, a factor above 1 goes before an increment."""
         factor = self.factor if self.factor is not None else 4 if self.increment is None else 1
         return (factor, True) if factor > 1 else (STEP if self.increment is None else self.increment, False)
 
     def sizes(self) -> list[int]:
-        """From the least to the most. Raises :class:`UserError`."""
+        """List the sizes from the least to the most. Raises :class:`UserError`."""
         least, most = self.ends
         step, is_factor = self.step
         if not 1 <= least <= most:

@@ -128,7 +128,7 @@ class Latency:
 
 
 def latency(size: int, round_trips_us: Sequence[float]) -> Latency:
-    """From the round trips: halves; typical is the median, percentiles are the value that so many are not above."""
+    """Compute latencies, halves of the round trips; typical is the median, percentiles are the value that so many are not above."""
     half = sorted(value / 2 for value in round_trips_us)
 
     def at(share: float) -> float:

@@ -24,7 +24,7 @@ from topologies.paths import path_evs
 
 USAGE = "iperf3 [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
 NUMBER = 0xFFFF
-"""Of the prompt's own flow: one at a time, and no scenario has so many."""
+"""Number of the prompt's own flow: one at a time, and no scenario has so many."""
 
 
 @click.command(add_help_option=False)

@@ -153,15 +153,15 @@ class SimulatedCluster(TakesFaults):
     # --- what the controller does ------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """As testbed.emulated.cluster.Cluster.deny."""
+        """Deny as testbed.emulated.cluster.Cluster.deny does."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """As testbed.emulated.cluster.Cluster.allow."""
+        """Allow as testbed.emulated.cluster.Cluster.allow does."""
         return self.control.allow(entry, by)
 
     def denied(self) -> list[dict[str, Any]]:
-        """As testbed.emulated.cluster.Cluster.denied."""
+        """List the denylist as testbed.emulated.cluster.Cluster.denied does."""
         return self.control.denied()
 
     def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ class SimulatedCluster(TakesFaults):
         return int(sum(self._everywhere("hops"), self.network.hops))
 
     def loads(self) -> Loads:
-        """As testbed.emulated.cluster.Cluster.loads."""
+        """Read the loads as testbed.emulated.cluster.Cluster.loads does."""
         return loads(self._table(), self._far)
 
     def quiesce(self, timeout: float) -> bool:

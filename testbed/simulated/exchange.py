@@ -25,7 +25,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""As a number of frames: the sender gives up, and so must all."""
+"""A number of frames that means: the sender gives up, and so must all."""
 
 
 class Aborted(Exception):
@@ -38,7 +38,7 @@ class PeerGone(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steering:
-    """Of the process that steers the others: tells them how far to go."""
+    """Steering of the other processes: tells them how far to go."""
 
     def begin(self, end: int) -> None:
         """Have all others advance to ``end``."""
@@ -54,7 +54,7 @@ class Steering:
 
 
 class Wire:
-    """To one other process. ``written`` and ``read``: the two pieces of memory of each direction."""
+    """A connection to one other process. ``written`` and ``read``: the two pieces of memory of each direction."""
 
     def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
         self.sock = sock
@@ -130,7 +130,7 @@ class Peers:
         self.plane_owner = plane_owner
         self.wires = wires
         self.out = [Fifo() for _ in wires]
-        """By process: frames for it."""
+        """Frames by the process that they are for."""
         self.first: i64 = NEVER
         """When the next event of any process happens."""
         self.halted = False

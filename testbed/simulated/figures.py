@@ -44,5 +44,5 @@ def rows(fabric: Fabric, figures: Table, lossless: bool) -> list[Row]:
 
 
 def loads(table: Table, far: NDArray[np.intp]) -> Loads:
-    """As :meth:`testbed.world.World.loads`. ``far``: :func:`testbed.dataplane.counters.far_ends`."""
+    """Compute loads as :meth:`testbed.world.World.loads`. ``far``: :func:`testbed.dataplane.counters.far_ends`."""
     return port_loads(table[:, :_STATS], far, table[:, _WAITING])

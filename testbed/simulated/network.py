@@ -74,13 +74,13 @@ class Network(Windows):
         self.stations: dict[int, Station] = {}
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
-        """As the map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
+        """Words of the map port_fault: testbed.faults.packet_faults writes them, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
-        """As the map path_fault."""
+        """Entries of the map path_fault."""
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """By port number: is given the time and the bytes of every frame that has crossed the cable from that port."""
+        """Taps by port number: each is given the time and the bytes of every frame that has crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
-        """By host: frames that have left their last link and are not due yet."""
+        """Counts by host of frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ns
         self._haul: i64 = fabric.long_haul_delay_ns
         self._pfc_ns: i64 = fabric.pfc_ns
@@ -104,7 +104,7 @@ class Network(Windows):
                 sim_port.host = fabric.host_number(port.node)
                 sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
-        """By T0: its ports to T1s, the one whose turn it is first. Only where T0s choose; else empty."""
+        """Ports to T1s by T0, the one whose turn it is first. Only where T0s choose; else empty."""
         self._adaptive = fabric.routing == ADAPTIVE
         if self._adaptive:
             for link in fabric.links:
@@ -320,14 +320,14 @@ class Network(Windows):
         return draw(seed, port.number, count) < int(chance)
 
     def set_path_fault(self, key: bytes, fault: bytes | None) -> None:
-        """As the map path_fault; None: there is none any more. The draws so far stay those that were made here."""
+        """Set an entry of the map path_fault; None: there is none any more. The draws so far stay those that were made here."""
         if fault is None:
             self.path_faults.pop(key, None)
         else:
             self.path_faults[key] = fault[:16] + self.path_faults.get(key, fault)[16:]
 
     def set_fault_word(self, at: int, word: int) -> None:
-        """As the map port_fault."""
+        """Set a word of the map port_fault."""
         self.fault_words[at] = word
 
     # --- what faults tell it ---------------------------------------------------------------------------------

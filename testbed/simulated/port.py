@@ -45,7 +45,7 @@ _WHOLE: Final[i64] = 8_000_000_000
 _HALF: Final[i64] = 16_000_000_000
 """Bits of a byte x ns of a second: over a rate, the time of a byte on the wire at all and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
-"""As testbed/dataplane/loader.py: the high class's limit is this part of the buffer, at least 4096 bytes."""
+"""The high class's share, as in testbed/dataplane/loader.py: its limit is this part of the buffer, at least 4096 bytes."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
@@ -244,7 +244,7 @@ class SimPort:
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
-        """As the ingress of a switch, keep room for a frame of the lossless class until it leaves. False if there is none left."""
+        """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. False if there is none left."""
         held = self.held + frame.size
         if held > self.hold_limit:
             self.stats[TAIL_PACKETS] += 1

@@ -246,7 +246,7 @@ def nic_bytes(network: Network) -> int:
 
 
 def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[Wire | None]]:
-    """By process: its wires to all. ``most``: :func:`nic_bytes`. Memory that is never written costs nothing."""
+    """Make every process's wires to all others. ``most``: :func:`nic_bytes`. Memory that is never written costs nothing."""
     count = max(hosts) + 1
     wires: list[list[Wire | None]] = [[None] * count for _ in range(count)]
     for a in range(count):
@@ -319,7 +319,7 @@ class Share:
         return self.network.figures(), int(self.network.hops)
 
     def notes(self) -> list[tuple[int, dict[str, Any]]]:
-        """Of all hosts, since this was last asked."""
+        """Take the notes of all hosts since this was last asked."""
         taken = [(number, note) for number, host in self.hosts.items() for note in host.notes]
         for number, _ in taken:
             self.hosts[number].notes = []

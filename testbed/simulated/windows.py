@@ -114,7 +114,7 @@ class Windows:
                 return False
 
     def _steered(self, end: i64) -> bool:
-        """As :meth:`advance`, together with all other processes of this simulation."""
+        """Advance as :meth:`advance`, together with all other processes of this simulation."""
         steering = self.steering
         if steering is None or self.peers is None:
             return self.advance(end)

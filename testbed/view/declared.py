@@ -184,7 +184,7 @@ MANIFEST = table(
     **_STRETCH,
 )  # fmt: skip
 _NAMES = ("port", "node", "peer", "link", "kind")
-"""Of a row of counters; all others are numbers."""
+"""Names in a row of counters; all others are numbers."""
 RECORD = table(
     "kind? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? message_bytes? window "
     "reconvergence_ns?~ paths? jobs? flows? t0? fault_links? faults_missed? counters_before? counters_after? agent_counters? wrong? "
@@ -270,7 +270,7 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """For what draws or computes from results, every value of which was checked by itself: where they do not fit together, one line, too.
+    """Guard what draws or computes from results, every value of which was checked by itself: where they do not fit together, one line, too.
     Raises :class:`ResultsError`."""
     try:
         yield

@@ -17,7 +17,7 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_NS = 300_000_000
-"""Of the run's clock: how long after the newest line others may still come. Agents write what they have ten times a second [ours].
+"""Time of the run's clock after the newest line, in which others may still come. Agents write what they have ten times a second [ours].
 After as long without any line, by the reader's clock, none is waited for."""
 PORTION = 1 << 20
 """Bytes of a file in one look."""

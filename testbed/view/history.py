@@ -17,7 +17,7 @@ BEHIND = 2_000
 
 
 def line(source: str, frame: Frame) -> str:
-    """As pages read it."""
+    """Write a frame as pages read it."""
     return json.dumps([source, frame], separators=(",", ":")) + "\n"
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class LiveView:
-    """Of the runs in a results directory that are not over. ``name``: for people. ``looks``: colour and sign of transports.
+    """View of the runs in a results directory that are not over. ``name``: for people. ``looks``: colour and sign of transports.
     ``user``: whom the server becomes, -1 to stay. ``port``: 0 for a free one. ``control``: pages may command; then :attr:`commands` is the
     socket on which they come. Raises :class:`UserError`."""
 

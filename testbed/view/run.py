@@ -15,7 +15,7 @@ from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
 
 FORMAT = 1
-"""Of the frames; a page refuses others."""
+"""Version of the frames; a page refuses others."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Run:
 
     @cached_property
     def _links(self) -> dict[tuple[int, int, int], tuple[str, ...]]:
-        """Those that were asked for."""
+        """Links of the paths that were asked for."""
         return {}
 
     def header(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Place(msgspec.Struct):
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
-    """From a page."""
+    """A command from a page."""
 
     do: str
     link: str
@@ -176,7 +176,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """To one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
+    """Frames for one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
@@ -194,7 +194,7 @@ class _Frames(StreamingResponse):
 
 
 class _Connection(H11Protocol):
-    """Of someone in the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+    """A connection of someone in the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
 
     crowd: Crowd[asyncio.Transport]
 
@@ -234,7 +234,7 @@ class Control:
 
 
 async def serve(view: View, config: uvicorn.Config, listening: socket.socket) -> None:
-    """Until standard input ends."""
+    """Serve until standard input ends."""
     if view.place.control >= 0:
         view.send = Control(*await asyncio.open_unix_connection(sock=socket.socket(fileno=view.place.control))).send
     later = asyncio.get_running_loop().call_later

@@ -127,7 +127,7 @@ def test_what_one_process_has_to_simulate_is_refused_in_one_line(tmp_path: Path,
     check_split(load_scenario("incast-pfc"), 1)
     assert cli.execute(["run", "smoke", "--split", "2", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("mrcbed: --split 2: only simulated runs") and said.count("\n") == 1
+    assert said.startswith("mrcbed: --split works in the simulated world only") and said.count("\n") == 1
 
 
 @pytest.fixture
