@@ -13,7 +13,8 @@ import pytest
 
 from agents.mrc.endpoint import Endpoint
 from agents.packets import dscp
-from agents.transport import NEVER, WRITE, Engine
+from agents.transport import NEVER, Engine
+from testbed.conform.targets import rows
 from tests.agents.mrc.rig import GUARD, SMALL
 from tests.agents.virtual import VirtualNetwork
 from tests.second.target import endpoint
@@ -76,13 +77,8 @@ class Side:
             self.end.post_write(self.qpn, number, memoryview(data), there.va + number * BYTES, there.rkey, number)
 
     def collect(self) -> None:
-        for c in self.end.completions():
-            if isinstance(self.engine, Seconded):
-                self.done.append((c[2], c[3], c[4]))
-            else:
-                self.done.append(
-                    ("write" if c.kind == WRITE else "receive", "ok" if c.status == 0 else str(c.status), c.imm if c.imm >= 0 else None)
-                )
+        finished = self.end.completions()
+        self.done += [row[2:5] for row in (finished if isinstance(self.engine, Seconded) else rows(finished))]
 
     def writes(self) -> int:
         return sum(kind == "write" for kind, _, _ in self.done)
