@@ -1,6 +1,7 @@
-"""Time for whoever steers agents from outside: to read it, to let it pass, to wait until an agent says something.
+"""Time: it is the network's, ps since a run began, whatever a machine or a model takes for it (docs/time.md).
 
-Two kinds: the machine's own, here, and that of a simulated fabric (testbed/simulated/cluster.py), where time passes because somebody waits.
+:class:`WallClock` is the only place where network time and this machine's meet: it runs ``dilation`` times slower. The other clock is that
+of a simulated fabric (testbed/world.py), where time passes because somebody waits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
+from topologies.units import NS
+
 
 class Heard(Protocol):
     """The part of an agent that is used here: selectors can wait on it."""
@@ -19,7 +22,7 @@ class Heard(Protocol):
 
 
 class Clock(Protocol):
-    """All times monotonic ns."""
+    """Time for whoever steers agents from outside: to read it, to let it pass, to wait until an agent says something."""
 
     virtual: bool
     """Whether this time is independent of the machine's: then the machine's load does not matter."""
@@ -27,44 +30,78 @@ class Clock(Protocol):
     def now(self) -> int:
         """The present time."""
 
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+    def sleep(self, time: int) -> None:
+        """Let so much time pass."""
 
-    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[float], None]]:
-        """A function that waits until one of the agents has sent something, at most so many seconds; valid inside the ``with``."""
+    def patience(self, seconds: float) -> int:
+        """So many seconds of waiting for a machine, as time: a virtual clock's machine is never late, and it takes any."""
 
-
-def run_until_completion(device: Any, timeout: float) -> list[Any]:
-    """Turn a device's loop until its engine has completions or ``timeout`` seconds went by; the completions."""
-    end = time.monotonic_ns() + int(timeout * 1e9)
-    while True:
-        device.turn(end)
-        completions: list[Any] = device.engine.completions()
-        if completions or time.monotonic_ns() >= end:
-            return completions
+    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], None]]:
+        """A function that waits until one of the agents has sent something, at most so much time; valid inside the ``with``."""
 
 
-class RealClock:
-    """The machine's."""
+class WallClock:
+    """``dilation``: seconds of this machine per second of the network. ``origin``: where this machine's monotonic clock was at 0, ns."""
 
     virtual = False
 
-    def now(self) -> int:
-        return time.monotonic_ns()
+    def __init__(self, dilation: float = 1.0, origin: int | None = None) -> None:
+        self.dilation, self.origin = dilation, time.monotonic_ns() if origin is None else origin
+        self._per_ns = NS / dilation
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def to_dict(self) -> dict[str, Any]:
+        """What makes the same clock in another process of this machine: its arguments."""
+        return {"dilation": self.dilation, "origin": self.origin}
+
+    def now(self) -> int:
+        return int((time.monotonic_ns() - self.origin) * self._per_ns)
+
+    def at(self, wall_ns: int) -> int:
+        """The time at a reading of this machine's monotonic clock."""
+        return int((wall_ns - self.origin) * self._per_ns)
+
+    def span(self, wall_ns: float) -> int:
+        """The time that passes while this machine's clock does so many ns."""
+        return int(wall_ns * self._per_ns)
+
+    def wall_ns(self, time: int) -> int:
+        """What this machine's clock does in so much time, ns."""
+        return int(time / self._per_ns)
+
+    def wall_s(self, time: int) -> float:
+        """The same in seconds."""
+        return time / self._per_ns / 1e9
+
+    def until(self, when: int, most: float = 1.0) -> float:
+        """Seconds of this machine from now to a time, from 0 to ``most``."""
+        return min(max(self.wall_s(when - self.now()), 0.0), most)
+
+    def patience(self, seconds: float) -> int:
+        return self.span(seconds * 1e9)
+
+    def sleep(self, time: int) -> None:
+        _sleep(self.wall_s(time))
 
     @contextmanager
-    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[float], None]]:
+    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[int], None]]:
         with selectors.DefaultSelector() as selector:
             for agent in agents:
                 selector.register(agent.fileno(), selectors.EVENT_READ)
 
-            def wait(seconds: float) -> None:
-                selector.select(seconds)
+            def wait(time: int) -> None:
+                selector.select(self.wall_s(time))
 
             yield wait
 
 
-REAL: Clock = RealClock()
+_sleep = time.sleep
+
+
+def run_until_completion(device: Any, timeout: int, clock: WallClock) -> list[Any]:
+    """Turn a device's loop until its engine has completions or ``timeout`` went by; the completions."""
+    end = clock.now() + timeout
+    while True:
+        device.turn(end)
+        completions: list[Any] = device.engine.completions()
+        if completions or clock.now() >= end:
+            return completions

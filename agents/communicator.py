@@ -26,8 +26,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.clock import WallClock
 from agents.collectives.data import TYPES
 from agents.process.control import AgentError, Lines, result
+from topologies.units import S
 
 Array = NDArray[Any]
 MEMORY = 1 << 28
@@ -62,8 +64,7 @@ class Link(Protocol):
     def compute(self, seconds: float) -> None: ...
     def now(self) -> float: ...
     def fileno(self) -> int: ...
-    @property
-    def dilation(self) -> float: ...
+    def patience(self, seconds: float) -> float: ...
 
 
 class SocketLink:
@@ -72,7 +73,7 @@ class SocketLink:
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])
         self.rank, self.hosts = int(given["rank"]), list(given["hosts"])
-        self._dilation = float(given["dilation"])
+        self._clock = WallClock(**given["clock"])
         self.memory = memoryview(mmap.mmap(given["memory"], 0))
         self.lines = Lines(socket.socket(fileno=given["socket"]))
         self.serial = 0
@@ -106,8 +107,9 @@ class SocketLink:
             raise AgentError(f"the agent of this rank (h{self.hosts[self.rank]}) is gone")
 
     def notes(self, timeout: float | None) -> list[dict[str, Any]]:
-        """Wait for news, at most so many seconds. Raises AgentError."""
-        if not self.waiting and select.select([self.lines.sock], [], [], timeout)[0]:
+        """Wait for news, at most so many seconds of the network. Raises AgentError."""
+        seconds = None if timeout is None else timeout * self._clock.dilation
+        if not self.waiting and select.select([self.lines.sock], [], [], seconds)[0]:
             self._read()
             if not self.waiting:
                 self._check()
@@ -116,16 +118,15 @@ class SocketLink:
 
     def compute(self, seconds: float) -> None:
         """Sleep for so much of the network's time."""
-        time.sleep(seconds * self._dilation)
+        self._clock.sleep(int(seconds * S))
 
     def now(self) -> float:
         """Seconds of the network's time; the same on all ranks."""
-        return time.monotonic() / self._dilation
+        return self._clock.now() / S
 
-    @property
-    def dilation(self) -> float:
-        """Seconds of this machine's clock per second of the network's time."""
-        return self._dilation
+    def patience(self, seconds: float) -> float:
+        """So many seconds of waiting for this machine, as the network's."""
+        return self._clock.patience(seconds) / S
 
 
 class Handle:
@@ -154,7 +155,7 @@ class Handle:
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise CommunicatorError(f"{self._what} is not over after {timeout:g} s")
-            self._comm._hear(left)
+            self._comm._hear(None if left is None else self._comm._link.patience(left))
         return self.result
 
 
@@ -313,7 +314,7 @@ class Communicator:
 
     def pause(self, seconds: float | None = None) -> None:
         """Return when any call under way is over, of whichever group, or after so many seconds of the network's time."""
-        self._hear(None if seconds is None else max(0.0, seconds) * self._link.dilation)
+        self._hear(None if seconds is None else max(0.0, seconds))
         for error in self._state.lost.values():
             raise error
 

@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from agents.packets import dscp
 from agents.transport import LONG_AGO, NEVER
 from topologies.clos import ETHERNET, IPV6, UDP, Fabric
+from topologies.units import BYTE
 
 HOPS_AT_START: Final = 64
 """Hop limit of the outer header as it leaves a host; every switch takes one."""
@@ -37,13 +38,13 @@ NOBODY: Final = -1
 
 
 class DelayLine:
-    """Frames by the time they are due. All times monotonic ns."""
+    """Frames by the time they are due. All times ps."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self.delay: i64 = fabric.delay_ns
+        self.delay: i64 = fabric.delay_ps
         self.nic_rate: i64 = fabric.nic_rate
         self.fabric_rate: i64 = fabric.fabric_rate
-        self.haul_delay: i64 = fabric.long_haul_delay_ns
+        self.haul_delay: i64 = fabric.long_haul_delay_ps
         self.haul_rate: i64 = fabric.long_haul_rate  # 0: there is one site
         self.lanes: i64 = 2 * FIFOS if fabric.sites > 1 else FIFOS  # of each port
         self.longest: i64 = fabric.frame_bytes
@@ -62,24 +63,24 @@ class DelayLine:
         self.shortest: i64 = self.transit(SHORTEST, HOPS_AT_START - 1)
 
     def transit(self, length: i64, hop_limit: i64) -> i64:
-        """Propagation, and a frame's time on each link it took: ns.
+        """Propagation, and a frame's time on each link it took: ps.
 
         The hop limit tells the number of switches: one is a T0; four were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path,
         and a hop limit that no endpoint of ours sends is none of ours to explain).
         """
-        ns = self.delay + length * 16_000_000_000 // self.nic_rate
+        time = self.delay + length * 2 * BYTE // self.nic_rate
         if hop_limit != HOPS_AT_START - 1:
-            ns += length * 16_000_000_000 // self.fabric_rate
+            time += length * 2 * BYTE // self.fabric_rate
         if self.is_far(hop_limit):
-            ns += self.haul_delay + length * 8_000_000_000 // self.haul_rate
-        return ns
+            time += self.haul_delay + length * BYTE // self.haul_rate
+        return time
 
     def is_far(self, hop_limit: i64) -> bool:
         """Whether a frame comes from the other site."""
         return self.haul_rate > 0 and hop_limit == FAR_HOPS
 
     def before_cut(self, missing: i64, klass: i64, hop_limit: i64) -> i64:
-        """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ns.
+        """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ps.
 
         The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
         been it, and then the frame is here too early by the missing bytes' time on one link between switches.
@@ -88,12 +89,12 @@ class DelayLine:
             return 0
         if missing > self.longest:  # the peer says how long it was
             missing = self.longest
-        ns = missing * 8_000_000_000 // self.nic_rate
+        time = missing * BYTE // self.nic_rate
         if klass == dscp.TRIMMED_LASTHOP and hop_limit != HOPS_AT_START - 1:
-            ns += missing * 16_000_000_000 // self.fabric_rate
+            time += missing * 2 * BYTE // self.fabric_rate
             if self.is_far(hop_limit):
-                ns += missing * 8_000_000_000 // self.haul_rate
-        return ns
+                time += missing * BYTE // self.haul_rate
+        return time
 
     def put(self, place: i64, arrival: i64, port: i64, klass: i64, hop_limit: i64, length: i64, missing: i64 = 0) -> None:
         """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is what
@@ -107,7 +108,7 @@ class DelayLine:
         if lane == CUT_FIFO:
             due += self.before_cut(missing, klass, hop_limit)
         k = self.lanes * port + lane + (FIFOS if self.is_far(hop_limit) else 0)
-        earliest = self.ends[k] + length * 8_000_000_000 // self.nic_rate
+        earliest = self.ends[k] + length * BYTE // self.nic_rate
         if due < earliest:
             due = earliest
         self.ends[k] = due

@@ -7,30 +7,30 @@ WINDOW_RTTS = 4
 
 
 class Lateness:
-    """Lateness of one loop, ns on the monotonic clock, from ``now`` on.
+    """Lateness of one loop, ps, from ``now`` on.
 
     Beside the distribution it keeps the *expected* lateness: how long something that became due at a random moment had to wait. A loop that
     was late by L1, L2, ... within a time T makes it wait for sum(L ** 2) / 2 / T on average (the mean residual of the intervals). So many
     late turns of a tenth of a millisecond do not count as much as one of ten milliseconds, as they do not for a transfer.
     """
 
-    def __init__(self, now: int, window_ns: int) -> None:
+    def __init__(self, now: int, window_ps: int) -> None:
         self.max = 0
         self.since = now
-        self.window_ns = max(1, window_ns)
-        self._bins = [0] * 64  # how often something waited up to 2^k ns
+        self.window_ps = max(1, window_ps)
+        self._bins = [0] * 64  # how often something waited up to 2^k ps
         self._squares = self._total = self._worst = 0.0  # of this window, of all, of the worst window
-        self._window_end = now + self.window_ns
+        self._window_end = now + self.window_ps
 
-    def add(self, now: int, ns: int) -> None:
+    def add(self, now: int, ps: int) -> None:
         """Count a timer or frame that had to wait this long for the process, until ``now``."""
         if now >= self._window_end:
             self._close_window()
-            self._window_end = now + self.window_ns
-        if ns > 0:
-            self._bins[ns.bit_length()] += 1
-            self.max = max(self.max, ns)
-            self._squares += float(ns) * ns
+            self._window_end = now + self.window_ps
+        if ps > 0:
+            self._bins[ps.bit_length()] += 1
+            self.max = max(self.max, ps)
+            self._squares += float(ps) * ps
 
     def _close_window(self) -> None:
         self._total += self._squares
@@ -49,6 +49,6 @@ class Lateness:
                 p99 = 1 << k
                 break
         return {
-            "lag_max_ns": self.max, "lag_p99_ns": p99, "timers": total,
-            "lag_mean_ns": round(self._total / 2 / max(now - self.since, 1)), "lag_window_ns": round(self._worst / 2 / self.window_ns),
+            "lag_max_ps": self.max, "lag_p99_ps": p99, "timers": total,
+            "lag_mean_ps": round(self._total / 2 / max(now - self.since, 1)), "lag_window_ps": round(self._worst / 2 / self.window_ps),
         }  # fmt: skip

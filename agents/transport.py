@@ -1,6 +1,6 @@
 """The contract between a host process and the transport engine it runs.
 
-An engine is sans-IO: frames and nanoseconds in, frames and deadlines out. It owns no socket, clock, thread or file.
+An engine is sans-IO: frames and times in, frames and deadlines out. It owns no socket, clock, thread or file.
 ``agents.mrc`` and ``agents.roce`` implement :class:`Engine`; the host process, the verbs and the collectives know
 only this module. Connection parameters travel out of band, as dictionaries (the MRC paper has no RDMA-CM).
 """
@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 NEVER: Final = 1 << 61
-"""A time that does not come, ns: a deadline, or "since when" while it has not begun."""
+"""A time that does not come, ps: a deadline, or "since when" while it has not begun."""
 LONG_AGO: Final = -NEVER
-"""When something last happened that has not happened yet, ns: further back than any span that is asked about.
+"""When something last happened that has not happened yet, ps: further back than any span that is asked about.
 
-Times are monotonic ns from an origin of the clock's own choice: 0 is a time like any other, and -1 is recent while the clock is young. So
+Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So
 what there is no time for is NEVER, LONG_AGO or None, and not 0 or -1 [ours]. The first two need no test of their own where times are
 compared, and added to a time or subtracted from one they still fit a machine word, which compiled code does not box. They stay inside
 the engine: where a time leaves it (logs, tables) there is None for "not yet".
@@ -78,18 +78,18 @@ def check_target(va: int, rkey: int, length: int, imm: int) -> None:
         raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
 
 
-def known_ns(t: int) -> int | None:
+def known_ps(t: int) -> int | None:
     """A time as shown outside the engine: None for one that has not come yet."""
     return None if t == LONG_AGO else t
 
 
 Event = tuple[int, str, dict[str, Any]]
-"""(monotonic ns, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
+"""(time, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reports:
-    """What every transport must offer, however its packets are carried. All times are monotonic nanoseconds."""
+    """What every transport must offer, however its packets are carried. All times are ps."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
@@ -138,7 +138,7 @@ class Reports:
         raise NotImplementedError
 
     def windows(self) -> list[dict[str, Any]]:
-        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ns"}``: bytes that may be and are in flight, smoothed RTT.
+        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT.
 
         ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
         """
@@ -151,7 +151,7 @@ class Reports:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameIO(Reports):
-    """What takes frames from the ports of a NIC and gives it others: an engine, or a mapper beside one. All times monotonic ns.
+    """What takes frames from the ports of a NIC and gives it others: an engine, or a mapper beside one. All times ps.
 
     :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame``, Ethernet header included; the payload that follows
     them, straight from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the
@@ -184,7 +184,7 @@ class FrameIO(Reports):
         raise NotImplementedError
 
     def deadline(self) -> int:
-        """When to call :meth:`timer` and :meth:`transmit` again at the latest, ns; NEVER for nothing."""
+        """When to call :meth:`timer` and :meth:`transmit` again at the latest, ps; NEVER for nothing."""
         raise NotImplementedError
 
     def port_state(self, now: int, port: int, up: bool) -> None:

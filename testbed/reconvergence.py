@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from testbed.world import World
 from topologies.clos import SOURCE
+from topologies.units import US
 
-RECONVERGENCE_NS = 40_000
-"""Network time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/scenarios.md."""
+RECONVERGENCE = 40 * US
+"""Time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/scenarios.md."""
 
 
 class Reconvergence:
-    """Reconvergence of a world whose agents run. ``delay_ns``: of the world's clock."""
+    """Reconvergence of a world whose agents run."""
 
-    def __init__(self, world: World, delay_ns: int) -> None:
-        self.world, self.delay_ns = world, delay_ns
+    def __init__(self, world: World, delay_ps: int) -> None:
+        self.world, self.delay_ps = world, delay_ps
         self.down: list[str] = []
         self.coming: list[tuple[int, list[str]]] = []  # when, and which cables will be known to be down
 
     def due(self) -> list[int]:
         """When there will be something to do: of its own, and changes of cables that faults have planned."""
-        planned = [fault.due_ns for fault in self.world.faults() if fault.due_ns is not None and fault.target.links]
+        planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
         return planned + [t for t, _ in self.coming]
 
     def changed(self, t: int) -> None:
@@ -31,7 +32,7 @@ class Reconvergence:
         down = [name for name, up in self.world.link_states().items() if not up]
         if down != self.down:
             self.down = down
-            self.coming.append((t + self.delay_ns, down))
+            self.coming.append((t + self.delay_ps, down))
 
     def act(self, now: int) -> list[list[str]]:
         """Re-route as far as it is due; the cables that were down, for each time."""
@@ -48,13 +49,13 @@ class Reconvergence:
         self.coming.clear()
         self._tell(self.down)
 
-    def look(self) -> float | None:
-        """Follow the cables, for who looks now and then; in how many seconds of the world's clock to look again."""
+    def look(self) -> int | None:
+        """Follow the cables, for who looks now and then; after what time to look again."""
         now = self.world.clock.now()
         self.changed(now)
         self.act(now)
         due = self.due()
-        return max(0, min(due) - now) / 1e9 if due else None
+        return max(0, min(due) - now) if due else None
 
     def _tell(self, dead: list[str]) -> None:
         self.world.reroute(dead)  # in the routes of the hosts' kernels
@@ -67,6 +68,6 @@ def usual(world: World, transport: str) -> Reconvergence | None:
     """What a transport's flows meet where nobody says otherwise: None where sources route. What is down now is known already."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
-    network = Reconvergence(world, round(RECONVERGENCE_NS * world.fabric.dilation))
+    network = Reconvergence(world, RECONVERGENCE)
     network.settle()
     return network

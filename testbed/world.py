@@ -2,7 +2,7 @@
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
 virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines; scenarios.run knows no more of any of
-them than this page. All times are nanoseconds of the world's own :attr:`World.clock`.
+them than this page. All times are ps of the network (docs/time.md).
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.clock import Clock
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies import Fabric
+from topologies.units import S
 
 EMULATED, SIMULATED = "emulated", "simulated"
 """Names of the worlds."""
+PATIENCE = 10_000
+"""What would be a second of waiting for a machine is this part of one in virtual time, as where machines emulate [ours]."""
 
 
 class Agent(Protocol):
@@ -40,7 +43,7 @@ class Timeline(Protocol):
 
     @property
     def time(self) -> int:
-        """The present time, ns."""
+        """The present time, ps."""
 
     def run(self, until: int) -> bool:
         """Let time pass up to and including ``until``; False if something happened before that whoever waits must see."""
@@ -57,18 +60,21 @@ class VirtualClock:
     def now(self) -> int:
         return self.network.time
 
-    def sleep(self, seconds: float) -> None:
-        until = self.network.time + int(seconds * 1e9)
+    def patience(self, seconds: float) -> int:
+        return int(seconds * S) // PATIENCE
+
+    def sleep(self, time: int) -> None:
+        until = self.network.time + time
         while not self.network.run(until):
             pass
 
     @contextmanager
-    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[float], None]]:
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
         """``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
 
-        def wait(seconds: float) -> None:
+        def wait(time: int) -> None:
             if not any(agent.host.notes for agent in agents):
-                self.network.run(self.network.time + int(seconds * 1e9))
+                self.network.run(self.network.time + time)
 
         yield wait
 
@@ -94,14 +100,15 @@ class RunWatch(Protocol):
 
 @dataclass(frozen=True)
 class Stream:
-    """One flow of background traffic. ``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes."""
+    """One flow of background traffic. ``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes.
+    ``length``: how long it sends."""
 
     number: int  # unique among those of a fabric at one time
     src: int
     dst: int
     protocol: str
     rate_bps: int | None
-    seconds: int
+    length: int
     ev: int  # of the path, taken in both directions
     parallel: int = 1
     congestion: str = "cubic"
@@ -128,10 +135,10 @@ class Programs(Protocol):
     """Ranks that run a program, one on each of some hosts."""
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended. ``on_line(rank, text)``: what one printed. ``on_note(rank, note)``: what one told
-        (agents.communicator). ``look`` is called now and then; it may say in how many seconds of the clock it wants to be called again.
+        (agents.communicator). ``look`` is called now and then; it may say after what time it wants to be called again.
         Returns rank -> error; the rank that failed first comes first. Raises :class:`testbed.errors.ClusterDied`."""
 
     def end(self) -> None:
@@ -190,7 +197,7 @@ class World(Protocol):
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""
 
-    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
         """What the controller saw and did after a time (docs/controller.md)."""
 
     def reroute(self, dead_links: Sequence[str]) -> None:
@@ -205,6 +212,9 @@ class World(Protocol):
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         """Begin a fault of the catalogue (docs/faults.md); ``run_seed`` is its seed unless it has its own. If this raises, nothing has
         begun."""
+
+    def strike(self, target: Target) -> Injected:
+        """Begin a fault that is resolved on this fabric."""
 
     def clear(self, number: int) -> int:
         """Take one fault back, by its number; returns the time. Raises if there is no such fault."""
@@ -230,8 +240,8 @@ class World(Protocol):
     def loads(self) -> NDArray[np.int64]:
         """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
 
-    def quiesce(self, timeout: float) -> bool:
-        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds; returns whether that happened."""
+    def quiesce(self, timeout: int) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout``; returns whether that happened."""
 
     def check(self) -> None:
         """Raises :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
@@ -242,7 +252,7 @@ class World(Protocol):
     def port_watch(self) -> Ports | None:
         """A new watch over rates and queues of all ports; None where a model moves the packets."""
 
-    def run_watch(self, interval_s: float) -> RunWatch | None:
+    def run_watch(self, interval: int) -> RunWatch | None:
         """A new watch of this world's own over a run, whose ports it looks at so often; None: the runner watches this machine itself."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> Programs:

@@ -31,6 +31,7 @@ from topologies.cables import cables
 from topologies.cables import t0_name as t0_name
 from topologies.cables import t1_name as t1_name
 from topologies.structs import Doc, Refused, convert, one_of, text
+from topologies.units import BYTE, MS, US, S
 
 MAX_PLANES = 16
 """The uSID has four bits for the plane [ours; docs/addressing.md]."""
@@ -53,13 +54,13 @@ SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 
 MAX_FABRIC_NAME = 120
 """Bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
-BASE_RTT_NS = 10_000
-"""Base RTT of a path across T1s, ns of the network, where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
+BASE_RTT = 10 * US
+"""Base RTT of a path across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
 packets, near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
-MAX_DELAY_NS = 10_000_000_000
-MAX_HAUL_NS = 10 * MAX_DELAY_NS
-MIN_RATE, MAX_RATE = 100_000, 10_000_000_000_000
-MIN_DILATION, MAX_DILATION = 0.001, 1_000_000_000.0
+MAX_DELAY = 100 * MS
+MAX_HAUL = 10 * MAX_DELAY
+MIN_RATE, MAX_RATE = 10**6, 10**13
+"""Bits/s of a link."""
 MAX_LINKS = 1 << 16
 """Cables of a fabric, eight times those of pod512 [ours]: each is an object here, and more in a world."""
 
@@ -81,9 +82,7 @@ PFC_GAP = 4
 
 
 class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A multi-plane Clos as it runs: rates in bits/s and times in ns of this machine's clock, sizes in bytes.
-
-    It stands for a network whose rates are ``dilation`` times higher and whose times are as many times shorter.
+    """A multi-plane Clos: rates in bits/s, times in ps, sizes in bytes.
 
     :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a shape that cannot be addressed or emulated.
     """
@@ -99,14 +98,14 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         int, Meta(ge=0, le=MAX_INDEX), Doc("T1 switches of a plane, at each site, with a cable to every T0 there", example="4")
     ]
     hosts_per_t0: Annotated[int, Meta(ge=1, le=MAX_INDEX), Doc("hosts under a T0", example="4")]
-    nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10_000_000
+    nic_rate: Annotated[int, Meta(ge=MIN_RATE, le=MAX_RATE), Doc("rate of a NIC port", default="100Gbit")] = 10**11  # MRC paper: 8 x 100G
     fabric_rate: Annotated[int, Meta(ge=0, le=MAX_RATE), Doc("rate of a T0-T1 link", default="nic_rate")] = 0  # 0: nic_rate
     mtu: Annotated[int, Meta(ge=256, le=8192, multiple_of=4), Doc("largest payload of a data packet", "bytes", example="4096")] = 4096
-    delay_ns: Annotated[
+    delay_ps: Annotated[
         int,
-        Meta(ge=-1, le=MAX_DELAY_NS),
+        Meta(ge=-1, le=MAX_DELAY),
         Doc("one-way delay of every path: cables, switches and NICs", default="as much as makes the base RTT 10 us"),
-    ] = -1  # -1: BASE_RTT_NS, whatever the rate of the links
+    ] = -1  # -1: BASE_RTT, whatever the rate of the links
     buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0), Doc("size of an egress buffer", _BDP, example="16.0")] = 8.0
     ecn: Annotated[bool, Doc("switches mark packets")] = True
     ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0), Doc("queue at which marking begins (UET)", _BDP)] = 0.2
@@ -130,24 +129,17 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         Meta(ge=1024, le=65534),
         Doc("UDP destination port of MRC and RoCE; Clustermapper's probes have the next one", example="4971"),
     ] = UDP_PORT
-    dilation: Annotated[
-        float, Meta(ge=0.0, le=MAX_DILATION), Doc("how many times slower this machine runs the network", default="10000", example="12500")
-    ] = 0.0  # 0: as much as stands for ports of 100 Gb/s
     sites: Annotated[int, Meta(ge=1, le=2), Doc("places that long-haul cables join; T0s are divided between them", example="2")] = 1
     long_haul_rate: Annotated[
         int, Meta(ge=0, le=MAX_RATE), Doc("rate of a long-haul cable; there is one per T1 of a site", default="fabric_rate")
     ] = 0  # 0: fabric_rate
-    long_haul_delay_ns: Annotated[
-        int, Meta(ge=0, le=MAX_HAUL_NS), Doc("what a path between sites takes more than delay, one way", example='"500us"')
+    long_haul_delay_ps: Annotated[
+        int, Meta(ge=0, le=MAX_HAUL), Doc("what a path between sites takes more than delay, one way", example='"500us"')
     ] = 0
 
     def __post_init__(self) -> None:
         if self.fabric_rate == 0:
             force_setattr(self, "fabric_rate", self.nic_rate)
-        if self.dilation == 0:
-            force_setattr(self, "dilation", 100e9 / self.nic_rate)
-        if self.dilation < MIN_DILATION:
-            raise Refused("dilation", f"= {self.dilation} must be a number from {MIN_DILATION}")
         if self.fabric_rate < MIN_RATE:
             raise Refused("fabric_rate", f"= {self.fabric_rate} must be a whole number in {MIN_RATE}..{MAX_RATE}")
         if self.sites > 1 and self.long_haul_rate == 0:
@@ -166,9 +158,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         longest = max((port.name for port in self.ports), key=len)
         if len(longest) > MAX_NAME:
             raise Refused("", f"port name {longest!r} is longer than Linux' {MAX_NAME} characters: use fewer planes, switches or hosts")
-        if self.delay_ns == -1:
-            missing = round(BASE_RTT_NS * self.dilation) - self._serialisation_ns(True)
-            force_setattr(self, "delay_ns", max(0, -(-missing // 2)))
+        if self.delay_ps == -1:
+            missing = BASE_RTT - self._serialisation_ps(True)
+            force_setattr(self, "delay_ps", max(0, -(-missing // 2)))
 
     # --- sizes -----------------------------------------------------------------------------------------------
 
@@ -205,42 +197,42 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """Payload bytes per byte on the wire, of full data packets."""
         return self.mtu / self.frame_bytes
 
-    def _serialisation_ns(self, crossing: bool) -> int:
+    def _serialisation_ps(self, crossing: bool) -> int:
         """A full data packet serialised on each link of a path, and the SACK for it on the way back."""
         hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if crossing and self.t0_per_plane > 1 else 0))
         bits = (self.frame_bytes + SACK_BYTES) * 8
-        return sum(bits * count * 1_000_000_000 // rate for rate, count in hops)
+        return sum(bits * count * S // rate for rate, count in hops)
 
     @cached_property
-    def base_rtt_ns(self) -> int:
+    def base_rtt_ps(self) -> int:
         """Base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
-        return self._serialisation_ns(True) + 2 * self.delay_ns
+        return self._serialisation_ps(True) + 2 * self.delay_ps
 
     @cached_property
-    def local_rtt_ns(self) -> int:
+    def local_rtt_ps(self) -> int:
         """Base RTT between hosts under one T0: two links each way."""
-        return self._serialisation_ns(False) + 2 * self.delay_ns
+        return self._serialisation_ps(False) + 2 * self.delay_ps
 
     @cached_property
-    def haul_rtt_ns(self) -> int:
+    def haul_rtt_ps(self) -> int:
         """Base RTT between sites: one link more each way, and the long-haul delay; with one site that of a cross-T1 path."""
-        bits = (self.frame_bytes + SACK_BYTES) * 8_000_000_000
-        return self.base_rtt_ns + (bits // self.long_haul_rate + 2 * self.long_haul_delay_ns if self.sites > 1 else 0)
+        bits = (self.frame_bytes + SACK_BYTES) * BYTE
+        return self.base_rtt_ps + (bits // self.long_haul_rate + 2 * self.long_haul_delay_ps if self.sites > 1 else 0)
 
-    def rtt_ns(self, a: int, b: int) -> int:
+    def rtt_ps(self, a: int, b: int) -> int:
         """Base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
-        return self.local_rtt_ns if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ns if self.is_far(a, b) else self.base_rtt_ns
+        return self.local_rtt_ps if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ps if self.is_far(a, b) else self.base_rtt_ps
 
-    def data_ns(self, local: bool, far: bool = False) -> int:
+    def data_ps(self, local: bool, far: bool = False) -> int:
         """How long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``: between
         sites."""
-        bits = self.frame_bytes * 8_000_000_000
+        bits = self.frame_bytes * BYTE
         return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate) + (bits // self.long_haul_rate if far else 0)
 
     @cached_property
     def plane_bdp(self) -> int:
         """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
-        return self.nic_rate * self.base_rtt_ns // 8_000_000_000
+        return self.nic_rate * self.base_rtt_ps // BYTE
 
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
 
@@ -270,13 +262,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else ""
 
     @cached_property
-    def pfc_ns(self) -> int:
+    def pfc_ps(self) -> int:
         """How long packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables [ours]."""
-        return self.delay_ns // 2
+        return self.delay_ps // 2
 
     def pfc_headroom(self, rate: int) -> int:
         """Bytes kept for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
-        return rate * self.pfc_ns // 8_000_000_000 + 2 * self.frame_bytes
+        return rate * self.pfc_ps // BYTE + 2 * self.frame_bytes
 
     # --- names -----------------------------------------------------------------------------------------------
 
@@ -372,29 +364,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """A copy with some fields changed, validated again."""
         return self.from_dict({**self.to_dict(), **changes})
 
-    def slowed(self, factor: float) -> Fabric:
-        """The same network ``factor`` times slower: every rate a factor less, every delay a factor more. BDPs and thresholds stay.
-
-        Raises :class:`FabricError` if a rate or the delay is then beyond what can be emulated.
-        """
-        if factor == 1:
-            return self
-        rates = {name: round(getattr(self, name) / factor) for name in ("nic_rate", "fabric_rate", "long_haul_rate")}
-        delays = {name: round(getattr(self, name) * factor) for name in ("delay_ns", "long_haul_delay_ns")}
-        return self.with_(**rates, **delays, dilation=self.dilation * factor)
-
-    @cached_property
-    def real(self) -> Fabric:
-        """The network that it stands for: rates and times with a dilation of 1."""
-        return self.slowed(1 / self.dilation)
-
 
 def check_sites(fabric: Fabric) -> None:
     """Raises :class:`topologies.structs.Refused` on what a fabric of its number of sites cannot have."""
     if fabric.sites == 1:
-        for key in ("long_haul_rate", "long_haul_delay_ns"):
+        for key in ("long_haul_rate", "long_haul_delay_ps"):
             if getattr(fabric, key):
-                raise Refused(key.removesuffix("_ns"), "is of cables between two sites: add sites = 2, or leave it out")
+                raise Refused(key.removesuffix("_ps"), "is of cables between two sites: add sites = 2, or leave it out")
         return
     if fabric.t0_per_plane % 2:
         raise Refused("t0_per_plane", f"= {fabric.t0_per_plane} must be even: with sites = 2 each site has half of them")

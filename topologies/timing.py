@@ -6,6 +6,8 @@ figures beside both worlds. Pure functions of a fabric.
 
 from __future__ import annotations
 
+from topologies.units import NS
+
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
@@ -31,7 +33,7 @@ def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
     """Time from a packet's last bit on its host's port to its arrival: the links after the first, each of which takes the whole packet
     before it passes it on, and the propagation delay. ``payload``: bytes; a full packet's without."""
     size = fabric.mtu if payload is None else payload
-    return fabric.delay_ns + sum(frame_ns(fabric, size, rate) for rate in _rates(fabric, local)[1:])
+    return fabric.delay_ps / NS + sum(frame_ns(fabric, size, rate) for rate in _rates(fabric, local)[1:])
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
@@ -47,7 +49,7 @@ def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
     """Time from posting a message to its acknowledgement on an idle fabric, sprayed over all planes. One full packet: the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
-    back = fabric.delay_ns + sum(SACK_BYTES * 8e9 / rate for rate in _rates(fabric, local))
+    back = fabric.delay_ps / NS + sum(SACK_BYTES * 8e9 / rate for rate in _rates(fabric, local))
     return burst_ns(fabric, message_bytes, fabric.planes) + fill_ns(fabric, local, last if alone else None) + back
 
 

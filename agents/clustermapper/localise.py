@@ -61,7 +61,7 @@ CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
 
 @dataclass
 class Verdict:
-    """The verdict on one link. ``since`` in ns; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
+    """The verdict on one link. ``since`` in ps; ``sent`` and ``lost`` in the window that decided; ``rate`` for both directions together."""
 
     link: str
     plane: int

@@ -1,7 +1,7 @@
 """The prober of one host: sends its probes, judges those that do not come back, and localises on its own counts. Sans-IO.
 
 agents.nic.device drives it beside the transport's engine, through the same methods; the virtual network of the tests uses it as an engine.
-Time is monotonic ns. A probe is judged at its deadline and not before, even if it came back earlier: so counts are comparable whatever a
+Times are ps. A probe is judged at its deadline and not before, even if it came back earlier: so counts are comparable whatever a
 probe's fate. A probe that comes after its deadline counts as late, not as lost.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
-from agents.clustermapper.probes import cells, cells_of_round, deadline_ns, frame, interval_ns, paths, read
+from agents.clustermapper.probes import cells, cells_of_round, deadline_ps, frame, interval_ps, paths, read
 from agents.transport import LONG_AGO, NEVER, Event, FrameIO
 from topologies.clos import Fabric
 
@@ -49,9 +49,9 @@ class Mapper(FrameIO):
         self.options = options
         self.seed = seed
         self.nonce = nonce
-        self.interval = interval_ns(fabric, options)
-        self.bucket_ns = BUCKET_ROUNDS * self.interval
-        self.patience = deadline_ns(fabric)
+        self.interval = interval_ps(fabric, options)
+        self.bucket_ps = BUCKET_ROUNDS * self.interval
+        self.patience = deadline_ps(fabric)
         self.rng = Random(f"{seed}/{nonce}/{host}")
         self.probed = paths(fabric, host)
         self.running = False
@@ -81,7 +81,7 @@ class Mapper(FrameIO):
         self.running = True
         self.checked = now
         self.round = now // self.interval
-        self.bucket = now // self.bucket_ns
+        self.bucket = now // self.bucket_ps
         self.slots = []
 
     def count_on(self, before: Mapper) -> None:
@@ -102,7 +102,7 @@ class Mapper(FrameIO):
             return
         lag = now - self.deadline()
         self.checked = now
-        if lag > self.fabric.base_rtt_ns:
+        if lag > self.fabric.base_rtt_ps:
             # This process was delayed; frames that came meanwhile have not been read yet, and their probes must not be judged before.
             for entry in self.probes.values():
                 entry[0] += lag
@@ -117,8 +117,8 @@ class Mapper(FrameIO):
             self.slots = [(t, picked) for t, picked in zip(times, (first, second), strict=True) if picked][::-1]
         while self.slots and self.slots[-1][0] <= now:
             self.due += self.slots.pop()[1]
-        if now // self.bucket_ns != self.bucket:
-            self.bucket = now // self.bucket_ns
+        if now // self.bucket_ps != self.bucket:
+            self.bucket = now // self.bucket_ps
             self._look(now)
 
     def transmit(self, now: int) -> int:
@@ -232,7 +232,7 @@ class Mapper(FrameIO):
     def table(self) -> dict[str, Any]:
         """Everything as of now."""
         return {
-            "running": self.running, "interval_ns": self.interval, "deadline_ns": self.patience, "links": self.localiser.table(),
+            "running": self.running, "interval_ps": self.interval, "deadline_ps": self.patience, "links": self.localiser.table(),
             "sent": list(self.sent_by), "lost": list(self.lost_by), "late": list(self.late_by), "corrupt": list(self.corrupt_by),
             "carrier": [up and not refused for up, refused in zip(self.up, self.refused, strict=True)], "bucket": self.bucket,
         }  # fmt: skip

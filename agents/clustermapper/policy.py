@@ -33,7 +33,7 @@ class Decision(NamedTuple):
 class _Denied:
     links: tuple[str, ...]
     rate: float
-    clear_since: int = NEVER  # ns; NEVER: it is not
+    clear_since: int = NEVER  # ps; NEVER: it is not
 
 
 def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
@@ -54,7 +54,7 @@ class Policy:
     def __init__(self, fabric: Fabric, options: Options) -> None:
         self.fabric = fabric
         self.mode = options.policy
-        self.hold = int(options.hold * fabric.base_rtt_ns)
+        self.hold = int(options.hold * fabric.base_rtt_ps)
         self.denied: dict[str, _Denied] = {}
         self.times: dict[str, int] = {}  # how often an entry was denied
         self.kept: set[str] = set()
@@ -71,7 +71,7 @@ class Policy:
             elif denial.clear_since == NEVER:
                 denial.clear_since = now
             elif now - denial.clear_since >= self._hold_of(entry):
-                decisions.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ns:.0f} base RTTs"))
+                decisions.append(self._allow(entry, f"clear for {self._hold_of(entry) / self.fabric.base_rtt_ps:.0f} base RTTs"))
         unreachable = cut(self.fabric, dead)  # not caused by denials
         if cut(self.fabric, dead | self._links()) != unreachable:
             worst = sorted(self.denied, key=lambda e: self.denied[e].rate, reverse=True)

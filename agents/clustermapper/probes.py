@@ -18,9 +18,10 @@ from agents.packets import dscp
 from agents.packets.headers import HEAD, INNER, crc32, head
 from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, inner_address, outer_address, usid
 from topologies.clos import Fabric, t0_name, t1_name
+from topologies.units import BYTE
 
 MAGIC: Final = 0x6D726370  # "mrcp"
-PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, sequence number, time sent (monotonic ns)
+PAYLOAD: Final = Struct("!IQIIQ")  # magic, nonce of the sender's run, cell, sequence number, time sent
 CRC: Final = Struct("!I")
 LENGTH: Final = HEAD + PAYLOAD.size + CRC.size
 MOST_OF_A_PORT: Final = 0.01
@@ -86,7 +87,7 @@ class Probe(NamedTuple):
     nonce: int
     cell: int
     sequence: int
-    sent: int  # ns
+    sent: int  # ps
 
 
 def frame(path: Path, nonce: int, sequence: int, now: int) -> bytes:
@@ -111,13 +112,13 @@ def read(buffer: Any, start: int, length: int) -> Probe | None:
 # --- turns -------------------------------------------------------------------------------------------------------
 
 
-def interval_ns(fabric: Fabric, options: Options) -> int:
+def interval_ps(fabric: Fabric, options: Options) -> int:
     """Time in which every plane of a host gets two probes: as asked, or as much as keeps them below :data:`MOST_OF_A_PORT`."""
-    least = 2 * LENGTH * 8_000_000_000 / (MOST_OF_A_PORT * fabric.nic_rate)
-    return int(max(options.interval * fabric.base_rtt_ns, least))
+    least = 2 * LENGTH * BYTE / (MOST_OF_A_PORT * fabric.nic_rate)
+    return int(max(options.interval * fabric.base_rtt_ps, least))
 
 
-def deadline_ns(fabric: Fabric) -> int:
+def deadline_ps(fabric: Fabric) -> int:
     """After which a probe that is not back is lost: base RTT, every queue on its way full, and a base RTT for late agents.
 
     A probe crosses three egress queues of switches (T0 up, T1 down, T0 to the host). With trimming data queues no higher than the
@@ -127,8 +128,8 @@ def deadline_ns(fabric: Fabric) -> int:
         upper, last, share = fabric.trim_bytes(False), fabric.trim_bytes(True), 0.5
     else:
         upper, last, share = fabric.buffer_bytes, fabric.buffer_bytes, 0.95
-    bits = 2 * upper * 8 / fabric.fabric_rate + last * 8 / fabric.nic_rate
-    return int((1 + SLACK_RTTS) * fabric.base_rtt_ns + bits / share * 1e9)
+    queues = 2 * upper * BYTE / fabric.fabric_rate + last * BYTE / fabric.nic_rate
+    return int((1 + SLACK_RTTS) * fabric.base_rtt_ps + queues / share)
 
 
 def share_size(fabric: Fabric, options: Options) -> int:

@@ -71,8 +71,8 @@ class Given:
 
 
 class Transfers:
-    """When the slices of a step were posted here, and when others' arrived: peer, stage, slice and ns since ``begin`` of one after the
-    other. ``begin``: monotonic ns."""
+    """When the slices of a step were posted here, and when others' arrived: peer, stage, slice and ps since ``begin`` of one after the
+    other. ``begin``: ps."""
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
@@ -188,7 +188,7 @@ class Collective:
         self.remaining = 0
         self.open_writes = self.given.open_writes
         self.checked = 0  # steps that the one we send to has checked, with CREDIT
-        self.early: dict[int, list[tuple[int, int, int, int]]] = {}  # ns, peer, stage, slice of what came for a step not begun here
+        self.early: dict[int, list[tuple[int, int, int, int]]] = {}  # ps, peer, stage, slice of what came for a step not begun here
         self.accepted: dict[int, set[tuple[int, int, int]]] = {}  # by step: what was accepted, so that nothing is used twice
         self.filled = 0  # elements of the next step's input that are there
         self.to_check = -1  # the step whose result is being compared; -1: none
@@ -320,7 +320,7 @@ class Collective:
             self.failure = {"peer_rank": peer, "reason": f"it sent step {step} while this rank is at step {self.step}"}
 
     def _take(self, t: int, peer: int, stage: int, j: int) -> None:
-        """Count and use a slice of this step that arrived at ``t``, ns."""
+        """Count and use a slice of this step that arrived at ``t``, ps."""
         self.remaining -= 1
         self.transfers.arrived += (peer, stage, j, t - self.transfers.begin)
         self.arrived(peer, stage, j)
@@ -348,8 +348,8 @@ class Collective:
         now = self.group.clock()
         self.to_check, self.checked_to, self.bad = self.step, 0, 0
         t = self.transfers
-        self.record = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "end_ns": now}
-        slices = {"rank": self.rank, "step": self.step, "start_ns": t.begin, "posted": t.posted, "arrived": t.arrived}
+        self.record = {"rank": self.rank, "step": self.step, "start_ps": t.begin, "end_ps": now}
+        slices = {"rank": self.rank, "step": self.step, "start_ps": t.begin, "posted": t.posted, "arrived": t.arrived}
         self.logged.append((now, "transfers", slices))
         self.warm = self.warm or self.step + 1 == self.given.first + self.warmup
         self.ended = self.step + 1 >= self.end
@@ -370,7 +370,7 @@ class Collective:
             return
         self.wrong += self.bad
         record = {**self.record, "ok": self.bad == 0}
-        self.logged.append((record["end_ns"], "step", record))
+        self.logged.append((record["end_ps"], "step", record))
         self.notes.append({"event": "step", **record})
         self.to_check = -1
         if self.CREDIT:
@@ -393,7 +393,7 @@ class Collective:
             self.finished = True
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ns."""
+        """When to call :meth:`idle` at the latest, ps."""
         return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
     def done(self) -> dict[str, Any]:

@@ -273,5 +273,5 @@ class Channel:
             self._go_on()
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ns."""
+        """When to call :meth:`idle` at the latest, ps."""
         return NEVER if self.current is None or self.failure else self.current.deadline()

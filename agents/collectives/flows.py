@@ -39,13 +39,13 @@ _NOT_DATA = -1  # work request id of verdicts and ends
 
 @dataclass(frozen=True)
 class Flow:
-    """``src`` and ``dst`` are ranks, times ns from the run's t0; exactly one of ``for_ns`` and ``messages``. ``evs``: per plane, 0 all."""
+    """``src`` and ``dst`` are ranks, times ps from the run's t0; exactly one of ``for_ps`` and ``messages``. ``evs``: per plane, 0 all."""
 
     name: str
     src: int
     dst: int
-    start_ns: int = 0
-    for_ns: int | None = None
+    start_ps: int = 0
+    for_ps: int | None = None
     messages: int | None = None
     evs: int = 0
 
@@ -54,7 +54,7 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
     """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
-        numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ns", "messages"))]
+        numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ps", "messages"))]
         if not all(isinstance(value, int) and value >= 0 for value in numbers):
             raise CollectiveError(f"flow {i} ({table.get('name')}): ranks, times and counts are whole numbers from 0")
         try:
@@ -63,10 +63,10 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
             raise CollectiveError(f"flow {i}: {str(error).removeprefix('Flow.__init__() ')}") from None
         if flow.src == flow.dst or max(flow.src, flow.dst) >= n:
             raise CollectiveError(f"flow {i} ({flow.name}) goes from rank {flow.src} to {flow.dst}: two different ranks below {n}")
-        if (flow.for_ns is None) == (flow.messages is None):
-            raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ns and messages")
-        if 0 in (flow.for_ns, flow.messages) or (flow.messages or 0) > _NUMBER:
-            raise CollectiveError(f"flow {i} ({flow.name}): for_ns and messages are at least 1, messages at most {_NUMBER}")
+        if (flow.for_ps is None) == (flow.messages is None):
+            raise CollectiveError(f"flow {i} ({flow.name}): give one of for_ps and messages")
+        if 0 in (flow.for_ps, flow.messages) or (flow.messages or 0) > _NUMBER:
+            raise CollectiveError(f"flow {i} ({flow.name}): for_ps and messages are at least 1, messages at most {_NUMBER}")
         result.append(flow)
     if not result:
         raise CollectiveError("flows: there are none; give at least one")
@@ -101,7 +101,7 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
 
 def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
     """The stretch of the best rate, as perftest's print_report_bw() has it (src/perftest_parameters.c): from posting i to acknowledgement
-    j >= i, times ns in order, passed j - i + 1 messages whole. These messages and ns; (0, 0) where no time passed.
+    j >= i, times ps in order, passed j - i + 1 messages whole. These messages and ps; (0, 0) where no time passed.
 
     Dinkelbach's iteration: for a rate, the stretch that is furthest ahead of it has the next rate, until none is ahead.
     """
@@ -141,24 +141,24 @@ class Content:
 
 
 class Sender:
-    """The sending end of a flow. ``start`` and ``stop`` are monotonic ns; ``stop`` is NEVER for a counted flow."""
+    """The sending end of a flow. ``start`` and ``stop`` are ps; ``stop`` is NEVER for a counted flow."""
 
     def __init__(self, job: Flows, number: int, flow: Flow, bundle: Bundle, to: int, verdicts: int) -> None:
         self.job, self.number, self.flow, self.bundle, self.to = job, number, flow, bundle, to
-        self.start = job.t0 + flow.start_ns
-        self.stop = NEVER if flow.for_ns is None else self.start + flow.for_ns
+        self.start = job.t0 + flow.start_ps
+        self.stop = NEVER if flow.for_ps is None else self.start + flow.for_ps
         self.content = Content(job.seed, number, job.message_bytes)
         self.buffers = [np.empty(job.message_bytes // WORD, np.uint32) for _ in range(job.outstanding)]
         self.views = [buffer.data.cast("B") for buffer in self.buffers]
         self.buffer_free = [True] * job.outstanding
         self.in_slot = [_NOT_DATA] * job.slots  # number of the message that fills it, until the receiver's verdict
         self.verdicts = np.frombuffer(job.group.arena, np.uint32, job.slots, verdicts)
-        self.posted_ns: dict[int, int] = {}  # of messages in flight
+        self.posted_ps: dict[int, int] = {}  # of messages in flight
         self.posted = 0
         self.checked = 0
         self.wrong = 0
-        self.first_ns = 0
-        self.last_ns = 0
+        self.first_ps = 0
+        self.last_ps = 0
         self.times = (array("q"), array("q"))  # of a counted flow: when each was posted, and when one more was acknowledged
         self.end_sent = False
         self.open_writes = 0
@@ -188,9 +188,9 @@ class Sender:
             self.content.fill(n, self.buffers[buffer])
             self.buffer_free[buffer] = False
             self.in_slot[slot] = n
-            self.posted_ns[n] = now
+            self.posted_ps[n] = now
             if n == 0:
-                self.first_ns = now
+                self.first_ps = now
             if self.flow.messages is not None:
                 self.times[0].append(now)
             self.posted += 1
@@ -202,11 +202,11 @@ class Sender:
             job.group.write(self.bundle, 0, _NOT_DATA, memoryview(b""), self.to, _END | self.posted)
         if self.end_sent and self.open_writes == 0 and self.checked == self.posted:
             self.complete = True
-            peak_messages, peak_ns = peak(*self.times)
+            peak_messages, peak_ps = peak(*self.times)
             job.notes.append(
                 {"event": "flow", "flow": self.number, "rank": job.group.rank, "messages": self.posted,
-                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ns": self.first_ns, "end_ns": self.last_ns,
-                 "peak_bytes": peak_messages * job.message_bytes, "peak_ns": peak_ns or None}
+                 "bytes": self.posted * job.message_bytes, "wrong": self.wrong, "start_ps": self.first_ps, "end_ps": self.last_ps,
+                 "peak_bytes": peak_messages * job.message_bytes, "peak_ps": peak_ps or None}
             )  # fmt: skip
 
     def write_done(self, now: int, number: int) -> None:
@@ -215,11 +215,11 @@ class Sender:
         if number == _NOT_DATA:
             return
         self.buffer_free[number % self.job.outstanding] = True
-        self.last_ns = now
+        self.last_ps = now
         if self.flow.messages is not None:
             self.times[1].append(now)
-        posted = self.posted_ns.pop(number)
-        record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ns": posted, "end_ns": now}
+        posted = self.posted_ps.pop(number)
+        record = {"flow": self.number, "number": number, "bytes": self.job.message_bytes, "start_ps": posted, "end_ps": now}
         self.job.logged.append((now, "message", record))
 
     def on_immediate(self, imm: int) -> bool:
@@ -286,7 +286,7 @@ class Receiver:
 
 
 class Flows:
-    """All flows of one rank; driven as a collective in steps is. ``at``: t0, monotonic ns."""
+    """All flows of one rank; driven as a collective in steps is. ``at``: t0, ps."""
 
     def __init__(self, group: Group, flows: Sequence[Flow], message_bytes: int, outstanding: int, seed: int, at: int | None) -> None:
         if message_bytes < WORD or message_bytes % WORD:
@@ -356,7 +356,7 @@ class Flows:
         self.finished = finished
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ns."""
+        """When to call :meth:`idle` at the latest, ps."""
         at = NEVER
         for sender in self.senders:  # no generator: this is asked at every turn of a host
             at = min(at, sender.due())

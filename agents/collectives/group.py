@@ -68,7 +68,7 @@ class Bundle:
 class Group:
     """``ranks``: host number by rank; ``rank``: this host's. ``bundles`` in the order of ``wanted``, which both ends must share per pair.
 
-    ``clock`` gives monotonic ns. ``memory``: more memory that peers may write into (channel.py).
+    ``clock`` gives ps. ``memory``: more memory that peers may write into (channel.py).
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from agents.clock import REAL, Clock
+from agents.clock import Clock
 
 CHECK_S = 0.3
 MOST_NAMED = 8
@@ -73,22 +73,22 @@ def connect(
 def wait_for_all(
     agents: Sequence[Agent],
     on_note: Callable[[int, dict[str, Any]], None],
-    check: Callable[[], float | None],
-    timeout: float,
-    clock: Clock = REAL,
+    check: Callable[[], int | None],
+    timeout: int,
+    clock: Clock,
 ) -> bool:
     """Pass every notification to ``on_note(rank, note)`` until each rank is done (True).
 
-    False if a rank failed, an agent hung up, or ``timeout`` seconds have passed.
+    False if a rank failed, an agent hung up, or ``timeout`` has passed.
 
-    ``check`` is called every 0.3 s and after notifications; it may raise, and return in how many seconds it wants to be called sooner.
+    ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what time it wants to be called sooner.
     """
     done: set[int] = set()
-    end = clock.now() + int(timeout * 1e9)
+    end, often = clock.now() + timeout, clock.patience(CHECK_S)
     with clock.waiter(agents) as wait:
         while len(done) < len(agents) and clock.now() < end:
             sooner = check()
-            wait(CHECK_S if sooner is None else max(0.0, min(sooner, CHECK_S)))
+            wait(often if sooner is None else max(0, min(sooner, often)))
             for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
                 for note in agent.notifications():
                     on_note(rank, note)
@@ -97,7 +97,7 @@ def wait_for_all(
                     if note["event"] == "done":
                         done.add(rank)
                 if getattr(agent, "closed", False) and rank not in done:
-                    clock.sleep(0.2)  # until the kernel has reported its end
+                    clock.sleep(clock.patience(0.2))  # until the kernel has reported its end
                     check()
                     return False
     return len(done) == len(agents)

@@ -44,9 +44,9 @@ class Connection:
     """One queue pair. ``token``: what a peer must know to connect. ``completions`` and ``log`` take what it reports."""
 
     def __init__(
-        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ns: int, completions: list[Completion], log: Callable[[Event], None]
+        self, qpn: int, peer: int, token: int, memory: Memory, timeout_ps: int, completions: list[Completion], log: Callable[[Event], None]
     ) -> None:
-        self.qpn, self.peer, self.token, self.timeout_ns = qpn, peer, token, timeout_ns
+        self.qpn, self.peer, self.token, self.timeout_ps = qpn, peer, token, timeout_ps
         self.state = INIT
         self.sock: socket.socket | None = None
         self.inbound = Inbound(memory)
@@ -213,8 +213,8 @@ class Connection:
                 self._acked_payload += request.length
                 self.counts["tx_messages"] += 1
                 self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length))
-        if self.waits and now - self._progress_at > self.timeout_ns:
-            self.fail(now, f"no progress for {self.timeout_ns / 1e9:g} s")
+        if self.waits and now - self._progress_at > self.timeout_ps:
+            self.fail(now, f"no progress for {self.timeout_ps / 1e9:g} s")
 
     # --- the end ---------------------------------------------------------------------------------------------
 

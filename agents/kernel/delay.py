@@ -24,7 +24,7 @@ IPV6_IN_IPV6 = 41
 
 
 class Delay:
-    """Packets on their way to this host's sockets. ``fd``: reads and writes packets, and never blocks. Times are monotonic ns."""
+    """Packets on their way to this host's sockets. ``fd``: reads and writes packets, and never blocks. Times are ps."""
 
     def __init__(self, fabric: Fabric, fd: int) -> None:
         self.held = 0  # packets so far

@@ -58,8 +58,8 @@ class KernelDevice:
         self.mapper: Any = None
         self.forget_lag()
         self.wakeups = 0
-        self._look_ns = min(max(fabric.base_rtt_ns // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
-        self._beat_ns = fabric.base_rtt_ns // LOOKS_PER_RTT
+        self._look_ps = min(max(fabric.base_rtt_ps // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
+        self._beat_ps = fabric.base_rtt_ps // LOOKS_PER_RTT
         self._look_at = LONG_AGO
         self._woken = time.monotonic_ns()
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
@@ -185,14 +185,14 @@ class KernelDevice:
     # --- the loop --------------------------------------------------------------------------------------------
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: send, sleep until a socket, a look, ``until`` (ns) or a ready reader, then receive. Returns the ready readers."""
+        """One turn: send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive. Returns the ready readers."""
         connections = self.engine.connections.values()
         now = time.monotonic_ns()
         for connection in connections:
             connection.flush(now)
         reading = {c.sock: c for c in connections if c.sock is not None and c.reads}
         writing = {c.sock: c for c in connections if c.sock is not None and c.writes}
-        due = min(until, now + self._beat_ns) if connections else until  # the TUN does not say when a packet came: a pause shows here
+        due = min(until, now + self._beat_ps) if connections else until  # the TUN does not say when a packet came: a pause shows here
         if any(c.waits for c in connections):
             due = min(due, max(now, self._look_at))
         if self._delay is not None:
@@ -226,7 +226,7 @@ class KernelDevice:
             else:
                 ready_readers.append(source)
         if now >= self._look_at or readable:
-            self._look_at = now + self._look_ns
+            self._look_at = now + self._look_ps
             for connection in connections:
                 connection.look(now)
             for sock in [sock for sock, (_, _, end) in self._greetings.items() if now > end]:
@@ -303,10 +303,10 @@ class KernelDevice:
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.lateness = Lateness(time.monotonic_ns(), WINDOW_RTTS * self.fabric.base_rtt_ns)
+        self.lateness = Lateness(time.monotonic_ns(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to its timers and to what the delay line held (agents.lateness), ns."""
+        """How late this process got to its timers and to what the delay line held (agents.lateness), ps."""
         return {**self.lateness.figures(time.monotonic_ns()), "wakeups": self.wakeups}
 
     def events(self) -> list[Event]:

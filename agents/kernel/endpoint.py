@@ -55,7 +55,7 @@ class Endpoint(Reports):
         self._routes: Routes | None = None
         self._ports: PortBytes | None = None
         self._bad_before = 0
-        self._sampled_ns = -FRESH_NS
+        self._sampled_ps = -FRESH_NS
         planes = fabric.planes
         self._tx, self._rx = [0] * planes, [0] * planes
 
@@ -70,7 +70,7 @@ class Endpoint(Reports):
             self._routes.close()
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
-        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ns, self.finished, self._log.append)
+        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ps, self.finished, self._log.append)
         self.connections[qpn] = connection
         self.observed[qpn] = Observed()
         return connection
@@ -151,7 +151,7 @@ class Endpoint(Reports):
                     "peer": self.connections[qpn].peer,
                     "cwnd": sum(info.cwnd * info.mss for info in alive),
                     "in_flight": sum(info.unacked * info.mss for info in alive),
-                    "srtt_ns": min((info.rtt_us * 1000 for info in alive if info.rtt_us), default=0),
+                    "srtt_ps": min((info.rtt_us * 1000 for info in alive if info.rtt_us), default=0),
                 }
             )
         return rows
@@ -187,11 +187,11 @@ class Endpoint(Reports):
 
     # --- looking ---------------------------------------------------------------------------------------------
 
-    def _sample(self, fresh_ns: int = FRESH_NS) -> None:
+    def _sample(self, fresh_ps: int = FRESH_NS) -> None:
         now = time.monotonic_ns()
-        if now - self._sampled_ns < fresh_ns:
+        if now - self._sampled_ps < fresh_ps:
             return
-        self._sampled_ns = now
+        self._sampled_ps = now
         for qpn, connection in self.connections.items():
             self._look(now, connection, self.observed[qpn])
 

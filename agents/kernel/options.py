@@ -59,9 +59,9 @@ class Options:
     def __init__(self, kind: str, fabric: Fabric, options: dict[str, Any]) -> None:
         knobs = convert(options, Knobs)
         self.congestion = knobs.congestion
-        self.user_timeout_ns = max(LEAST_TIMEOUT_NS, int(TIMEOUT_NS * fabric.dilation))
+        self.user_timeout_ps = max(LEAST_TIMEOUT_NS, int(TIMEOUT_NS * fabric.dilation))
         if knobs.user_timeout is not None:
-            self.user_timeout_ns = int(knobs.user_timeout * 1e9)
+            self.user_timeout_ps = int(knobs.user_timeout * 1e9)
         if kind == MPTCP:
             if fabric.planes > MPTCP_PLANES:
                 raise ValueError(f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP takes up to {MPTCP_PLANES}")

@@ -132,8 +132,8 @@ class Arrivals:
             return None
         if qp.state == ERROR:
             self.unexpected += 1
-            if now - qp.unexpected_nack_ns > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
-                qp.unexpected_nack_ns = now
+            if now - qp.unexpected_nack_ps > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
+                qp.unexpected_nack_ps = now
                 return qp
             return None
         if ev >> 16 != port or ev not in qp.requester.paths.by_ev:

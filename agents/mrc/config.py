@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from topologies.clos import ECMP, Fabric
 from topologies.structs import Doc, given, one_of, options_of, text
+from topologies.units import BYTE, NS
 
 BACKUP_SHARE: Final = 0.125
 """Share of EVs that stand by where switches hash them: 16 of 128, with 112 in use (MRC paper: typically over 100 active, and a backup set).
@@ -45,11 +46,10 @@ OUT_OF_WINDOW: Final = (NACKED, DROPPED)
 class Config:
     """Knobs of one endpoint; every default without a source is [ours]. KEYS says what each means."""
 
-    base_rtt: int  # ns, configured; of the paths of a queue pair (:meth:`between_sites`)
+    base_rtt: int  # configured; of the paths of a queue pair (:meth:`between_sites`)
     plane_bdp: int  # bytes
     port_rate: int  # bits/s
     mtu: int  # payload bytes
-    dilation: float
     trimming: bool  # switches trim: data asks for it
     congestion: str = "nscc"
     receiver_penalty: int = 16
@@ -79,8 +79,8 @@ class Config:
     oblivious: bool = False
     reps: bool = False
     # No knobs, so without a plain default: what options_of() finds has one.
-    longest_rtt: int = field(default_factory=int)  # ns, for timestamps; 0: as follows from the base RTT
-    site_rtt: int = field(default_factory=int)  # ns, of a queue pair between sites: base RTT within one
+    longest_rtt: int = field(default_factory=int)  # for timestamps; 0: as follows from the base RTT
+    site_rtt: int = field(default_factory=int)  # of a queue pair between sites: base RTT within one
 
     @property
     def blind(self) -> bool:
@@ -94,22 +94,22 @@ class Config:
 
     @property
     def queue_rtt(self) -> int:
-        """The base RTT that the thresholds of queues belong to, ns. Queues, and so the times by which paths differ, are as large between
+        """The base RTT that the thresholds of queues belong to. Queues, and so the times by which paths differ, are as large between
         sites as within one."""
         return self.site_rtt or self.base_rtt
 
     @property
     def rto(self) -> int:
-        return int(1024 * (1 << self.timeout) * self.dilation)
+        return 1024 * NS << self.timeout
 
     @property
     def probe_cap(self) -> int:
-        """Longest gap between unanswered probes, ns."""
+        """Longest gap between unanswered probes."""
         return self.probe_cap_rtts * self.base_rtt
 
     @property
     def ts_shift(self) -> int:
-        """Timestamps count units of 2^ts_shift ns so that 16 bits wrap no sooner than 4x the largest RTT.
+        """Timestamps count units of 2^ts_shift ps so that 16 bits wrap no sooner than 4x the largest RTT.
 
         Largest RTT: every one of a path's egress buffers full both ways, far above what the window allows. Both ends of every queue pair
         count alike: with two sites all have the units that the longest paths need.
@@ -125,9 +125,9 @@ class Config:
         if fabric.routing == ECMP:
             knobs = {"backup_share": BACKUP_SHARE, **knobs}
         if fabric.sites > 1:
-            full = 2 * fabric.buffer_bytes * 8_000_000_000 // fabric.long_haul_rate
-            knobs = {**knobs, "longest_rtt": 63 * fabric.base_rtt_ns + fabric.haul_rtt_ns + full}
-        return cls(fabric.base_rtt_ns, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.dilation, fabric.trimming, **knobs)
+            full = 2 * fabric.buffer_bytes * BYTE // fabric.long_haul_rate
+            knobs = {**knobs, "longest_rtt": 63 * fabric.base_rtt_ps + fabric.haul_rtt_ps + full}
+        return cls(fabric.base_rtt_ps, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.trimming, **knobs)
 
     def between_sites(self, fabric: Fabric) -> Config:
         """The configuration of a queue pair whose ends are in different sites [ours].
@@ -136,8 +136,8 @@ class Config:
         retransmission timer's exponent grows by as many powers of two as that RTT is longer, and ``mpr`` to what the largest window holds,
         as far as its field allows.
         """
-        rtt = fabric.haul_rtt_ns
-        bdp = fabric.nic_rate * rtt // 8_000_000_000
+        rtt = fabric.haul_rtt_ps
+        bdp = fabric.nic_rate * rtt // BYTE
         window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1
         doublings = (rtt // self.base_rtt).bit_length()
         mpr = max(self.mpr, min(-(-window // 128), 255) * 128)

@@ -19,6 +19,7 @@ from agents.mrc.queue_pair import PROBE_IDS, RTS, QueuePair
 from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import dscp, headers
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
+from topologies.units import BYTE
 
 _FAILURE = {wire.SYNDROME_INVALID: REMOTE_INVALID, wire.SYNDROME_ACCESS: REMOTE_ACCESS, wire.SYNDROME_OPERATION: REMOTE_OPERATION}
 
@@ -34,7 +35,7 @@ class Departures:
         self.free = vec[i64]([LONG_AGO] * planes)
         self.port_up = neighbours.port_up
         self.paced_rate: i64 = int(config.port_rate * config.pace)
-        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * 8_000_000_000 // config.port_rate
+        self.slack = config.lookahead * (config.mtu + wire.WRITE_HEADERS + headers.ICRC) * BYTE // config.port_rate
         self.turn = 0
         self.packet = WritePacket()
         self.payload: memoryview | None = None
@@ -114,7 +115,7 @@ class Departures:
         begin: i64 = now
         if self.free[port] > begin:
             begin = self.free[port]
-        self.free[port] = begin + size * 8_000_000_000 // self.paced_rate
+        self.free[port] = begin + size * BYTE // self.paced_rate
         return port
 
     def _data(self, now: int, qp: QueuePair, packet: SentPacket) -> int:

@@ -101,10 +101,10 @@ class Endpoint(Engine):
         first = self.few_planes.next() if config.active_evs < self.fabric.planes else 0
         paths = PathSet(config, peer, every, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
-        path_rtt = self.fabric.rtt_ns(self.host, peer)
+        path_rtt = self.fabric.rtt_ps(self.host, peer)
         requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
         requester.rtt.path_rtt = path_rtt
-        requester.rtt.data_ns = self.fabric.data_ns(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
+        requester.rtt.data_ps = self.fabric.data_ps(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
         responder = Responder(config, qpn, self.memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
@@ -269,7 +269,7 @@ class Endpoint(Engine):
         r.timers.probed()
 
     def deadline(self) -> int:
-        """The latest time for the next call, ns."""
+        """The latest time for the next call, ps."""
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
@@ -383,7 +383,7 @@ class Endpoint(Engine):
         """The window and the bytes in flight of each QP, and its smoothed RTT."""
         return [
             {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
-             "srtt_ns": q.requester.rtt.srtt}
+             "srtt_ps": q.requester.rtt.srtt}
             for q in self.order
         ]  # fmt: skip
 
@@ -403,8 +403,8 @@ class Endpoint(Engine):
         counters["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
         counters["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
         rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
-        counters["min_rtt_ns"] = min((r.min_rtt for r in rtts), default=0)
-        counters["srtt_ns"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
+        counters["min_rtt_ps"] = min((r.min_rtt for r in rtts), default=0)
+        counters["srtt_ps"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
         return counters
 
     def paths(self) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ class Operation(NamedTuple):
     op: int  # 0 Port Status Update, 1 EV Probe
     mask: int  # of a request
     stamp: int  # of a response: the request's timestamp
-    at: int  # of a response: when the request came, ns
+    at: int  # of a response: when the request came, ps
 
 
 class Neighbour:
@@ -52,7 +52,7 @@ class Neighbour:
 
     def __init__(self, peer: int, base_rtt: int, route: Route, evs: list[int], planes: int) -> None:
         self.peer = peer
-        self.base_rtt = base_rtt  # of the paths to it, ns
+        self.base_rtt = base_rtt  # of the paths to it, ps
         self.route = route
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
         self.ev_set = frozenset(evs)
@@ -69,7 +69,7 @@ class Neighbour:
         # EV Probes.
         self.probe_at = NEVER
         self.number = 0
-        self.probes: dict[int, tuple[int, int]] = {}  # request id -> (EV, sent ns)
+        self.probes: dict[int, tuple[int, int]] = {}  # request id -> (EV, sent ps)
         self.queued = 0  # operations queued for it
 
 
@@ -168,14 +168,14 @@ class Neighbours:
             ev, _ = peer.probes.pop(number)
             for qp in self._connected(peer):
                 qp.responder.reverse.refuted(ev)
-        receives = any(qp.responder.inflow.newest_ns > limit for qp in self._connected(peer))
+        receives = any(qp.responder.inflow.newest_ps > limit for qp in self._connected(peer))
         if not receives:
             peer.probe_at = NEVER if not peer.probes else now + peer.base_rtt
             for qp in peer.qps:
                 qp.watched = peer.probe_at != NEVER
             return
         peer.probe_at = now + peer.base_rtt
-        if any(qp.requester.last_ns > limit for qp in peer.qps):
+        if any(qp.requester.last_ps > limit for qp in peer.qps):
             return  # its own data shows which EVs work
         planes = [p for p in range(self.planes) if self.port_up[p] and peer.mask >> p & 1]
         if not planes:

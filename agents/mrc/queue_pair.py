@@ -43,10 +43,10 @@ class QueuePair:
         self.answers: list[tuple[int, int, int, int, int]] = []  # probes to answer: EV, probe id, timestamp, arrival, marked
         self.answer_bases: list[int] = []  # bitmap bases still to tell for the first of them
         self.nacks: list[tuple[int, int, int, int]] = []  # reason, psn, EV, timestamp
-        self.probes: dict[int, tuple[Path, int, int, bool]] = {}  # Reliability Probes out: id -> (path, seq, sent ns, urgent)
+        self.probes: dict[int, tuple[Path, int, int, bool]] = {}  # Reliability Probes out: id -> (path, seq, sent ps, urgent)
         self.next_probe_id = 1 + psn % PROBE_IDS  # not from 1: who sees none of our packets must not know them [ours]
         self.to_probe: list[Path] = []  # now
-        self.unexpected_nack_ns = LONG_AGO
+        self.unexpected_nack_ps = LONG_AGO
         self.watched = False  # the neighbours see to EV Probes while it receives
 
     def to(self, now: int, state: int, cause: str) -> None:
@@ -76,7 +76,7 @@ class QueuePair:
         return r.sack_due or r.ack_due or r.nak != 0 or len(self.answers) > 0 or len(self.nacks) > 0
 
     def deadline(self) -> int:
-        """The next thing that happens by itself, ns."""
+        """The next thing that happens by itself, ps."""
         if self.state != RTS:
             return NEVER
         if self.requester.timers.starting:

@@ -82,7 +82,7 @@ class Nic:
     """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events.
 
     ``io`` says which ports are up, which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock``
-    gives monotonic ns.
+    gives ps.
     """
 
     def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
@@ -156,10 +156,10 @@ class Nic:
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ns)
+        self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to timers and frames (agents.lateness), ns."""
+        """How late this process got to timers and frames (agents.lateness), ps."""
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
@@ -209,7 +209,7 @@ class Device(Nic):
         return run_until_completion(self, timeout)
 
     def work(self, until: int) -> int:
-        """Receive, act on what is due, send. When to do so again at the latest, ns: not after ``until``, and now if there is more."""
+        """Receive, act on what is due, send. When to do so again at the latest, ps: not after ``until``, and now if there is more."""
         engine = self.engine
         io = self.io
         now = time.monotonic_ns()
@@ -252,7 +252,7 @@ class Device(Nic):
                 self.engine.port_paused(now, port, on)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ns) or a ready reader.
+        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader.
 
         Returns the readers that are ready.
         """

@@ -91,7 +91,7 @@ class PacketIO:
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         slot = (fabric.frame_bytes + 32 + 20 + 64 + 15) & ~15
         per_second = fabric.planes * fabric.nic_rate // 8 // fabric.frame_bytes
-        held_s = RING_S + fabric.long_haul_delay_ns / 1e9  # a frame keeps its slot until it is due
+        held_s = RING_S + fabric.long_haul_delay_ps / 1e9  # a frame keeps its slot until it is due
         most = RING_BYTES * (1 if fabric.sites == 1 else FAR_RINGS)
         blocks = int(min(2 * held_s * per_second * slot, most - BLOCK)) // BLOCK + 1
         wanted = struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks)

@@ -43,7 +43,7 @@ def _word(slot: bytes, at: i64) -> i64:
 
 class ReceiveRing:
     """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index; ``clock``:
-    gives monotonic ns."""
+    gives ps."""
 
     def __init__(
         self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: Callable[[], int]
@@ -66,7 +66,7 @@ class ReceiveRing:
         self.not_ours = 0
 
     def look(self, mono: i64, real: i64) -> None:
-        """Note what came since the last look. ``real``, then ``mono``: the two clocks, read in this order just before, ns.
+        """Note what came since the last look. ``real``, then ``mono``: the two clocks, read in this order just before, ps.
 
         A pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and
         this look, the frame's time is wrong by no more than the time since the last look.
@@ -122,7 +122,7 @@ class ReceiveRing:
         return n
 
     def next_look(self) -> i64:
-        """When to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ns."""
+        """When to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ps."""
         unseen = self.looked + self.line.shortest
         return unseen if unseen < self.line.next else self.line.next
 

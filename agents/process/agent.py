@@ -34,7 +34,7 @@ _NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowEr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Agent:
-    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification; ``clock`` gives ns."""
+    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification; ``clock`` gives ps."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Agent:
         self.accounted: dict[int, int] = {}  # payload bytes by QPN that earlier flows account for
         self.pending: list[Completion] = []  # what peers sent before we began
         self.running = True
-        self.bin_ns = max(BIN_RTTS * fabric.base_rtt_ns, 20_000_000)
+        self.bin_ps = BIN_RTTS * fabric.base_rtt_ps
         self.bin_end = self._bin_after(clock())
         self.last_tx = [0] * fabric.planes
         self.last_rx = [0] * fabric.planes
@@ -93,22 +93,22 @@ class Agent:
             tx, rx = self.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:
                 self.write(
-                    self.bin_end - self.bin_ns,
+                    self.bin_end - self.bin_ps,
                     "goodput",
                     {
-                        "bin_ns": self.bin_ns,
+                        "bin_ps": self.bin_ps,
                         "tx": [a - b for a, b in zip(tx, self.last_tx, strict=True)],
                         "rx": [a - b for a, b in zip(rx, self.last_rx, strict=True)],
                     },
                 )
                 self.last_tx, self.last_rx = tx, rx
             log: PathLog = self.path_log if self.flow_log is None else self.flow_log
-            log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            log.bin(self.bin_end - self.bin_ps, self.bin_ps)
             self.bin_end = self._bin_after(now)
 
     def _bin_after(self, now: int) -> int:
         """When the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across hosts."""
-        return (now // self.bin_ns + 1) * self.bin_ns
+        return (now // self.bin_ps + 1) * self.bin_ps
 
     # --- what it answers -------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Agent:
     ) -> None:  # fmt: skip
         """Start a collective or flows; results come as notifications.
 
-        Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (monotonic ns; None:
+        Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (ps; None:
         now). Only collectives take ``more``: see :meth:`_collective`.
         """
         if not self.groups or not self.groups[-1].connected:
@@ -222,7 +222,7 @@ class Agent:
     def _end_flow_log(self) -> None:
         """Log the last flows' figures of the current bin, too."""
         if self.flow_log is not None:
-            self.flow_log.bin(self.bin_end - self.bin_ns, self.bin_ns)
+            self.flow_log.bin(self.bin_end - self.bin_ps, self.bin_ps)
             self.accounted = dict(self.engine.placed())
             self.path_log = PathLog(self.engine, self.write)
         self.flow_log = None
@@ -265,7 +265,7 @@ class Agent:
         return {} if self.device.mapper is None else dict(self.device.mapper.table())
 
     def op_deny(self, entries: list[str]) -> int:
-        """The complete denylist (topologies/denylist.py), which replaces the one before; monotonic ns at which it took effect."""
+        """The complete denylist (topologies/denylist.py), which replaces the one before; the time at which it took effect."""
         entries = [check_entry(self.fabric, entry) for entry in entries]
         now = self.clock()
         self.engine.deny(now, entries)
@@ -291,7 +291,7 @@ class Agent:
         return self.denied
 
     def op_hint(self, links: list[str]) -> int:
-        """The complete list of links that the controller knows to be down; returns the monotonic ns at which the engine got it."""
+        """The complete list of links that the controller knows to be down; returns the time at which the engine got it."""
         links = [self.fabric.link(link).name for link in links]
         now = self.clock()
         self.engine.hint(now, links)
@@ -331,7 +331,7 @@ class Agent:
         if self.calls.told_bytes > MOST_TOLD:
             raise CollectiveError(f"a program may tell {MOST_TOLD} bytes")
         self.write(now, "told", {"note": note})
-        self.notify({"event": "told", "host": self.number, "t_ns": now, "note": note})
+        self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 
     def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
         """The program on another host has ended: why, and after how many collectives of each group."""
@@ -390,7 +390,7 @@ class Agent:
                 self.notify(note)
 
     def wake_at(self, now: int) -> int:
-        """When the loop has to look again at the latest, ns."""
+        """When the loop has to look again at the latest, ps."""
         due = max(now, min(self.bin_end, self.calls.deadline()))
         return due if self.job is None else min(due, self.job.deadline())
 

@@ -29,7 +29,7 @@ MOST_NAME = 100
 
 
 class Calls:
-    """``device``: its verbs. ``clock`` gives ns. ``share(size)`` makes memory that another process may map; its descriptor, or -1.
+    """``device``: its verbs. ``clock`` gives ps. ``share(size)`` makes memory that another process may map; its descriptor, or -1.
     ``notify(owner, note)``: to the program."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Calls:
                 )
 
     def deadline(self) -> int:
-        """When to call :meth:`advance` at the latest, ns."""
+        """When to call :meth:`advance` at the latest, ps."""
         return min((channel.deadline() for channel in self.channels.values()), default=NEVER)
 
     def __iter__(self) -> Iterator[Channel]:

@@ -54,19 +54,19 @@ class PathLog:
                 by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + new
         return counts
 
-    def _write_packets(self, t: int, bin_ns: int) -> None:
+    def _write_packets(self, t: int, bin_ps: int) -> None:
         for peer, by_ev in self._packets().items():
-            self.write(t, "evs", {"peer": peer, "bin_ns": bin_ns, "tx": {str(ev): count for ev, count in by_ev.items()}})
+            self.write(t, "evs", {"peer": peer, "bin_ps": bin_ps, "tx": {str(ev): count for ev, count in by_ev.items()}})
 
-    def bin(self, t: int, bin_ns: int) -> None:
+    def bin(self, t: int, bin_ps: int) -> None:
         """Log the bin that began at ``t`` and is over now."""
         if self.too_many:
             return
-        self._write_packets(t, bin_ns)
+        self._write_packets(t, bin_ps)
         if self.busy:
             for row in self.engine.windows():
                 if row["qpn"] in self.busy:
-                    self.write(t, "cwnd", {"bin_ns": bin_ns, **row})
+                    self.write(t, "cwnd", {"bin_ps": bin_ps, **row})
 
 
 class FlowLog(PathLog):
@@ -93,15 +93,15 @@ class FlowLog(PathLog):
             placed = self.engine.placed()
         return [sum(placed.get(qpn, 0) for qpn in receiver.bundle.qpns) for receiver in self.job.receivers]
 
-    def bin(self, t: int, bin_ns: int) -> None:
+    def bin(self, t: int, bin_ps: int) -> None:
         """Log the bin that began at ``t`` and is over now."""
         placed = self._placed()
         for receiver, now, before in zip(self.job.receivers, placed, self.placed, strict=True):
             if now != before:
-                self.write(t, "flow", {"flow": receiver.number, "bin_ns": bin_ns, "rx": now - before})
+                self.write(t, "flow", {"flow": receiver.number, "bin_ps": bin_ps, "rx": now - before})
         self.placed = placed
         if self.senders:
-            self._write_packets(t, bin_ns)
+            self._write_packets(t, bin_ps)
         if any(sender.active for sender in self.job.senders):
             for row in self.engine.windows():
                 sender = self.senders.get(row["qpn"])

@@ -136,9 +136,9 @@ class Wakers:
         host.armed = True
         self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def wait(self, ns: int) -> None:
+    def wait(self, ps: int) -> None:
         """Sleep for so long at most; whoever has something to do is due afterwards."""
-        if ns > 0 and not select.select([self.poll], [], [], ns / 1e9)[0]:  # which knows microseconds
+        if ps > 0 and not select.select([self.poll], [], [], ps / 1e9)[0]:  # which knows microseconds
             return
         for fd, _ in self.poll.poll(0):
             if fd not in self.acts:

@@ -7,20 +7,21 @@ subclass in a file of its own and a name in ``agents.roce.options``.
 from __future__ import annotations
 
 from agents.transport import LONG_AGO, NEVER
+from topologies.units import BYTE
 
 
 class Congestion:
     """A constant window, and a rate that is constant unless a subclass changes it.
 
-    ``window`` in bytes of frames; ``rate`` in bits/s, 0 for no limit but the port's; ``slack_ns`` is how much lateness of
+    ``window`` in bytes of frames; ``rate`` in bits/s, 0 for no limit but the port's; ``slack_ps`` is how much lateness of
     the host's own timers is made up for: a packet that left so much after its time does not delay the next [ours].
     """
 
-    def __init__(self, window: int, rate: int = 0, slack_ns: int = 0) -> None:
+    def __init__(self, window: int, rate: int = 0, slack_ps: int = 0) -> None:
         self.window: int = window
         self.rate: int = rate
-        self.slack_ns: int = slack_ns
-        self.next_send_ns: int = LONG_AGO
+        self.slack_ps: int = slack_ps
+        self.next_send_ps: int = LONG_AGO
         """No packet before this time."""
         self.timer_at: int = NEVER
         """When :meth:`on_timer` is due."""
@@ -28,10 +29,10 @@ class Congestion:
     def on_sent(self, now: int, frame_bytes: int) -> None:
         """A data frame of this many bytes left: first transmission or not."""
         if self.rate:
-            start = self.next_send_ns
-            if start < now - self.slack_ns:  # idle time, or time blocked by others, gives no credit
+            start = self.next_send_ps
+            if start < now - self.slack_ps:  # idle time, or time blocked by others, gives no credit
                 start = now
-            self.next_send_ns = start + frame_bytes * 8_000_000_000 // self.rate
+            self.next_send_ps = start + frame_bytes * BYTE // self.rate
 
     def on_ack(self, now: int, frame_bytes: int) -> None:
         """Frames of this many bytes were acknowledged."""
@@ -43,7 +44,7 @@ class Congestion:
         """The peer saw a packet of ours with a congestion mark."""
 
     def on_timer(self, now: int) -> None:
-        """:attr:`timer_at` has come. May change :attr:`next_send_ns`."""
+        """:attr:`timer_at` has come. May change :attr:`next_send_ps`."""
 
 
 class FixedWindow(Congestion):
@@ -51,16 +52,16 @@ class FixedWindow(Congestion):
 
 
 class NotificationPoint:
-    """The receiver's side: turns congestion marks into CNPs, at most one per ``interval_ns`` and flow (RoCEv2 annex A17;
+    """The receiver's side: turns congestion marks into CNPs, at most one per ``interval_ps`` and flow (RoCEv2 annex A17;
     Zhu et al., SIGCOMM 2015, section 3.1). A flow is a queue pair here."""
 
-    def __init__(self, interval_ns: int) -> None:
-        self.interval_ns: int = interval_ns
+    def __init__(self, interval_ps: int) -> None:
+        self.interval_ps: int = interval_ps
         self._quiet_until: int = LONG_AGO
 
     def on_mark(self, now: int) -> bool:
         """A data packet came marked; True if a CNP must go out for it."""
         if now < self._quiet_until:
             return False
-        self._quiet_until = now + self.interval_ns
+        self._quiet_until = now + self.interval_ps
         return True

@@ -7,7 +7,7 @@ leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model
 - ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
   path seems.
 - A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages start again at nothing.
-- Without one for ``alpha_ns``, and again after each further ``alpha_ns``: alpha = (1 - g) alpha.
+- Without one for ``alpha_ps``, and again after each further ``alpha_ps``: alpha = (1 - g) alpha.
 - A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them being over by then:
 
   ============================ ===================================================
@@ -32,7 +32,7 @@ from agents.transport import LONG_AGO, NEVER
 
 @dataclass(frozen=True)
 class Parameters:
-    """Rates in bits/s, times in ns of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
+    """Rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
 
     line: int
     min_rate: int
@@ -42,16 +42,16 @@ class Parameters:
     initial_alpha: float
     fast_recovery: int
     byte_counter: int
-    timer_ns: int
-    alpha_ns: int
-    cut_ns: int
+    timer_ps: int
+    alpha_ps: int
+    cut_ps: int
 
 
 class Dcqcn(Congestion):
     """``paced`` says that ``line`` is a limit of the queue pair's own, below its port's rate, which the port does not enforce."""
 
-    def __init__(self, parameters: Parameters, window: int, slack_ns: int, paced: bool) -> None:
-        super().__init__(window, parameters.line if paced else 0, slack_ns)
+    def __init__(self, parameters: Parameters, window: int, slack_ps: int, paced: bool) -> None:
+        super().__init__(window, parameters.line if paced else 0, slack_ps)
         self.p: Parameters = parameters
         self.paced: bool = paced
         self.current: float = float(parameters.line)
@@ -71,22 +71,22 @@ class Dcqcn(Congestion):
     def on_cnp(self, now: int) -> None:
         p = self.p
         alpha = self.alpha_now(now)
-        self._decay_at = now + p.alpha_ns
-        if now - self._last_cut < p.cut_ns:
+        self._decay_at = now + p.alpha_ps
+        if now - self._last_cut < p.cut_ps:
             return
         self._last_cut = now
         self.target = self.current
         self._set_rate(now, max(float(p.min_rate), self.current * (1.0 - alpha / 2.0)))
         self.alpha = (1.0 - p.g) * alpha + p.g
         self.timer_stage = self.byte_stage = self.stage_bytes = 0
-        self.timer_at = now + p.timer_ns
+        self.timer_at = now + p.timer_ps
 
     def alpha_now(self, now: int) -> float:
         """Alpha, with the periods that have gone by without a CNP."""
         if now >= self._decay_at:
-            periods = (now - self._decay_at) // self.p.alpha_ns + 1
+            periods = (now - self._decay_at) // self.p.alpha_ps + 1
             self.alpha *= (1.0 - self.p.g) ** periods
-            self._decay_at += periods * self.p.alpha_ns
+            self._decay_at += periods * self.p.alpha_ps
         return self.alpha
 
     def on_sent(self, now: int, frame_bytes: int) -> None:
@@ -101,7 +101,7 @@ class Dcqcn(Congestion):
 
     def on_timer(self, now: int) -> None:
         while self.timer_at <= now:
-            self.timer_at += self.p.timer_ns
+            self.timer_at += self.p.timer_ps
             self.timer_stage += 1
             self._increase(now)
 
@@ -119,7 +119,7 @@ class Dcqcn(Congestion):
 
     def _set_rate(self, now: int, new: float) -> None:
         """What is left of the wait for the next packet follows the rate."""
-        if self.next_send_ns > now:
-            self.next_send_ns = now + int((self.next_send_ns - now) * self.current / new)
+        if self.next_send_ps > now:
+            self.next_send_ps = now + int((self.next_send_ps - now) * self.current / new)
         self.current = new
         self.rate = max(1, int(new)) if self.paced or new < self.p.line else 0

@@ -164,7 +164,7 @@ class Endpoint(QueuePairs):
     def _refuse_in_error(self, now: int, qp: QueuePair, psn: int) -> None:
         """A request for a QP in ERROR. The specification drops it silently and counts on the peer's retry counter; ours may be
         endless, so the peer is told, with the NAK it may have lost or "operational", once per base RTT at most [ours]."""
-        if now - qp.refused_at < self._fabric.base_rtt_ns:
+        if now - qp.refused_at < self._fabric.base_rtt_ps:
             return
         qp.refused_at = now
         rx = qp.rx
@@ -224,15 +224,15 @@ class Endpoint(QueuePairs):
     def _resend(self, now: int, qp: QueuePair, tx: SelectiveRequester) -> None:
         """Report what is newly known to be lost; it goes out again before anything new."""
         for psn in tx.find_lost():
-            sent_ns = tx.sent_ns[psn & RING - 1]
-            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn & PSN_MASK, "rule": "later", "sent_ns": sent_ns}))
+            sent_ps = tx.sent_ps[psn & RING - 1]
+            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn & PSN_MASK, "rule": "later", "sent_ps": sent_ps}))
 
     def _go_back(self, now: int, qp: QueuePair, rule: str) -> None:
         tx = qp.tx
         psn = tx.una & PSN_MASK
         if rule != "rnr":
-            sent_ns = tx.sent_ns[tx.una & RING - 1]
-            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ns": sent_ns}))
+            sent_ps = tx.sent_ps[tx.una & RING - 1]
+            self._events.append((now, "loss", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "rule": rule, "sent_ps": sent_ps}))
         count = tx.go_back(now)
         self._counters.go_backs += 1
         self._events.append((now, "rtx", {"peer": qp.peer, "ev": qp.ev, "psn": psn, "count": count}))
@@ -258,7 +258,7 @@ class Endpoint(QueuePairs):
     def _repaced(self, now: int, qp: QueuePair) -> None:
         """Its rate may have changed, and with it when it may go on."""
         if qp.wake_at < NEVER:
-            qp.wake_at = max(now, qp.tx.release_ns())
+            qp.wake_at = max(now, qp.tx.release_ps())
         self._arm(qp)
 
     def _rto(self, now: int, qp: QueuePair) -> None:

@@ -13,10 +13,11 @@ from agents.roce.requester import RING
 from agents.roce.wire import ICRC_BYTES, MAX_HEADERS
 from topologies.clos import Fabric
 from topologies.structs import Doc, given, one_of, options_of
+from topologies.units import BYTE, NS, US
 
 CONGESTION: Final = ("dcqcn", "fixed")
 RECOVERY: Final = ("go-back-n", "selective")
-DEPLOYED_RTO_NS: Final = 67_108_864
+DEPLOYED_RTO: Final = 67_108_864 * NS
 """4.096 us x 2^14, the local ACK timeout that adapters ship with (InfiniBand specification volume 1, section 9.7.6.1.3, exponent 14)."""
 
 
@@ -24,9 +25,8 @@ DEPLOYED_RTO_NS: Final = 67_108_864
 class Knobs:
     """The options as written; KEYS says what each means. A default of -1 follows from the fabric.
 
-    DCQCN's times are microseconds of the network and are multiplied by the fabric's dilation; its rates are shares of the port's rate, or
-    of ``rate_limit``; bytes are bytes, as a BDP is the same number of bytes at every dilation. "Paper" is Zhu et al., SIGCOMM
-    2015, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
+    DCQCN's rates are shares of the port's rate, or of ``rate_limit``. "Paper" is Zhu et al., SIGCOMM 2015, whose
+    ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
     """
 
     congestion: str = "dcqcn"
@@ -101,33 +101,33 @@ OPTIONS: Final = options_of(Knobs, KEYS)
 
 
 class Options:
-    """The options of an endpoint on a fabric: ns, bytes, bits/s. Raises :class:`topologies.structs.Refused`.
+    """The options of an endpoint on a fabric: ps, bytes, bits/s. Raises :class:`topologies.structs.Refused`.
 
     ``far``: of its queue pairs with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own.
     """
 
     def __init__(self, fabric: Fabric, options: dict[str, Any], far: bool = False) -> None:
         knobs = Knobs(**given(options, OPTIONS))
-        rtt = fabric.haul_rtt_ns if far else fabric.base_rtt_ns
-        path_bdp = fabric.nic_rate * rtt // 8_000_000_000
+        rtt = fabric.haul_rtt_ps if far else fabric.base_rtt_ps
+        path_bdp = fabric.nic_rate * rtt // BYTE
         self.algorithm: str = knobs.congestion
         self.selective: bool = knobs.recovery == "selective"
-        self.reorder_ns: int = int(knobs.reorder_rtts * rtt)
+        self.reorder_ps: int = int(knobs.reorder_rtts * rtt)
         usual = 1.0 if self.selective else 1.5 if self.algorithm == "fixed" else 0.0
         bdp = knobs.window_bdp if knobs.window_bdp >= 0.0 else usual
         frame = fabric.mtu + MAX_HEADERS + ICRC_BYTES
         most = RING * frame
         self.window: int = knobs.window if knobs.window > 0 else max(1, int(bdp * path_bdp)) if bdp else most
-        queues = fabric.buffer_bdp * (fabric.base_rtt_ns / rtt)  # in RTTs of these paths; buffers are as large as in one site
-        usual_rto = int(DEPLOYED_RTO_NS * fabric.dilation) if fabric.pfc else int(max(4.0, queues + 2.0) * rtt)
-        self.rto_ns: int = knobs.rto_ns if knobs.rto_ns > 0 else usual_rto
+        queues = fabric.buffer_bdp * (fabric.base_rtt_ps / rtt)  # in RTTs of these paths; buffers are as large as in one site
+        usual_rto = DEPLOYED_RTO if fabric.pfc else int(max(4.0, queues + 2.0) * rtt)
+        self.rto_ps: int = knobs.rto_ns * NS if knobs.rto_ns > 0 else usual_rto
         self.retry_count: int = knobs.retry_count
         every = min(self.window, int(1.5 * path_bdp), most) // frame // 3
         self.ack_every: int = knobs.ack_every if knobs.ack_every > 0 else max(1, every)
-        self.rnr_ns: int = knobs.rnr_ns if knobs.rnr_ns >= 0 else rtt
+        self.rnr_ps: int = knobs.rnr_ns * NS if knobs.rnr_ns >= 0 else rtt
         self.rate_limit: int = knobs.rate_limit
-        self.slack_ns: int = frame * 8_000_000_000 // fabric.nic_rate
-        self.cnp_interval_ns: int = _scaled(fabric, knobs.cnp_interval_us)
+        self.slack_ps: int = frame * BYTE // fabric.nic_rate
+        self.cnp_interval_ps: int = _time(knobs.cnp_interval_us)
         line = min(fabric.nic_rate, self.rate_limit) if self.rate_limit else fabric.nic_rate
         self.dcqcn: Parameters = Parameters(
             line=line,
@@ -138,18 +138,17 @@ class Options:
             initial_alpha=knobs.initial_alpha,
             fast_recovery=knobs.fast_recovery,
             byte_counter=knobs.byte_counter,
-            timer_ns=_scaled(fabric, knobs.increase_timer_us),
-            alpha_ns=_scaled(fabric, knobs.alpha_timer_us),
-            cut_ns=_scaled(fabric, knobs.cut_interval_us),
+            timer_ps=_time(knobs.increase_timer_us),
+            alpha_ps=_time(knobs.alpha_timer_us),
+            cut_ps=_time(knobs.cut_interval_us),
         )
 
     def congestion(self) -> Congestion:
         """A new queue pair's congestion control."""
         if self.algorithm == "fixed":
-            return FixedWindow(self.window, self.rate_limit, self.slack_ns)
-        return Dcqcn(self.dcqcn, self.window, self.slack_ns, self.rate_limit > 0)
+            return FixedWindow(self.window, self.rate_limit, self.slack_ps)
+        return Dcqcn(self.dcqcn, self.window, self.slack_ps, self.rate_limit > 0)
 
 
-def _scaled(fabric: Fabric, microseconds: float) -> int:
-    """A time of the network, as ns of this fabric's clock."""
-    return max(1, int(microseconds * 1000.0 * fabric.dilation))
+def _time(microseconds: float) -> int:
+    return max(1, int(microseconds * US))

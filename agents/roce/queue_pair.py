@@ -69,7 +69,7 @@ class QueuePair:
         self.refused_at: int = LONG_AGO  # last NAK from ERROR
         self.tx_packets: int = 0
         self.rx_packets: int = 0
-        self.last_data_ns: int = LONG_AGO
+        self.last_data_ps: int = LONG_AGO
         self._outer: bytes = b""
         self._heads: dict[int, tuple[bytes, int]] = {}
         self._seeds: dict[int, int] = {}

@@ -20,7 +20,7 @@ from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.selective import SelectiveRequester, SelectiveResponder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target, known_ns
+from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target, known_ps
 from topologies import ecmp
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
@@ -74,14 +74,14 @@ class QueuePairs(Transmitter):
         tx: Requester
         rx: Responder
         if o.selective:
-            tx = SelectiveRequester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), *common)
-            tx.reorder_ns = o.reorder_ns
-            rx = SelectiveResponder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, *common)
+            tx = SelectiveRequester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
+            tx.reorder_ps = o.reorder_ps
+            rx = SelectiveResponder(qpn, mtu, rnr_code(o.rnr_ps), self._memory, *common)
         else:
-            tx = Requester(qpn, mtu, psn, o.rto_ns, o.ack_every, o.congestion(), *common)
-            rx = Responder(qpn, mtu, rnr_code(o.rnr_ns), self._memory, *common)
+            tx = Requester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
+            rx = Responder(qpn, mtu, rnr_code(o.rnr_ps), self._memory, *common)
         flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port)
-        notification = NotificationPoint(o.cnp_interval_ns)
+        notification = NotificationPoint(o.cnp_interval_ps)
         qp = QueuePair(qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification)
         self._route(qp)
         self._qps[qpn] = qp
@@ -185,7 +185,7 @@ class QueuePairs(Transmitter):
                 self._ready[was].remove(qp)
                 self._ready[qp.port].append(qp)
             self._counters.reroutes += 1
-            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ns": known_ns(qp.last_data_ns)}))
+            self._events.append((now, "reroute", {"peer": qp.peer, "ev": qp.ev, "old": old, "last_data_ps": known_ps(qp.last_data_ps)}))
 
     # --- reports ---------------------------------------------------------------------------------------------
 
@@ -209,14 +209,14 @@ class QueuePairs(Transmitter):
         return {qpn: qp.rx.placed for qpn, qp in self._qps.items()}
 
     def windows(self) -> list[dict[str, Any]]:
-        """``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ns`` 0: no ACK yet."""
+        """``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK yet."""
         return [
             {
                 "qpn": qpn,
                 "peer": qp.peer,
                 "cwnd": qp.tx.congestion.window,
                 "in_flight": qp.tx.inflight,
-                "srtt_ns": qp.tx.srtt_ns,
+                "srtt_ps": qp.tx.srtt_ps,
                 "rate_bps": qp.tx.congestion.rate,
             }
             for qpn, qp in self._qps.items()
@@ -245,7 +245,7 @@ class QueuePairs(Transmitter):
                     "retransmitted": qp.tx.retransmitted,
                     "outstanding": qp.tx.nxt - qp.tx.una,
                     "rto_firing": qp.tx.firing,
-                    "last_data_ns": known_ns(qp.last_data_ns),
+                    "last_data_ps": known_ps(qp.last_data_ps),
                 }
             )
         return rows

@@ -39,14 +39,14 @@ class Work:
 
 
 class Requester:
-    """``rto_ns`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's last."""
+    """``rto_ps`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's last."""
 
     def __init__(
         self,
         qpn: int,
         mtu: int,
         first_psn: int,
-        rto_ns: int,
+        rto_ps: int,
         ack_every: int,
         congestion: Congestion,
         counters: Counters,
@@ -54,7 +54,7 @@ class Requester:
     ) -> None:
         self.qpn: int = qpn
         self.mtu: int = mtu
-        self.rto_ns: int = rto_ns
+        self.rto_ps: int = rto_ps
         self.ack_every: int = ack_every
         self.congestion: Congestion = congestion
         self.counters: Counters = counters
@@ -64,16 +64,16 @@ class Requester:
         self.high: int = first_psn
         self.end: int = first_psn
         self.inflight: int = 0  # bytes of frames in [una, nxt)
-        self.sent_ns: list[int] = [0] * RING  # last transmission, by PSN
+        self.sent_ps: list[int] = [0] * RING  # last transmission, by PSN
         self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
         self.rto_at: int = NEVER
         self.firing: int = 0  # RTOs in a row without progress
         self.hold_until: int = LONG_AGO  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0
-        self.srtt_ns: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; for people only
+        self.srtt_ps: int = 0  # from a packet's departure to its ACK, smoothed by 1/8; for people only
         self._since_ack: int = 0  # packets since the last one with the AckReq bit
-        self._asked_ns: int = LONG_AGO  # when that one left
+        self._asked_ps: int = LONG_AGO  # when that one left
         self._repeated: int = first_psn  # PSNs below it may have been sent twice: no RTT sample
         self._head: Work | None = None  # oldest not complete
         self._tail: Work | None = None
@@ -100,15 +100,15 @@ class Requester:
             self._current = work
 
     def may_send(self) -> bool:
-        """Whether the window lets a packet go (its port and :meth:`release_ns` aside)."""
+        """Whether the window lets a packet go (its port and :meth:`release_ps` aside)."""
         nxt = self.nxt
         if nxt == self.end or nxt - self.una >= RING:
             return False
         return self.inflight == 0 or self.inflight + self._next_size() <= self.congestion.window
 
-    def release_ns(self) -> int:
+    def release_ps(self) -> int:
         """When the next packet may go: neither held by a receiver that was not ready nor ahead of its rate."""
-        paced = self.congestion.next_send_ns
+        paced = self.congestion.next_send_ps
         return paced if paced > self.hold_until else self.hold_until
 
     def _next_size(self) -> int:
@@ -141,11 +141,11 @@ class Requester:
         psn = self.nxt
         work = self.current()
         slot = psn & _SLOT
-        self.sent_ns[slot] = now
+        self.sent_ps[slot] = now
         self.sizes[slot] = frame_bytes
         self.inflight += frame_bytes
         if psn == self.una:
-            self.rto_at = now + self.rto_ns
+            self.rto_at = now + self.rto_ps
         self.nxt = psn + 1
         if psn < self.high:
             self.retransmitted += 1
@@ -159,10 +159,10 @@ class Requester:
         self._since_ack += 1
         # The last packet that the window admits must ask, too, or nothing would ever open the window again; so must the last one within a
         # quarter of the timeout, or a slow rate would look like a loss.
-        silent = self.congestion.next_send_ns - self._asked_ns > self.rto_ns >> 2
+        silent = self.congestion.next_send_ps - self._asked_ps > self.rto_ps >> 2
         if last or silent or self._since_ack >= self.ack_every or not self.may_send():
             self._since_ack = 0
-            self._asked_ns = now
+            self._asked_ps = now
             return True
         return False
 
@@ -176,7 +176,7 @@ class Requester:
     def acknowledge(self, now: int, psn: int) -> None:
         """All up to ``psn`` (outstanding) has arrived and is placed."""
         if psn >= self._repeated:
-            self._sample(now - self.sent_ns[psn & _SLOT])
+            self._sample(now - self.sent_ps[psn & _SLOT])
         done = 0
         sizes = self.sizes
         nxt = self.nxt
@@ -188,12 +188,12 @@ class Requester:
             self.nxt = self.una
             self._rewind()
         self.firing = 0
-        self.rto_at = now + self.rto_ns if self.una < self.nxt else NEVER
+        self.rto_at = now + self.rto_ps if self.una < self.nxt else NEVER
         self._complete(psn)
         self.congestion.on_ack(now, done)
 
-    def _sample(self, rtt_ns: int) -> None:
-        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
+    def _sample(self, rtt_ps: int) -> None:
+        self.srtt_ps += (rtt_ps - self.srtt_ps) >> 3 if self.srtt_ps else rtt_ps
 
     def _complete(self, psn: int) -> None:
         """Report the requests all of whose packets, up to ``psn``, are acknowledged."""

@@ -4,7 +4,7 @@ For two baselines: IRN (Mittal et al., "Revisiting Network Support for RDMA", SI
 that overtakes, and direct placement under adaptive routing, whose packets overtake each other all the time. As in IRN each packet has a
 RETH of its own, a packet out of order is answered by a NAK of the expected PSN that also names the one that came, and the window is a BDP.
 
-A packet is lost once one that left more than ``reorder_ns`` later has arrived (RACK, RFC 8985; IRN: 0). A retransmission that is lost is
+A packet is lost once one that left more than ``reorder_ps`` later has arrived (RACK, RFC 8985; IRN: 0). A retransmission that is lost is
 found in the same way; only when nothing arrives any more does the timer send the oldest packet again.
 """
 
@@ -31,15 +31,15 @@ class SelectiveRequester(Requester):
     """PSNs as in :class:`Requester`; ``nxt`` never goes back. What is lost waits in ``again`` and goes before anything new."""
 
     def __init__(
-        self, qpn: int, mtu: int, first_psn: int, rto_ns: int, ack_every: int, congestion: Congestion, counters: Counters,
+        self, qpn: int, mtu: int, first_psn: int, rto_ps: int, ack_every: int, congestion: Congestion, counters: Counters,
         completions: list[Completion],
     ) -> None:  # fmt: skip
-        super().__init__(qpn, mtu, first_psn, rto_ns, ack_every, congestion, counters, completions)
-        self.reorder_ns: int = 0
+        super().__init__(qpn, mtu, first_psn, rto_ps, ack_every, congestion, counters, completions)
+        self.reorder_ps: int = 0
         self.again: list[int] = []
         self.fate: list[int] = [_FLYING] * RING
         self.repeated: list[bool] = [False] * RING
-        self.newest_ns: int = LONG_AGO  # when the latest transmission left that is known to have arrived
+        self.newest_ps: int = LONG_AGO  # when the latest transmission left that is known to have arrived
 
     @property
     def full_reth(self) -> bool:
@@ -81,14 +81,14 @@ class SelectiveRequester(Requester):
             return super().advance(now, frame_bytes)
         psn = self.again.pop(0)
         slot = psn & _SLOT
-        self.sent_ns[slot] = now
+        self.sent_ps[slot] = now
         self.fate[slot] = _FLYING
         self.repeated[slot] = True
         self.inflight += frame_bytes
         self.retransmitted += 1
         self.counters.retransmitted += 1
         if psn == self.una or self.rto_at == NEVER:
-            self.rto_at = now + self.rto_ns
+            self.rto_at = now + self.rto_ps
         self.congestion.on_sent(now, frame_bytes)
         return True
 
@@ -102,7 +102,7 @@ class SelectiveRequester(Requester):
         if self.again:
             self.again = [p for p in self.again if p > psn]
         self.firing = 0
-        self.rto_at = now + self.rto_ns if self.una < self.nxt else NEVER
+        self.rto_at = now + self.rto_ps if self.una < self.nxt else NEVER
         self._complete(psn)
         self.congestion.on_ack(now, done)
 
@@ -123,13 +123,13 @@ class SelectiveRequester(Requester):
         if fate == _ARRIVED:
             return 0
         self.fate[slot] = _ARRIVED
-        sent = self.sent_ns[slot]
+        sent = self.sent_ps[slot]
         if not self.repeated[slot]:
             self._sample(now - sent)
-            if sent > self.newest_ns:
-                self.newest_ns = sent
-        elif now - sent >= self.srtt_ns >> 1 and sent > self.newest_ns:  # else it is the first transmission that has arrived
-            self.newest_ns = sent
+            if sent > self.newest_ps:
+                self.newest_ps = sent
+        elif now - sent >= self.srtt_ps >> 1 and sent > self.newest_ps:  # else it is the first transmission that has arrived
+            self.newest_ps = sent
         if fate == _LOST:
             return 0
         self.inflight -= self.sizes[slot]
@@ -138,11 +138,11 @@ class SelectiveRequester(Requester):
     def find_lost(self) -> list[int]:
         """PSNs newly known to be lost; they wait to be sent again."""
         lost: list[int] = []
-        limit = self.newest_ns - self.reorder_ns
-        fate, sent_ns = self.fate, self.sent_ns
+        limit = self.newest_ps - self.reorder_ps
+        fate, sent_ps = self.fate, self.sent_ps
         for psn in range(self.una, self.nxt):
             slot = psn & _SLOT
-            if fate[slot] == _FLYING and sent_ns[slot] < limit:
+            if fate[slot] == _FLYING and sent_ps[slot] < limit:
                 lost.append(psn)
         for psn in lost:
             self._lose(psn)

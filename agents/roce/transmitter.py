@@ -45,6 +45,7 @@ from agents.roce.wire import (
 )
 from agents.transport import LONG_AGO, NEVER, Engine
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 _NO_BYTES: Final = b""
 _RESERVED: Final = bytes(CNP_RESERVED)
@@ -61,10 +62,10 @@ class Transmitter(Engine):
 
         planes = fabric.planes
         self._rate: int = fabric.nic_rate
-        self._ahead_ns: int = self._wire_ns(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
-        self._free_ns: list[int] = [LONG_AGO] * planes
+        self._ahead_ps: int = self._wire_ps(fabric.mtu + MAX_HEADERS + ICRC_BYTES)
+        self._free_ps: list[int] = [LONG_AGO] * planes
         self._paused: list[bool] = [False] * planes  # by PFC: data waits, answers do not
-        self._owed_ns: list[int] = [0] * planes  # and when that began, how long the port still had to send what it had
+        self._owed_ps: list[int] = [0] * planes  # and when that began, how long the port still had to send what it had
         self._payload_tx: list[int] = [0] * planes  # sent for the first time, by plane
         self._ready: list[deque[QueuePair]] = [deque() for _ in range(planes)]
         self._turn: int = 0  # the port to look at first
@@ -73,11 +74,11 @@ class Transmitter(Engine):
         self._quiesced: bool = False
 
     def port_paused(self, now: int, port: int, paused: bool) -> None:
-        free = self._free_ns[port]
+        free = self._free_ps[port]
         if paused and not self._paused[port]:
-            self._owed_ns[port] = free - now if free > now else 0
-        elif self._paused[port] and not paused and free < now + self._owed_ns[port]:
-            self._free_ns[port] = now + self._owed_ns[port]  # what it has, it had when it stopped: as much as ever, and no more
+            self._owed_ps[port] = free - now if free > now else 0
+        elif self._paused[port] and not paused and free < now + self._owed_ps[port]:
+            self._free_ps[port] = now + self._owed_ps[port]  # what it has, it had when it stopped: as much as ever, and no more
         self._paused[port] = paused
 
     def _answer(self, qp: QueuePair) -> None:
@@ -107,22 +108,22 @@ class Transmitter(Engine):
         due = self._timer_at
         for port, queue in enumerate(self._ready):
             if queue and not self._paused[port]:
-                at = self._free_ns[port] - self._ahead_ns
+                at = self._free_ps[port] - self._ahead_ps
                 if at < due:
                     due = at
         for qp in self._answers:
-            at = self._free_ns[qp.port] - 2 * self._ahead_ns
+            at = self._free_ps[qp.port] - 2 * self._ahead_ps
             if at < due:
                 due = at
         return due
 
     def transmit(self, now: int) -> int:
-        horizon = now + self._ahead_ns
+        horizon = now + self._ahead_ps
         answers = self._answers
         for _ in range(len(answers)):
             qp = answers.popleft()
             # an answer overtakes data, but not without bound: a port's backlog of answers is at most two packets' time
-            if self._free_ns[qp.port] <= horizon + self._ahead_ns:
+            if self._free_ps[qp.port] <= horizon + self._ahead_ps:
                 qp.answering = False
                 return self._build_answer(now, qp) if not qp.cnp_due else self._build_cnp(now, qp)
             answers.append(qp)
@@ -130,7 +131,7 @@ class Transmitter(Engine):
         for i in range(planes):
             port = (self._turn + i) % planes
             queue = self._ready[port]
-            if self._free_ns[port] > horizon or self._paused[port]:
+            if self._free_ps[port] > horizon or self._paused[port]:
                 continue
             while queue:
                 qp = queue.popleft()
@@ -138,7 +139,7 @@ class Transmitter(Engine):
                 tx = qp.tx
                 if not tx.may_send():
                     continue
-                qp.wake_at = tx.release_ns()
+                qp.wake_at = tx.release_ps()
                 if qp.wake_at > now:  # its rate or its receiver holds it: the timer brings it back
                     self._arm(qp)
                     continue
@@ -251,16 +252,16 @@ class Transmitter(Engine):
         counters.data_tx += 1
         counters.tx_payload_bytes += size
         qp.tx_packets += 1
-        qp.last_data_ns = now
+        qp.last_data_ps = now
         self._occupy(now, qp.port, bytes_all)
 
-    def _wire_ns(self, frame_bytes: int) -> int:
+    def _wire_ps(self, frame_bytes: int) -> int:
         """Time on a NIC port's wire, rounded up: never faster than the port."""
-        return -(-frame_bytes * 8_000_000_000 // self._rate)
+        return -(-frame_bytes * BYTE // self._rate)
 
     def _occupy(self, now: int, port: int, frame_bytes: int) -> None:
-        free = self._free_ns[port]
-        self._free_ns[port] = (free if free > now else now) + self._wire_ns(frame_bytes)
+        free = self._free_ps[port]
+        self._free_ps[port] = (free if free > now else now) + self._wire_ps(frame_bytes)
 
     def sent(self, now: int, port: int, ok: bool) -> None:
         if not ok:  # lost like any other packet: NAK or RTO will detect it

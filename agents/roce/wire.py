@@ -110,9 +110,9 @@ BECN: Final = 0x40
 """Bit in BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
 
 
-def rnr_code(delay_ns: int) -> int:
-    """The smallest RNR timer code that waits at least ``delay_ns``."""
+def rnr_code(delay_ps: int) -> int:
+    """The smallest RNR timer code that waits at least ``delay_ps``."""
     for code in range(1, 32):
-        if RNR_TIMER_US[code] * 1000 >= delay_ns:
+        if RNR_TIMER_US[code] * 1000 >= delay_ps:
             return code
     return 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scenarios.jobs.content import content
 from scenarios.jobs.plan import COMPUTE, MOST_NODES, NeedsHosts, Node, Plan, PlanError
-from testbed.units import MAX_NS
+from topologies.units import MAX_NS
 
 KEYS = {
     "model_parallel_NPU_group": "tp", "ep": "ep", "expert_parallel_npu_group": "ep", "pp": "pp", "all_gpus": "all",

@@ -28,8 +28,8 @@ from typing import Any
 
 from scenarios.jobs.content import MOST_FILE, content, is_json
 from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Plan, PlanError, ordered
-from testbed.units import MAX_NS
 from topologies import files
+from topologies.units import MAX_NS
 
 MOST_READ = 500_000
 """Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""

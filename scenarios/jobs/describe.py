@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from scenarios.jobs.plan import COMPUTE, MOST_BYTES, MOST_NODES, RECV, SEND, Node, Plan, PlanError, checked
+from topologies.units import NS
 
 FORWARD = 1 / 3
 """Share of a step's computing that is the forward pass: the backward pass computes two gradients [usual]."""
@@ -16,14 +17,14 @@ FORWARD = 1 / 3
 
 @dataclass(frozen=True)
 class Job:
-    """``compute_ns``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a stage has
+    """``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a stage has
     layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent between
     stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are reduced while
     earlier layers still compute."""
 
     name: str
     ranks: int
-    compute_ns: int
+    compute_ps: int
     gradient_bytes: int
     tensor: int = 1
     pipeline: int = 1
@@ -86,7 +87,7 @@ def nodes_of(job: Job, rank: int, first: int) -> tuple[Node, ...]:
     data_group = tuple(at(t, i, stage) for i in range(job.data))
     expert_group = tuple(at(t, d - d % job.expert + i, stage) for i in range(job.expert))
     layers = job.layers // job.pipeline
-    share = job.compute_ns / job.microbatches / layers
+    share = job.compute_ps / NS / job.microbatches / layers
     nodes: list[Node] = []
     last: tuple[int, ...] = ()
 
@@ -133,9 +134,8 @@ def ranks_of(jobs: Sequence[Job]) -> list[range]:
     return [range(begin, begin + job.ranks) for begin, job in zip(begins, jobs, strict=True)]
 
 
-def plan_of(jobs: Sequence[Job], hosts: int, dilation: float) -> Plan:
-    """One step of all jobs, on the first ranks; the others of ``hosts`` ranks do nothing. The jobs' times are of a clock that runs
-    ``dilation`` times slower than the network's. Raises :class:`PlanError`."""
+def plan_of(jobs: Sequence[Job], hosts: int) -> Plan:
+    """One step of all jobs, on the first ranks; the others of ``hosts`` ranks do nothing. Raises :class:`PlanError`."""
     for job in jobs:
         job.check()
     total = sum(job.ranks for job in jobs)
@@ -143,6 +143,5 @@ def plan_of(jobs: Sequence[Job], hosts: int, dilation: float) -> Plan:
         raise PlanError(f"the jobs have {total} ranks, the fabric {hosts} hosts")
     if (nodes := sum(job.nodes for job in jobs)) > MOST_NODES:  # before they are made
         raise PlanError(f"{nodes:,} nodes that do something: {MOST_NODES:,} at most: use fewer ranks, layers or microbatches")
-    real = [replace(job, compute_ns=round(job.compute_ns / dilation)) for job in jobs]
-    ranks = [nodes_of(job, rank, own[0]) for job, own in zip(real, ranks_of(jobs), strict=True) for rank in range(job.ranks)]
+    ranks = [nodes_of(job, rank, own[0]) for job, own in zip(jobs, ranks_of(jobs), strict=True) for rank in range(job.ranks)]
     return checked(Plan((*ranks, *[()] * (hosts - total))))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns
+from topologies.units import NS
 
 COMPUTE, SEND, RECV, NOTHING = "compute", "send", "recv", "nothing"
 """The last is a node that only others depend on."""
@@ -412,17 +413,16 @@ def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
     """Times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is
     the theory's, and each round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
-    real = fabric.real
 
     def duration(node: Node) -> float:
         if node.kind in (SEND, RECV):
-            return real.base_rtt_ns / 2 + node.size * 8e9 / real.host_rate
+            return fabric.base_rtt_ps / NS / 2 + node.size * 8e9 / fabric.host_rate
         n = len(node.group)
         kind = algorithm(node)
         key = (kind, node.group)
         if key not in rates:
-            rates[key] = bus_bandwidth(real, kind, [hosts[rank] for rank in node.group])
+            rates[key] = bus_bandwidth(fabric, kind, [hosts[rank] for rank in node.group])
         rounds = 1 if kind == "all-to-all" else _rounds(kind, n)
-        return collective_step_ns(kind, n, node.size, rates[key]) + rounds * real.base_rtt_ns / 2
+        return collective_step_ns(kind, n, node.size, rates[key]) + rounds * fabric.base_rtt_ps / NS / 2
 
     return duration

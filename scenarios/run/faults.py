@@ -13,7 +13,7 @@ from typing import Any
 
 from scenarios.schema.faults import Fault
 from scenarios.schema.values import ScenarioError
-from testbed.faults.kinds import KINDS, USED_BY_QP, resolve
+from testbed.faults.kinds import KINDS, USED_BY_QP, target_of
 from testbed.faults.targets import Target, cable_of_path
 from topologies import Fabric, FabricError
 from topologies.paths import path_evs
@@ -135,7 +135,7 @@ class Timeline:
         """Put fault ``number`` on target ``on``."""
         fault = self.faults[number]
         try:
-            self.entries.append(_Entry(number, fault, resolve(self.fabric, fault.kind, on, fault.keys, self.seed)))
+            self.entries.append(_Entry(number, fault, target_of(self.fabric, fault.kind, on, fault.keys, self.seed)))
         except FabricError as error:
             self.absent.append(f"{fault.name}: {error}")
 
@@ -151,21 +151,21 @@ class Timeline:
         for entry in self.entries:
             if entry.due != NEVER:
                 continue
-            if entry.state == "active" and entry.fault.before and entry.fault.for_ns is not None:
-                entry.due = now + entry.fault.for_ns
+            if entry.state == "active" and entry.fault.before and entry.fault.for_ps is not None:
+                entry.due = now + entry.fault.for_ps
             elif entry.state != "waiting":
                 continue
             elif entry.fault.step is not None and step >= entry.fault.step:
                 entry.due = now
-            elif entry.fault.at_ns is not None:
-                entry.due = now + entry.fault.at_ns
+            elif entry.fault.at_ps is not None:
+                entry.due = now + entry.fault.at_ps
 
-    def next_ns(self) -> int:
+    def next_ps(self) -> int:
         """Return when something is due next; NEVER if nothing is."""
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
-    def planned_ns(self) -> int:
-        """Return :meth:`next_ns` without what begins with a step: that is heard of only when a rank has checked the step before."""
+    def planned_ps(self) -> int:
+        """Return :meth:`next_ps` without what begins with a step: that is heard of only when a rank has checked the step before."""
         times = (e.due for e in self.entries if e.state == "active" or (e.state == "waiting" and e.fault.step is None))
         return min(times, default=NEVER)
 
@@ -181,7 +181,7 @@ class Timeline:
                 entry.state, entry.due = "over", NEVER
             else:
                 entry.state = "active"
-                entry.due = NEVER if entry.fault.for_ns is None else now + entry.fault.for_ns
+                entry.due = NEVER if entry.fault.for_ps is None else now + entry.fault.for_ps
         return [action for _, action in sorted(actions, key=lambda pair: pair[0])]
 
     def all_links(self) -> list[str]:

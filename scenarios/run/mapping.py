@@ -59,9 +59,9 @@ class Mapping:
         self.journal(self.cluster.clock.now(), "mapper", phase="start", options=self.options.to_dict())
 
     @property
-    def start_check_ns(self) -> int:
-        """How long links are probed before the workload begins, clock time."""
-        return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ns)
+    def start_check_ps(self) -> int:
+        """How long links are probed before the workload begins."""
+        return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
 
     def hear(self, note: dict[str, Any]) -> None:
         """Add an agent's report."""

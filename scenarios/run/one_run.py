@@ -37,17 +37,19 @@ from testbed.view.read import BEGUN
 from testbed.world import Agent, Program, RunWatch, World
 from topologies import Fabric
 from topologies.theory import place_ranks
+from topologies.units import BYTE, MS, NS, S
 
-MS = 1_000_000
-CHECK_EVERY_NS = 300 * MS
-LEAD_NS = 50 * MS
-"""The t0 of flows is this long after the first start request, so that every agent receives the request in time."""
-SAMPLE_NS, SAMPLES_PER_RTT = 5 * MS, 8
-"""Interval between samples of queues, and the most samples per base RTT."""
+CHECK_EVERY_S = 0.3
+LEAD_S = 0.05
+"""The t0 of flows is this long, for a machine, after the first start request, so that every agent receives the request in time."""
+SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8
+"""Shortest interval between samples of queues, for a machine, and the most samples per base RTT."""
+PAUSE_S = 0.001
+"""Between two looks, for a machine, at least."""
 BOOKS_TRIES = 25
 BOOKS_WAIT_S = 0.1
 """How often, and how far apart, counting is tried again while the books are open although nothing is on its way."""
-QUEUES_NS = 60_000 * MS
+QUEUES = 5 * MS
 """The longest time that queues get to drain after a run [ours]: a slow fault could make it hours."""
 
 
@@ -57,18 +59,18 @@ def serves_again(world: World, outcome: str) -> bool:
     return outcome == "done" and not world.controller_lost and not world.clock.virtual
 
 
-def drain_ns(fabric: Fabric, faults: Sequence[Injected]) -> int:
-    """Return how long a packet and its answer may still take once nobody sends, in ns.
+def drain_ps(fabric: Fabric, faults: Sequence[Injected]) -> int:
+    """Return how long a packet and its answer may still take once nobody sends.
 
     This is the delay both ways, plus a full queue on each of four links (between sites five) at the rate that faults leave, twice, since
-    each class is sure of half the rate only. The queues' part is at most :data:`QUEUES_NS`.
+    each class is sure of half the rate only. The queues' part is at most :data:`QUEUES`.
     """
     drains = [(1.0, 0), *(KINDS[fault.target.kind].drain(fault.target.keys) for fault in faults)]
-    rate_share, pause = min(share for share, _ in drains), max(ns for _, ns in drains)
-    queues = 4 * 2 * fabric.buffer_bytes * 8e9 / (min(fabric.nic_rate, fabric.fabric_rate) * rate_share)
+    rate_share, pause = min(share for share, _ in drains), max(time for _, time in drains)
+    queues = 4 * 2 * fabric.buffer_bytes * BYTE / (min(fabric.nic_rate, fabric.fabric_rate) * rate_share)
     if fabric.sites > 1:
-        queues += 2 * fabric.buffer_bytes * 8e9 / (fabric.long_haul_rate * rate_share)
-    return 2 * (fabric.delay_ns + fabric.long_haul_delay_ns + pause) + min(int(queues), QUEUES_NS)
+        queues += 2 * fabric.buffer_bytes * BYTE / (fabric.long_haul_rate * rate_share)
+    return 2 * (fabric.delay_ps + fabric.long_haul_delay_ps + pause) + min(int(queues), QUEUES)
 
 
 @dataclass
@@ -95,8 +97,9 @@ class OneRun:
         self.cluster, self.spec, self.directory, self._progress = cluster, spec, directory, progress
         self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
-        delay_ns = spec.transport.reconvergence_ns
-        self.network = None if delay_ns is None else Reconvergence(cluster, delay_ns)
+        delay = spec.transport.reconvergence_ps
+        self.network = None if delay is None else Reconvergence(cluster, delay)
+        self.timeout, self.pause = self.clock.patience(spec.scenario.timeout_s), self.clock.patience(PAUSE_S)
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
         self.work = spec.scenario.workload
@@ -124,14 +127,14 @@ class OneRun:
         self.sample_at = 0 if self.queues else NEVER
         self.port_log = PortLog(cluster, directory / "ports.jsonl")
         self.check_at = 0
-        self.created_ns = self.clock.now()
+        self.created_ps = self.clock.now()
         # A simulation may take any time: the machine need not be watched.
-        interval_s = self.fabric.base_rtt_ns / LOOKS_PER_RTT / 1e9
+        interval = self.fabric.base_rtt_ps // LOOKS_PER_RTT
         self.watch: RunWatch | None = None
         if not self.clock.virtual:
-            self.watch = cluster.run_watch(interval_s) or Watch(cluster.processes, cluster.port_watch(), interval_s)
+            self.watch = cluster.run_watch(interval) or Watch(cluster.clock, cluster.processes, cluster.port_watch(), interval)
         self.mapping = Mapping(cluster, spec.transport.clustermapper, spec.seed, self.journal)
-        self.background = BackgroundRun(cluster, spec.scenario.backgrounds, spec.scenario.timeout_ns, directory, self.journal)
+        self.background = BackgroundRun(cluster, spec.scenario.backgrounds, self.timeout, directory, self.journal)
 
     def journal(self, t: int, kind: str, **fields: Any) -> None:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
@@ -186,7 +189,7 @@ class OneRun:
             finally:  # the calls above journal, and the disk may be full
                 if watch is not None:
                     watch.stop()
-                    self.record.update(cpu=watch.samples, wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
+                    self.record.update(cpu=watch.samples, wall_wake_delay_max_ns=watch.delay_max_ns, watch=watch.result())
                 self.write()
         return self.outcome
 
@@ -232,13 +235,13 @@ class OneRun:
 
     def check_links(self) -> None:
         """Probe before the workload begins, so that links known to be bad are denied by then (paper, section 2.4)."""
-        if until := self.mapping.start_check_ns:
-            wait_for_all(self.ranked(), self.handle_note, lambda: self.mapping.tick(self.clock.now()), until / 1e9, self.clock)
+        if until := self.mapping.start_check_ps:
+            wait_for_all(self.ranked(), self.handle_note, lambda: self.mapping.tick(self.clock.now()), until, self.clock)
 
     # --- during ----------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Tell every agent to start; return the time at which they start (monotonic ns)."""
+        """Tell every agent to start; return the time at which they start."""
         work, timeline = self.work, self.timeline
         request: dict[str, Any] = {"collective": self.collective, "message_bytes": work.message_bytes, "seed": self.spec.seed}
         if not self.flows:  # drawing inputs takes an agent some time: no agent must wait for a peer that still draws
@@ -247,7 +250,7 @@ class OneRun:
                 agent.call("prepare", **request)
         if self.watch is not None:
             self.watch.mark()
-        start = self.clock.now() + (LEAD_NS if self.flows else 0)
+        start = self.clock.now() + (self.clock.patience(LEAD_S) if self.flows else 0)
         if self.flows:
             request |= {"flows": [flow.for_agents() for flow in self.flows], "outstanding": work.outstanding, "at": start}
             self.record["t0"] = start
@@ -266,12 +269,12 @@ class OneRun:
     def jobs(self) -> None:
         """Run the jobs' ranks to their ends."""
         work, fabric = self.work, self.fabric
-        plan = plan_of(work.jobs, len(self.hosts), fabric.dilation)
+        plan = plan_of(work.jobs, len(self.hosts))
         duration = estimate(fabric, self.hosts)
         self.record["jobs"] = [
             {
-                "name": job.name, "ranks": list(ranks), "compute_ns": job.compute_ns,
-                "estimate_ns": round(rehearse(plan_of([job], len(self.hosts), fabric.dilation), duration).ns * fabric.dilation),
+                "name": job.name, "ranks": list(ranks), "compute_ps": job.compute_ps,
+                "estimate_ps": round(rehearse(plan_of([job], len(self.hosts)), duration).ns * NS),
             }
             for job, ranks in zip(work.jobs, ranks_of(work.jobs), strict=True)
         ]  # fmt: skip
@@ -279,14 +282,14 @@ class OneRun:
         if self.watch is not None:
             self.watch.mark()
         start = self.clock.now()
-        end = start + self.spec.scenario.timeout_ns
+        end = start + self.timeout
         self.window = [start, start]
         self.announce()
         self.journal(start, "start", key=self.spec.key)
         self.background.start(start)
         lines: list[str] = []
 
-        def look() -> float:
+        def look() -> int:
             if self.clock.now() > end:
                 raise TimeoutError
             return self.tick()
@@ -299,7 +302,7 @@ class OneRun:
                 self.journal(self.clock.now(), "failed", rank=rank, reason=reason)
                 self.end("failed", f"rank {rank} (h{self.hosts[rank]}): {reason}{said}")
         except TimeoutError:
-            self.end("timeout", f"no end after {self.spec.scenario.timeout_ns / 1e9:g} s: raise 'timeout' or make the jobs shorter")
+            self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: raise 'timeout' or make the jobs shorter")
         finally:
             programs.end()
         self.ended()
@@ -310,16 +313,15 @@ class OneRun:
             return
         agents = self.ranked()
         start = self.begin()
-        timeout = self.spec.scenario.timeout_ns
-        remaining_s = (start + timeout - self.clock.now()) / 1e9
-        if not wait_for_all(agents, self.handle_note, self.tick, remaining_s, self.clock) and self.outcome == "done":
+        remaining = start + self.timeout - self.clock.now()
+        if not wait_for_all(agents, self.handle_note, self.tick, remaining, self.clock) and self.outcome == "done":
             closed_ranks = [rank for rank, agent in enumerate(agents) if getattr(agent, "closed", False)]
             if closed_ranks:
                 self.cluster.check()  # raises with the name of the dead process
                 self.end("failed", f"the agent of rank {closed_ranks[0]} (h{self.hosts[closed_ranks[0]]}) hung up")
             pending = [rank for rank in range(len(agents)) if rank not in self.finished_ranks]
             advice = self.cut_off.line or "raise 'timeout' or make the workload shorter"
-            self.end("timeout", f"no end after {timeout / 1e9:g} s: ranks {pending} not done; {advice}")
+            self.end("timeout", f"no end after {self.spec.scenario.timeout_s:g} s: ranks {pending} not done; {advice}")
         self.ended()
 
     def ended(self) -> None:
@@ -331,8 +333,8 @@ class OneRun:
         self.port_log.sample(self.window[1])
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
-    def tick(self) -> float:
-        """Do what is due; return the seconds until something is due again."""
+    def tick(self) -> int:
+        """Do what is due; return the time until something is due again."""
         now = self.clock.now()
         self.apply(now)
         if now >= self.check_at:
@@ -340,20 +342,20 @@ class OneRun:
             self.check_controller(now)
             self.show_progress(now)
             self.show_trouble()
-            self.check_at = now + CHECK_EVERY_NS
+            self.check_at = now + self.clock.patience(CHECK_EVERY_S)
         self.sample(now)
         self.port_log.tick(now)
         self.mapping.tick(now)
         self.background.tick(now)
-        due = [self.timeline.next_ns(), self.sample_at, self.check_at]
-        due.append(self.background.next_check_ns)
+        due = [self.timeline.next_ps(), self.sample_at, self.check_at]
+        due.append(self.background.next_check_ps)
         if self.network is not None:
             due += self.network.due()
-        soonest = max(min(due), now + MS)
-        sample = max(self.port_log.due_ns, now + MS)
-        if sample <= soonest - MS:  # else it waits: a sample must not make anything else late
+        soonest = max(min(due), now + self.pause)
+        sample = max(self.port_log.due_ps, now + self.pause)
+        if sample <= soonest - self.pause:  # else it waits: a sample must not make anything else late
             soonest = sample
-        return (soonest - now + 0.5) / 1e9  # half a ns more: what is due must not be met a ns too early, and looked at a ms later again
+        return soonest - now
 
     def sample(self, now: int) -> None:
         """Record the queues of the watched ports, if a sample is due."""
@@ -361,11 +363,11 @@ class OneRun:
             return
         for port in self.queues:
             self.queue_file.write(f'{{"t":{now},"port":"{port}","bytes":{self.cluster.backlog(port)}}}\n')
-        self.sample_at = now + max(SAMPLE_NS, self.fabric.base_rtt_ns // SAMPLES_PER_RTT)
+        self.sample_at = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
 
     def show_progress(self, now: int) -> None:
         """Show the progress of flows: by the clock if all end at a time, else by the number of complete ones."""
-        ends = [flow.end_ns for flow in self.flows]
+        ends = [flow.end_ps for flow in self.flows]
         if ends and None not in ends:
             self.progress(max(0.0, min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None))))
         elif ends:
@@ -391,7 +393,7 @@ class OneRun:
         if kind == "step":
             step = int(note["step"])
             self.step_count += 1
-            self.note_step_begin(step + 1 - self.work.warmup_steps, int(note["end_ns"]))
+            self.note_step_begin(step + 1 - self.work.warmup_steps, int(note["end_ps"]))
             self.progress(self.step_count / (len(self.hosts) * (self.work.steps + self.work.warmup_steps)))
         elif kind == "told" and "step" in note["note"]:
             phase, number, _, end, _, wrong = note["note"]["step"]
@@ -401,7 +403,7 @@ class OneRun:
                 if number + 1 == self.work.warmup_steps and self.latest_step < 0:
                     for agent in self.ranked():  # what the programs' start-up cost the agents is not the run's
                         agent.call("lag", forget=True)
-                self.note_step_begin(number + 1 - self.work.warmup_steps, round(end * 1e9 * self.fabric.dilation))
+                self.note_step_begin(number + 1 - self.work.warmup_steps, round(end * S))
             self.progress(self.step_count / sum(len(ranks) * steps for ranks, steps in self.phases))
         elif kind == "cut-off":
             self.cut_off.hear(note)
@@ -417,10 +419,10 @@ class OneRun:
             cut_off = f" ({self.cut_off.line})" if self.cut_off.line else ""
             self.end("failed", f"rank {note.get('rank', rank)} lost rank {note.get('peer_rank')}: {note.get('reason')}{cut_off}")
 
-    def note_step_begin(self, step: int, begin_ns: int) -> None:
+    def note_step_begin(self, step: int, begin_ps: int) -> None:
         if self.latest_step < step < self.work.steps:
             self.latest_step = step
-            self.timeline.measured_step_began(step, begin_ns)
+            self.timeline.measured_step_began(step, begin_ps)
 
     def check_controller(self, now: int) -> None:
         """Note the loss of the controller. It changes nothing for traffic, but a reader of the results should know."""
@@ -430,9 +432,9 @@ class OneRun:
 
     def apply(self, now: int) -> None:
         """Apply the faults that are due, and the late reaction of a network that re-routes; note how late they are."""
-        due = min([self.timeline.planned_ns(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
+        due = min([self.timeline.planned_ps(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
         if due < now:
-            self.record["acts_late_ns"] = max(self.record.get("acts_late_ns", 0), now - due)
+            self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
         for action in self.timeline.due(now):
             self.change(action)
         self.journal_faults()
@@ -445,7 +447,7 @@ class OneRun:
         if action.phase == "heal":
             self.cluster.clear(self.injected[action.number].number)
             return
-        self.injected[action.number] = self.cluster.inject(fault.kind, target.on, run_seed=self.spec.seed, **fault.keys)
+        self.injected[action.number] = self.cluster.strike(target)
         if target.host >= 0 and not KINDS[fault.kind].heals:
             self.killed_hosts.append(target.host)
 
@@ -478,11 +480,11 @@ class OneRun:
 
     def raise_if_process_died(self) -> None:
         """Raise :class:`testbed.errors.ClusterDied` with the name of the agent that died, and the cause."""
-        self.clock.sleep(0.2)  # until the kernel has reported its end
+        self.clock.sleep(self.clock.patience(0.2))  # until the kernel has reported its end
         self.cluster.check()
 
     def settle(self) -> None:
-        """Count packets until the books balance. Waits for packets on their way, but no longer than they can take (:func:`drain_ns`). Books
+        """Count packets until the books balance. Waits for packets on their way, but no longer than they can take (:func:`drain_ps`). Books
         that are still open after some tries stay open.
         """
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
@@ -491,10 +493,10 @@ class OneRun:
         for agent in self.ranked():
             with contextlib.suppress(AgentError, OSError):  # the count below reports it
                 agent.call("quiesce")  # else data of an unfinished run, and probes of dead paths, would always be on their way
-        deadline = self.clock.now() + drain_ns(self.fabric, self.cluster.faults())
+        deadline = self.clock.now() + drain_ps(self.fabric, self.cluster.faults())
         tries = BOOKS_TRIES
         while tries:
-            self.cluster.quiesce(1.0)
+            self.cluster.quiesce(self.clock.patience(1.0))
             try:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
             except (AgentError, OSError) as error:
@@ -511,7 +513,7 @@ class OneRun:
                 tries -= 1
             elif self.clock.now() >= deadline:
                 break
-            self.clock.sleep(BOOKS_WAIT_S)
+            self.clock.sleep(self.clock.patience(BOOKS_WAIT_S))
         for agent in self.ranked():
             try:
                 agent.call("stop")
@@ -532,9 +534,9 @@ class OneRun:
             world=self.cluster.name,
             key=spec.key, transport=spec.transport.name, kind=spec.transport.kind, fabric=self.fabric.to_dict(), placement=spec.placement,
             settings=spec.settings, seed=spec.seed, ranks=self.hosts, workload=work.kind, message_bytes=work.message_bytes,
-            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, settle_ns=work.settle_ns,
+            dtype=work.dtype, steps=work.steps, warmup_steps=work.warmup_steps, settle_ps=work.settle_ps,
             flows=[asdict(flow) for flow in self.flows],
-            queue_ports=self.queues, reconvergence_ns=spec.transport.reconvergence_ns, qps=spec.transport.qps,
+            queue_ports=self.queues, reconvergence_ps=spec.transport.reconvergence_ps, qps=spec.transport.qps,
             options=spec.transport.options, controller=spec.transport.controller,
             clustermapper=spec.transport.clustermapper.to_dict() if spec.transport.clustermapper else None,
             window=self.window,
@@ -552,7 +554,7 @@ class OneRun:
             self.record["notes"] = [*self.record.get("notes", []), *self.background.complaints()]
         try:
             with open(self.directory / "controller.jsonl", "w", encoding="utf-8") as file:
-                file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.created_ns))
+                file.writelines(json.dumps(entry) + "\n" for entry in self.cluster.controller_journal(self.created_ps))
         finally:
             self.journal_file.close()
             self.port_log.close()

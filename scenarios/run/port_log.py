@@ -1,6 +1,6 @@
 """What every port carried while a run went on, sampled into ``ports.jsonl``. Called by scenarios.run.one_run; views show it.
 
-A line: ``t``, ``ns`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
+A line: ``t``, ``bin_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
 [port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/results.md has it, too.
 """
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from testbed.world import World
 
-EVERY_NS = 100_000_000
-"""Shortest interval between two samples, of the world's clock [ours]: 10 a second."""
+EVERY_S = 0.1
+"""Shortest interval between two samples, for a machine [ours]: 10 a second."""
 PER_RTT = 2
 """Most samples per base RTT [ours]: what is shorter, no sender reacts to."""
 PORTS = 512
@@ -23,13 +23,14 @@ PORTS = 512
 
 
 class PortLog:
-    """``interval_ns`` between samples; the first is the base of the second."""
+    """``interval_ps`` between samples; the first is the base of the second."""
 
     def __init__(self, world: World, file: Path) -> None:
         self.world = world
         fabric = world.fabric
-        self.interval_ns = max(EVERY_NS, EVERY_NS * len(fabric.ports) // PORTS, fabric.base_rtt_ns // PER_RTT)
-        self.due_ns = 0
+        every = world.clock.patience(EVERY_S)
+        self.interval_ps = max(every, every * len(fabric.ports) // PORTS, fabric.base_rtt_ps // PER_RTT)
+        self.due_ps = 0
         self._file = open(file, "w", encoding="utf-8", buffering=1)
         self._last: tuple[int, NDArray[np.int64]] | None = None
 
@@ -38,12 +39,12 @@ class PortLog:
 
     def tick(self, now: int) -> None:
         """Take a sample if one is due."""
-        if now >= self.due_ns:
+        if now >= self.due_ps:
             self.sample(now)
 
     def sample(self, now: int) -> None:
         """Take one."""
-        self.due_ns = now + self.interval_ns
+        self.due_ps = now + self.interval_ps
         loads = self.world.loads()
         if self._last is not None and now > self._last[0]:
             before, earlier = self._last
@@ -51,5 +52,5 @@ class PortLog:
             changes[:, 1] = np.maximum(0, loads[:, 1])
             busy = np.flatnonzero(changes.any(axis=1))
             rows = np.column_stack((busy, changes[busy])).tolist()
-            self._file.write(json.dumps({"t": now, "kind": "ports", "ns": now - before, "rows": rows}, separators=(",", ":")) + "\n")
+            self._file.write(json.dumps({"t": now, "kind": "ports", "bin_ps": now - before, "rows": rows}, separators=(",", ":")) + "\n")
         self._last = (now, loads)

@@ -65,7 +65,7 @@ class Watch(threading.Thread):
     def _sample(self) -> None:
         busy, total, *_ = read_cpu()
         cpu_at = time.monotonic_ns() + int(SAMPLE_S * 1e9)
-        waited = _waited_ns()
+        waited = _waited_ps()
         while True:
             before = time.monotonic_ns()
             if self._over.wait(self._look_s):
@@ -73,7 +73,7 @@ class Watch(threading.Thread):
             now = time.monotonic_ns()
             late = now - before - int(self._look_s * 1e9)
             self.delay_max_ns = max(self.delay_max_ns, late)
-            if late > GAP_NS and (gap := late - (_waited_ns() - waited)) > GAP_NS:
+            if late > GAP_NS and (gap := late - (_waited_ps() - waited)) > GAP_NS:
                 self._gaps.append((now, gap))
             if self._ports is not None:
                 self._ports.look()
@@ -82,7 +82,7 @@ class Watch(threading.Thread):
             cpu_at = now + int(SAMPLE_S * 1e9)
             self._look_at_clocks()
             self._look_at_quotas()
-            waited = _waited_ns()
+            waited = _waited_ps()
             new_busy, new_total, *_ = read_cpu()
             if new_total > total:
                 self.samples.append((now, (new_busy - busy) / (new_total - total)))
@@ -137,7 +137,7 @@ class Watch(threading.Thread):
         drift = ((last.monotonic - first.monotonic) / elapsed - 1) * 1e6 if elapsed > 0 else 0.0
         summary: dict[str, Any] = {
             "clock": {
-                "step_ns": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
+                "step_ps": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
             },
             "gaps": self._gaps,
             "cores": len(os.sched_getaffinity(0)),
@@ -188,7 +188,7 @@ class Doubts:
             return []
         self._watch.mark()
         loops = [{"host": host, **lag} for host, lag in self._lags.items() if host not in self._stalled and lag]
-        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ns))
+        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ps))
 
 
 def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
     for name, former in begin["work"].items():
         now = end["work"].get(name)
         if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:  # else another process has this name now
-            usage = {"cpu_ns": now.cpu_ns - former.cpu_ns, "delay_ns": now.delay_ns - former.delay_ns, "turns": now.turns - former.turns}
+            usage = {"cpu_ns": now.cpu_ns - former.cpu_ns, "delay_ps": now.delay_ps - former.delay_ps, "turns": now.turns - former.turns}
             rows.append({"name": name, **usage})
-    summary: dict[str, Any] = {"window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
+    summary: dict[str, Any] = {"window_ps": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
     ticks = Cpu(*(b - a for a, b in zip(begin["cpu"], end["cpu"], strict=True)))
     if ticks.total > 0:
         shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
@@ -212,7 +212,7 @@ def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _waited_ns() -> int:
+def _waited_ps() -> int:
     """Return how long this thread has waited for a core since it began; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
-    return 0 if work is None else work.delay_ns
+    return 0 if work is None else work.delay_ps

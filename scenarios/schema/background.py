@@ -13,12 +13,11 @@ from msgspec import Meta, Struct, field
 
 from testbed.emulated.background import CONGESTION, MAX_STREAMS, PROTOCOLS, datagram_bytes, wire_rate
 from testbed.emulated.bringup import spread
-from testbed.units import Duration, Span
 from testbed.world import Stream
 from topologies import Fabric, FabricError
 from topologies.addressing import ev, ev_fields, sid_list
-from topologies.fabrics import Rate, parse_rate
 from topologies.structs import Doc, Refused, Written, one_of, text
+from topologies.units import Duration, Rate, Span, parse_rate
 
 TOOLS = ("iperf3",)
 MAX_FLOWS = 32
@@ -36,8 +35,8 @@ class _Rate(int, metaclass=Written):
     @staticmethod
     def read(value: Any) -> int:
         rate = parse_rate(value)
-        if rate < 1000:
-            raise ValueError("is less than 1 kbit/s at this dilation: raise it")
+        if rate < 10**6:
+            raise ValueError("is less than 1 Mbit/s: raise it")
         return rate
 
 
@@ -49,8 +48,8 @@ class Background:
     dst: int
     protocol: str
     rate_bps: int | None  # of payload, all streams together; None: as much as TCP gets
-    start_ns: int  # after the workload's begin
-    for_s: int | None  # None: until the run ends
+    start_ps: int  # after the workload's begin
+    for_ps: int | None  # None: until the run ends
     path: tuple[int, int] | None  # plane and uplink; None: the kernel's usual path between the two
     parallel: int
     congestion: str
@@ -61,10 +60,10 @@ class Background:
         sid_list(fabric, self.src, self.dst, value)
         return value
 
-    def stream(self, fabric: Fabric, number: int, longest_s: int) -> Stream:
-        """Return the order for testbed.emulated.background; ``longest_s``: its duration if nothing else ends it."""
-        seconds = longest_s if self.for_s is None else self.for_s
-        return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, seconds, self.ev_on(fabric), self.parallel, self.congestion)
+    def stream(self, fabric: Fabric, number: int, longest: int) -> Stream:
+        """Return the order for testbed.emulated.background; ``longest``: its duration if nothing else ends it."""
+        time = longest if self.for_ps is None else self.for_ps
+        return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, time, self.ev_on(fabric), self.parallel, self.congestion)
 
     def path_on(self, fabric: Fabric) -> str:
         """Return its path as scenario files write it."""
@@ -129,8 +128,8 @@ def _resolve(entry: Entry, where: str, fabrics: Sequence[Fabric]) -> Background:
         dst=dst,
         protocol=entry.protocol,
         rate_bps=entry.rate,
-        start_ns=entry.start or 0,
-        for_s=None if entry.for_ is None else max(1, round(entry.for_ / 1e9)),  # iperf3 counts in whole seconds of the machine's clock
+        start_ps=entry.start or 0,
+        for_ps=entry.for_,
         path=(int(plane), int(uplink)) if entry.path else None,
         parallel=entry.parallel,
         congestion=entry.congestion or CONGESTION[0],
@@ -157,9 +156,8 @@ def _check_fits(flow: Background, fabric: Fabric, where: str) -> None:
     if datagram_bytes(fabric) < 16:
         raise Refused(where, f": fabric {fabric.name!r} has an MTU too small for iperf3")
     if flow.rate_bps is not None and (wire := wire_rate(fabric, flow.rate_bps)) > fabric.nic_rate:
-        real = fabric.dilation / 1e9
         raise Refused(
             f"{where}.rate",
-            f"= {flow.rate_bps * real:g}Gbit is {wire * real:.2f} Gb/s on the wire, more than a port of fabric {fabric.name!r} carries "
-            f"({fabric.nic_rate * real:g} Gb/s): lower it",
+            f"= {flow.rate_bps / 1e9:g}Gbit is {wire / 1e9:.2f} Gb/s on the wire, more than a port of fabric {fabric.name!r} carries "
+            f"({fabric.nic_rate / 1e9:g} Gb/s): lower it",
         )

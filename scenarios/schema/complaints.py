@@ -15,7 +15,7 @@ from scenarios.schema.scenario import Scenario, read_scenario_file, scenario_of
 from scenarios.schema.sweep import override
 from scenarios.schema.values import ScenarioError
 from topologies import Fabric, FabricError
-from topologies.fabrics import on_the_clock, read_fabric_file
+from topologies.fabrics import fabric_of, read_fabric_file
 from topologies.structs import Refused
 from topologies.toml_files import parse_toml
 
@@ -45,7 +45,7 @@ def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, 
 
 def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:
     """(the fabric, or None, and what is wrong). Raises :class:`FabricError` for a file that cannot be read at all."""
-    return _all(read_fabric_file(name_or_file), on_the_clock)
+    return _all(read_fabric_file(name_or_file), fabric_of)
 
 
 def _all(data: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> tuple[T | None, list[str]]:

@@ -13,8 +13,8 @@ from msgspec.structs import asdict
 
 from topologies import Fabric
 from topologies.clos import ECMP, SOURCE
-from topologies.fabrics import Delay
 from topologies.structs import Doc, docs_of, text
+from topologies.units import Duration
 
 SINGLE_PATH = ("roce", "tcp")
 """Kinds of transports whose queue pairs have one path each and can name it."""
@@ -30,7 +30,7 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None: as in the fabric, which checks the
     bounds. ``name`` ends the variant's name, instead of what differs."""
 
-    delay_ns: Annotated[Delay | None, _as_in("delay_ns")] = field(name="delay", default=None)
+    delay_ps: Annotated[Duration | None, _as_in("delay_ps")] = field(name="delay", default=None)
     buffer_bdp: Annotated[float | None, _as_in("buffer_bdp")] = None
     ecn: Annotated[bool | None, _as_in("ecn")] = None
     ecn_low_bdp: Annotated[float | None, _as_in("ecn_low_bdp")] = None
@@ -54,7 +54,7 @@ def twin_of(fabric: Fabric) -> Fabric:
     less time for a packet are so much longer, or transports on the two would be compared over different distances."""
     rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
-    return twin.with_(delay_ns=fabric.delay_ns + (fabric.base_rtt_ns - twin.base_rtt_ns) // 2)
+    return twin.with_(delay_ps=fabric.delay_ps + (fabric.base_rtt_ps - twin.base_rtt_ps) // 2)
 
 
 def usual_fabric(kind: str, base: Fabric) -> Fabric:
@@ -75,9 +75,11 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     """
     if nic_rate == fabric.nic_rate:
         return fabric
-    name = f"{fabric.name}-{nic_rate * fabric.dilation / 1e9:g}Gbit".replace(".", "_")
-    fabric.with_(nic_rate=nic_rate, fabric_rate=0)  # checks the rate
-    return fabric.slowed(fabric.nic_rate / nic_rate).with_(name=name, dilation=fabric.dilation)
+    name = f"{fabric.name}-{nic_rate / 1e9:g}Gbit".replace(".", "_")
+    factor = nic_rate / fabric.nic_rate
+    rates = {key: round(getattr(fabric, key) * factor) for key in ("fabric_rate", "long_haul_rate")}
+    delays = {key: round(getattr(fabric, key) / factor) for key in ("delay_ps", "long_haul_delay_ps")}
+    return fabric.with_(name=name, nic_rate=nic_rate, **rates, **delays)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
@@ -102,15 +104,14 @@ def _suffix(change: tuple[str, Any]) -> str:
 
 
 def figures(fabric: Fabric) -> dict[str, Any]:
-    """Return the times and thresholds that follow from a fabric, in ns and bytes; None for what is off."""
+    """Return the times and thresholds that follow from a fabric, in ps and bytes; None for what is off."""
     low, high = fabric.ecn_bytes
     return {
-        "dilation": fabric.dilation,
         "nic_rate_bps": fabric.nic_rate,
-        "base_rtt_ns": fabric.base_rtt_ns,
-        "local_rtt_ns": fabric.local_rtt_ns,
-        **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
-        "delay_ns": fabric.delay_ns,
+        "base_rtt_ps": fabric.base_rtt_ps,
+        "local_rtt_ps": fabric.local_rtt_ps,
+        **({"haul_rtt_ps": fabric.haul_rtt_ps} if fabric.sites > 1 else {}),
+        "delay_ps": fabric.delay_ps,
         "plane_bdp_bytes": fabric.plane_bdp,
         "buffer_bytes": fabric.buffer_bytes,
         "ecn_bytes": [low, high] if fabric.ecn else None,

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from scenarios.schema.workloads import Workload
-from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, resolve
-from testbed.units import Duration, Span
+from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, target_of
 from topologies import Fabric, FabricError
 from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
+from topologies.units import Duration, Span
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Fault:
     name: str
     kind: str  # of the catalogue, testbed/faults/kinds
     on: str  # the target that the kind needs, by name, or "used-by-qp"
-    at_ns: int | None  # after the first measured step began; None: by step, or before
+    at_ps: int | None  # after the first measured step began; None: by step, or before
     step: int | None  # begins with this measured step, from 0
-    for_ns: int | None  # None: until the run ends
+    for_ps: int | None  # None: until the run ends
     ranks: tuple[int, int] | None = None  # whose QP, for "used-by-qp"; None: the first ring edge across T0s
-    before: bool = False  # begins before the agents start; then ``for_ns`` counts from the first measured step
-    keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as written
+    before: bool = False  # begins before the agents start; then ``for_ps`` counts from the first measured step
+    keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as read
 
 
 class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,40 +91,47 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
     if entry.on == USED_BY_QP and workload.jobs:
         raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is not for jobs, whose queue pairs are made as their ranks begin: name a cable")
-    if entry.for_ is None and (reason := kind.needs_for(keys)):
+    read = _read_keys(kind.name, keys, where)
+    if entry.for_ is None and (reason := kind.needs_for(read)):
         raise Refused(where, f"needs 'for', {reason}")
     if entry.ranks is not None:
         fewest = min(fabric.host_count for fabric in fabrics)
         a, b = entry.ranks
         if a == b or not (0 <= a < fewest and 0 <= b < fewest) or entry.on != USED_BY_QP:
             raise Refused(f"{where}.ranks", f"= [{a}, {b}] must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
-    _check_fits(kind.name, entry.on, keys, where, fabrics)
+    _check_fits(kind.name, entry.on, read, where, fabrics)
     return Fault(
         name=entry.name or f"{kind.name} {entry.on}{kind.suffix}",
         kind=kind.name,
         on=entry.on,
-        at_ns=entry.at,
+        at_ps=entry.at,
         step=entry.step,
-        for_ns=entry.for_,
+        for_ps=entry.for_,
         ranks=entry.ranks,
         before=entry.before,
-        keys=keys,
+        keys=read,
     )
 
 
+def _read_keys(kind: str, keys: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        return read_keys(kind, keys)
+    except FaultError as error:
+        raise Refused(f"{where}.{error.key}", error.text) from None
+
+
 def _check_fits(kind: str, on: str, keys: dict[str, Any], where: str, fabrics: Sequence[Fabric]) -> None:
-    """Check that its keys are right, and that its target exists in at least one fabric."""
+    """Check that its target exists in at least one fabric."""
     first_error: FabricError | None = None
     try:
         if on == USED_BY_QP:
-            read_keys(kind, keys)
             if not KINDS[kind].used:
                 kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
                 raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
             return
         for fabric in fabrics:
             try:
-                resolve(fabric, kind, on, keys, 0)
+                target_of(fabric, kind, on, keys, 0)
                 return
             except FabricError as error:
                 first_error = first_error or error

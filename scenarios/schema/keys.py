@@ -24,7 +24,6 @@ from agents.roce import options as roce
 from scenarios.schema.background import Entries
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.faults import FaultTable
-from scenarios.schema.network_time import OPTIONS as NETWORK_OPTIONS
 from scenarios.schema.scenario_tables import CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.workload_tables import TABLES as WORKLOADS
 from testbed.faults.base import Kind
@@ -144,7 +143,7 @@ def _scenario_tables() -> Iterator[Table]:
     }
     path = "transport.options"
     for kind, (struct, defaults) in own.items():
-        found = (*_keys(SCENARIO, path, CommonOptions, (kind,)), *map(_amount, _keys(SCENARIO, path, struct, (kind,), defaults)))
+        found = (*_keys(SCENARIO, path, CommonOptions, (kind,)), *_keys(SCENARIO, path, struct, (kind,), defaults))
         yield Table(SCENARIO, path, "options", "Options of the protocol", found, (kind,))
     path = "transport.clustermapper"
     probing = _keys(SCENARIO, path, clustermapper.OPTIONS, defaults=defaults_of(clustermapper.Options))
@@ -217,15 +216,6 @@ def _fault_table(entry: Kind) -> Table:
     return Table(SCENARIO, "fault", "[[fault]]", entry.doc, tuple(keys), (entry.name,))
 
 
-def _amount(key: Key) -> Key:
-    """An option that is a time or rate of the network: whole on the machine's clock only, once it is multiplied by the dilation."""
-    whole = key.type.type if isinstance(key.type, inspect.Metadata) else key.type
-    if key.name not in NETWORK_OPTIONS or not isinstance(whole, inspect.IntType):
-        return key
-    kind = inspect.FloatType(ge=whole.ge, le=whole.le)
-    return replace(key, type=kind, must=expected(kind))
-
-
 def _bounded(key: Key) -> Key:
     """A queue's option: the fabric has the bounds."""
     same = {field.encode_name: field.type for field in _fields(Fabric) if field.encode_name != "name"}
@@ -235,7 +225,7 @@ def _bounded(key: Key) -> Key:
 
 def _as_written(key: Key) -> Key:
     """A key of a fabric file, where rates and the delay are those of the real network."""
-    name = key.name.removesuffix("_ns")
+    name = key.name.removesuffix("_ps")
     if name not in WRITTEN:
         return replace(key, default=key.default or "")
     kind = inspect.CustomType(WRITTEN[name])

@@ -1,4 +1,4 @@
-"""A resolved scenario as the tables of a file that says the same, on this machine's clock. Blocks of sweeps are read that way
+"""A resolved scenario as the tables of a file that says the same. Blocks of sweeps are read that way
 (scenarios/sweeps/blocks.py): whoever has written one, each of its values passes the checks of a scenario file. Pure.
 """
 
@@ -14,19 +14,22 @@ from scenarios.schema.faults import Fault, FaultTable
 from scenarios.schema.scenario_tables import ScenarioFile, TransportTable
 from scenarios.schema.workload_tables import TABLES, FlowTable, JobTable
 from scenarios.schema.workloads import Workload
+from testbed.faults.keys import Period
+from testbed.faults.kinds import KINDS
 from topologies.structs import Refused, there_are
+from topologies.units import Duration, written
 
 if TYPE_CHECKING:
     from scenarios.schema.scenario import Scenario, Transport
 
-_UNITS = {"": "", "_ns": "ns", "_s": "s", "_bps": "", "_bytes": "", "s": ""}
-"""What a name of ours may have after the key of a file -> the unit that the file then needs."""
+_ENDS = ("", "_ps", "_s", "_bps", "_bytes", "s")
+"""What a name of ours may have after the key of a file."""
 _RENAMED = {"experts": "expert_bytes"}
 
 
 def _name(record: Any, key: str) -> str:
     """The field of a resolved record that a file's key makes; the key itself if there is none of a like name."""
-    names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _UNITS))
+    names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _ENDS))
     return next((name for name in names if hasattr(record, name)), key)
 
 
@@ -36,13 +39,12 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
     for key in form.__struct_encode_fields__:
         name = _name(record, key)
         value = getattr(record, name, None)
-        unit = _UNITS.get(name.removeprefix(key), "")
-        row[key] = f"{value}{unit}" if unit and value is not None else value
+        row[key] = written(value) if name == f"{key}_ps" and value is not None else value
     return {key: value for key, value in {**row, **own}.items() if value is not None}
 
 
 def tables_of(scenario: Scenario) -> dict[str, Any]:
-    """What :class:`ScenarioFile` reads, with times and rates as they are on the clock; without checks on figures."""
+    """What :class:`ScenarioFile` reads, with times and rates as they are resolved; without checks on figures."""
     return _row(
         scenario, ScenarioFile, fabric=scenario.fabric.name, workload=_workload(scenario.workload), expect=None,
         transport=[*map(_transport, scenario.transports)], fault=[*map(_fault, scenario.faults)],
@@ -59,13 +61,15 @@ def _workload(work: Workload) -> dict[str, Any]:
 
 
 def _transport(transport: Transport) -> dict[str, Any]:
-    wait, mapper = transport.reconvergence_ns, transport.clustermapper
-    options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": f"{wait}ns"})}
+    wait, mapper = transport.reconvergence_ps, transport.clustermapper
+    options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": written(wait)})}
     return _row(transport, TransportTable, fabric=None, options=options, clustermapper=mapper and mapper.to_dict())
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    return {**fault.keys, **_row(fault, FaultTable)}
+    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
+    keys = {key: written(value) if key in times else value for key, value in fault.keys.items()}
+    return {**keys, **_row(fault, FaultTable)}
 
 
 def _background(flow: Background) -> dict[str, Any]:
@@ -75,7 +79,7 @@ def _background(flow: Background) -> dict[str, Any]:
 
 
 def place(scenario: Scenario, key: str) -> str:
-    """A file's key, dotted, as a resolved scenario names it: ``faults[0].at_ns`` for ``fault[0].at``."""
+    """A file's key, dotted, as a resolved scenario names it: ``faults[0].at_ps`` for ``fault[0].at``."""
     at: Any = scenario
     parts = []
     for key_, number in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", key):

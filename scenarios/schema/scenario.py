@@ -17,7 +17,6 @@ from scenarios.schema.background import Background, read_backgrounds
 from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
 from scenarios.schema.faults import Fault, read_faults
-from scenarios.schema.network_time import on_the_clock
 from scenarios.schema.resolved import tables_of
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
@@ -25,16 +24,18 @@ from scenarios.schema.values import ScenarioError, parse_duration, parse_size
 from scenarios.schema.workload_tables import read_workload
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import USED_BY_QP
-from testbed.reconvergence import RECONVERGENCE_NS
+from testbed.reconvergence import RECONVERGENCE
 from testbed.streams import printable
 from topologies import Fabric, FabricError, load_fabric
 from topologies.clos import ADAPTIVE, SOURCE
+from topologies.fabrics import usual_dilation
 from topologies.structs import Refused, convert, join, nearest, plain
 from topologies.toml_files import find_file, read_toml, take_format
+from topologies.units import S
 
 HERE = Path(__file__).parents[1]
-TIMEOUT_NS = 120 * 10**9
-"""Timeout of a run whose scenario names none, wall time [ours]: a thousand base RTTs of `demo`."""
+TIMEOUT_S = 120.0
+"""Timeout of a run whose scenario names none [ours]."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Transport:
     kind: str
     name: str
     fabric: Fabric
-    reconvergence_ns: int | None  # until a network that re-routes has done so; None where MRC's sources route
+    reconvergence_ps: int | None  # until a network that re-routes has done so; None where MRC's sources route
     qps: int = 1  # per pair of ranks that communicate
     options: dict[str, Any] = field(default_factory=dict)  # those of the engine
     controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
@@ -62,7 +63,7 @@ class Scenario:
     name: str
     description: str
     seeds: tuple[int, ...]
-    timeout_ns: int  # of one run
+    timeout_s: float  # of one run, of this machine; in virtual time by agents.clock.Clock.patience
     expect_outcome: str  # of every run: one of OUTCOMES
     workload: Workload
     transports: tuple[Transport, ...]
@@ -71,6 +72,7 @@ class Scenario:
     file: str
     text: str  # as read, for the manifest
     fabric: Fabric  # the scenario's own; a transport may have another
+    dilation: float  # at which machines run it, unless something else is asked for
     backgrounds: tuple[Background, ...] = ()
     swept: tuple[Variant, ...] = ()  # one per setting of the sweep; empty without one, and in a variant's own scenario
 
@@ -178,10 +180,10 @@ def read_again(scenario: Scenario) -> Scenario:
     table = convert(tables_of(scenario), ScenarioFile)
     workload = read_workload(table.workload, "workload")
     transports = [
-        reader.on_fabric(own, f"transport[{i}]", given.fabric, scenario.fabric.dilation)
+        reader.on_fabric(own, f"transport[{i}]", given.fabric)
         for i, (own, given) in enumerate(zip(table.transport, scenario.transports, strict=True))
     ]
-    return reader.resolved(table, workload, scenario.fabric, transports, transports, scenario.file, scenario.text)
+    return reader.resolved(table, workload, scenario.fabric, scenario.dilation, transports, transports, scenario.file, scenario.text)
 
 
 class _Reader:
@@ -199,12 +201,15 @@ class _Reader:
         except FabricError as error:
             raise Refused(where, f": {error}") from None
 
+    def dilation(self, value: str) -> float:
+        return usual_dilation(value, None if value == self.fabric_override else self.folder)
+
     def scenario(self, data: Any, file: str, text: str, names: Sequence[str]) -> Scenario:
         named = data.get("fabric")
         if not isinstance(named, str):
             convert(data, ScenarioFile)  # refuses it
         base = self.fabric(str(named), "fabric")
-        table = convert(on_the_clock(data, base.dilation), ScenarioFile)
+        table = convert(data, ScenarioFile)
         if table.nic_rate is not None:
             try:
                 base = at_rate(base, table.nic_rate)
@@ -212,11 +217,11 @@ class _Reader:
                 raise Refused("nic_rate", f": {error}") from None
         workload = read_workload(table.workload, "workload")
         transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
-        return self.resolved(table, workload, base, transports, self.select(transports, names, base), file, text)
+        return self.resolved(table, workload, base, self.dilation(str(named)), transports, self.select(transports, names, base), file, text)
 
     def resolved(
-        self, table: ScenarioFile, workload: Workload, base: Fabric, transports: list[Transport], selected: list[Transport], file: str,
-        text: str,
+        self, table: ScenarioFile, workload: Workload, base: Fabric, dilation: float, transports: list[Transport], selected: list[Transport],
+        file: str, text: str,
     ) -> Scenario:  # fmt: skip
         """The scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
         if len({t.name for t in transports}) < len(transports):
@@ -234,7 +239,7 @@ class _Reader:
             name=table.name,
             description=table.description.strip(),
             seeds=table.seeds,
-            timeout_ns=table.timeout or TIMEOUT_NS,
+            timeout_s=table.timeout / S if table.timeout else TIMEOUT_S,
             expect_outcome=table.expect_outcome,
             workload=workload,
             transports=tuple(selected),
@@ -244,6 +249,7 @@ class _Reader:
             file=file,
             text=text,
             fabric=base,
+            dilation=dilation,
         )
 
     def select(self, transports: list[Transport], names: Sequence[str], base: Fabric) -> list[Transport]:
@@ -262,16 +268,12 @@ class _Reader:
     def transport(self, table: TransportTable, where: str, base: Fabric) -> Transport:
         fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
         try:
-            fabric = fabric.slowed(base.dilation / fabric.dilation)  # the times of a scenario mean the same to all of its transports
-        except FabricError as error:
-            raise Refused(f"{where}.fabric", f": {error}") from None
-        try:
             fabric = variant_of(fabric, table.fabric_options)
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
-        return self.on_fabric(table, where, fabric, base.dilation)
+        return self.on_fabric(table, where, fabric)
 
-    def on_fabric(self, table: TransportTable, where: str, fabric: Fabric, dilation: float) -> Transport:
+    def on_fabric(self, table: TransportTable, where: str, fabric: Fabric) -> Transport:
         """The transport on the fabric that its table stands for."""
         kind, fabric = table.kind, routable(table.kind, fabric)
         common = convert(table.options, CommonOptions, f"{where}.options")
@@ -284,13 +286,12 @@ class _Reader:
             raise Refused(f"{where}.options.{error.key}", error.text) from None
         except ValueError as error:
             raise Refused(f"{where}.options", f"- {error}") from None
-        usual = round(RECONVERGENCE_NS * dilation)
         static = kind == "mrc" and fabric.routing == SOURCE
-        reconvergence_ns = None if static else usual if common.reconvergence is None else common.reconvergence
+        reconvergence_ps = None if static else RECONVERGENCE if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         if mapper is not None and fabric.sites > 1:
             raise Refused(f"{where}.clustermapper", "probes one site's links: leave it out on a fabric of two")
-        return Transport(kind, table.name or kind, fabric, reconvergence_ns, common.qps, options, table.controller, mapper)
+        return Transport(kind, table.name or kind, fabric, reconvergence_ps, common.qps, options, table.controller, mapper)
 
     def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:
         """Refuse what needs the network to name MRC's paths, or to re-route them, where it does not."""

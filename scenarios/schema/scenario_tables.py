@@ -17,13 +17,12 @@ from scenarios.schema.checks import CheckError, names_in
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
-from testbed.reconvergence import RECONVERGENCE_NS
+from testbed.reconvergence import RECONVERGENCE
 from testbed.simulated import WORLDS
-from testbed.units import Duration, Span
-from topologies.fabrics import Rate
 from topologies.structs import NAME, Doc, Refused, one_of, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE
+from topologies.units import US, Duration, Rate, Span
 
 TRANSPORTS = {
     "mrc": "MRC over several planes: sprayed, source-routed, placed in any order",
@@ -97,7 +96,7 @@ class CommonOptions(Struct, frozen=True):
     qps: Annotated[int, Meta(ge=1, le=64), Doc("queue pairs per flow, or per pair of ranks that exchange messages")] = 1
     reconvergence: Annotated[
         Duration | None,
-        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE_NS // 1000} us"),
+        Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE // US} us"),
     ] = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.errors import UserError
-from testbed.units import parse_duration, parse_size
+from topologies.units import parse_duration, parse_size
 
 __all__ = ["ScenarioError", "parse_duration", "parse_size"]
 

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct, field
 
 from scenarios.jobs.describe import Job
 from scenarios.schema.workloads import DTYPES, NamedFlow, Workload
-from testbed.units import Duration, Size, Span
 from topologies.structs import Doc, Refused, convert, join, one_of, text
 from topologies.theory import COLLECTIVES, PLACEMENTS, Placement
+from topologies.units import Duration, Size, Span
 
 Dtype = Annotated[str, one_of(DTYPES)]
 # Literals: of a text that may also be a list, msgspec 0.22 frees the pattern as if it were a type, and may crash at exit.
@@ -120,9 +120,9 @@ class _Permutation(_Pattern, frozen=True, kw_only=True):
             self.kind,
             message_bytes=self.message_bytes,
             outstanding=self.outstanding,
-            duration_ns=self.duration,
+            duration_ps=self.duration,
             messages=self.messages,
-            settle_ns=self.settle or 0,
+            settle_ps=self.settle or 0,
         )
 
 
@@ -141,7 +141,7 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
             raise Refused("victim", "needs 'duration': nobody knows when the last of 'messages' arrives")
 
     def workload(self) -> Workload:
-        return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ns=self.victim_alone or 0)
+        return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ps=self.victim_alone or 0)
 
 
 class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

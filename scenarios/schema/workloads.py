@@ -41,8 +41,8 @@ class NamedFlow:
     name: str
     src: str
     dst: str
-    start_ns: int
-    for_ns: int | None  # posts messages for this time,
+    start_ps: int
+    for_ps: int | None  # posts messages for this time,
     messages: int | None  # or this many messages
     evs: int = 0  # EVs per plane that its queue pairs may use; 0: all
 
@@ -55,15 +55,15 @@ class Flow:
     group: str  # whose figures are added up
     src: int
     dst: int
-    start_ns: int
-    for_ns: int | None
+    start_ps: int
+    for_ps: int | None
     messages: int | None
     evs: int = 0
 
     @property
-    def end_ns(self) -> int | None:
+    def end_ps(self) -> int | None:
         """When it posts its last message; None if it posts a number of messages."""
-        return None if self.for_ns is None else self.start_ns + self.for_ns
+        return None if self.for_ps is None else self.start_ps + self.for_ps
 
     def for_agents(self) -> dict[str, Any]:
         """Return the flow as agents receive it."""
@@ -83,12 +83,12 @@ class Workload:
     slices: int = 4  # pipelined parts of each chunk
     # patterns
     outstanding: int = 4  # messages that a sender has posted at once
-    duration_ns: int | None = None
+    duration_ps: int | None = None
     messages: int | None = None  # of each flow
     senders: int = 0  # of an incast
     victim: bool = False
-    victim_alone_ns: int = 0  # how long the victim runs before the incast begins
-    settle_ns: int = 0  # of the duration, what figures leave out at its beginning
+    victim_alone_ps: int = 0  # how long the victim runs before the incast begins
+    settle_ps: int = 0  # of the duration, what figures leave out at its beginning
     flows: tuple[NamedFlow, ...] = ()
     # jobs
     jobs: tuple[Job, ...] = ()
@@ -119,7 +119,7 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 
     ``qps`` queue pairs per pair of ranks."""
     if work.jobs:
         try:
-            rehearse(plan_of(work.jobs, fabric.host_count, fabric.dilation), lambda node: 1.0)
+            rehearse(plan_of(work.jobs, fabric.host_count), lambda node: 1.0)
         except PlanError as error:
             raise WorkloadError(f"workload.job : {error}") from None
         return
@@ -160,7 +160,7 @@ def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: in
         flows = _incast(work, fabric)
     elif work.kind == "permutation":
         receivers = _permutation(fabric, seed)
-        flows = [Flow(f"h{a}-h{b}", "permutation", a, b, 0, work.duration_ns, work.messages) for a, b in enumerate(receivers)]
+        flows = [Flow(f"h{a}-h{b}", "permutation", a, b, 0, work.duration_ps, work.messages) for a, b in enumerate(receivers)]
     else:
         flows = [_between(f, fabric, f"workload.flow[{i}]") for i, f in enumerate(work.flows)]
     rank_of = {host: rank for rank, host in enumerate(hosts)}
@@ -177,7 +177,7 @@ def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
     src, dst = ends
     if src == dst:
         raise WorkloadError(f"{where} : {flow.src} cannot send to itself")
-    return Flow(flow.name, "flows", src, dst, flow.start_ns, flow.for_ns, flow.messages, flow.evs)
+    return Flow(flow.name, "flows", src, dst, flow.start_ps, flow.for_ps, flow.messages, flow.evs)
 
 
 def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
@@ -196,11 +196,11 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
         )
     if work.senders > len(far) + len(near):
         raise WorkloadError(f"workload.senders = {work.senders}: fabric {fabric.name!r} has {len(far) + len(near)} hosts beside the target")
-    start_ns = work.victim_alone_ns
-    flows = [Flow(f"h{h}-h{target}", "incast", h, target, start_ns, work.duration_ns, work.messages) for h in (far + near)[: work.senders]]
+    start_ps = work.victim_alone_ps
+    flows = [Flow(f"h{h}-h{target}", "incast", h, target, start_ps, work.duration_ps, work.messages) for h in (far + near)[: work.senders]]
     if work.victim:
-        assert work.duration_ns is not None
-        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, start_ns + work.duration_ns, None))
+        assert work.duration_ps is not None
+        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, start_ps + work.duration_ps, None))
     return flows
 
 

@@ -39,7 +39,7 @@ def figures(outcomes: Sequence[Outcome], wall_s: float, jobs: int) -> dict[str, 
     return {
         "schedules": len(outcomes), "broken": sum(bool(o.broken) for o in outcomes), "jobs": jobs, "faults": kinds.total(),
         "kinds": dict(sorted(kinds.items())), "steps": sum(o.steps for o in outcomes),
-        "retransmitted": sum(o.retransmitted for o in outcomes), "virtual_s": sum(o.virtual_s for o in outcomes), "wall_s": wall_s,
+        "retransmitted": sum(o.retransmitted for o in outcomes), "network_us": sum(o.network_us for o in outcomes), "wall_s": wall_s,
         "cpu_s": cpu, "slowest_s": max((o.cpu_s for o in outcomes), default=0.0), "hops": hops, "hops_per_s": hops / cpu if cpu else 0.0,
     }  # fmt: skip
 
@@ -50,7 +50,7 @@ def describe(totals: dict[str, Any]) -> str:
     count = max(1, totals["schedules"])
     return (
         f"{totals['schedules']:,} schedules, {totals['broken']} broken: {totals['faults']:,} faults under {totals['steps']:,} all-reduces, "
-        f"{totals['retransmitted']:,} packets retransmitted, {totals['virtual_s']:,.0f} s of virtual time\n"
+        f"{totals['retransmitted']:,} packets retransmitted, {totals['network_us'] / 1e3:,.1f} ms of network time\n"
         f"faults: {kinds}\n"
         f"{totals['wall_s']:.1f} s with {totals['jobs']} processes, {totals['schedules'] / max(totals['wall_s'], 1e-9):.2f} schedules/s; "
         f"{totals['cpu_s'] / count:.2f} s of CPU each, {totals['slowest_s']:.2f} s at most; "

@@ -29,12 +29,14 @@ from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.fidelity import Evidence, judge
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
 from testbed.simulated.cluster import SimulatedCluster
+from testbed.terminal import duration
 from topologies import Fabric, load_fabric
 from topologies.theory import place_ranks
+from topologies.units import MS, NS, US, S
 
 FABRIC = "rack16"
-STORM_S = 6.0
-"""Virtual time during which faults begin and end."""
+STORM = 600 * US
+"""Time during which faults begin and end."""
 RING = "ring-allreduce"
 STEPS = 2
 """Steps per start of the workload, which is started again and again while the storm lasts."""
@@ -60,14 +62,14 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """Result of one schedule. ``broken`` is empty if there was no error; times are seconds of CPU time and of virtual time."""
+    """Result of one schedule. ``broken`` is empty if there was no error; ``cpu_s``: CPU time; ``network_us``: the network's."""
 
     seed: int
     kinds: dict[str, int] = field(default_factory=dict)
     steps: int = 0
     retransmitted: int = 0
     hops: int = 0
-    virtual_s: float = 0.0
+    network_us: float = 0.0
     cpu_s: float = 0.0
     broken: str = ""
 
@@ -91,27 +93,27 @@ class Storm:
 
     def __init__(self, cluster: SimulatedCluster, faults: list[Planned]) -> None:
         self.cluster = cluster
-        self.begin_ns = self.changed_ns = cluster.clock.now()  # ``changed_ns``: when something last began or ended
+        self.begin_ps = self.changed_ps = cluster.clock.now()  # ``changed_ps``: when something last began or ended
         actions = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
         self.pending = sorted(actions, key=lambda action: action[:2])
         self.active: dict[int, int] = {}  # id of a planned fault -> number of the injected one
 
-    def apply_due(self) -> float | None:
-        """Do what is due; return the seconds until something is due again, None if nothing is."""
+    def apply_due(self) -> int | None:
+        """Do what is due; return the time until something is due again, None if nothing is."""
         now = self.cluster.clock.now()
-        while self.pending and now >= self._next_ns():
+        while self.pending and now >= self._next():
             _, begins, fault = self.pending.pop(0)
             if begins:
                 self.active[id(fault)] = self.cluster.inject(fault.kind, fault.on, **fault.keys).number
             else:
                 self.cluster.clear(self.active.pop(id(fault)))
-            self.changed_ns = now
+            self.changed_ps = now
         if self.cluster.fault_events():
-            self.changed_ns = now
-        return (self._next_ns() - now) / 1e9 if self.pending else None
+            self.changed_ps = now
+        return self._next() - now if self.pending else None
 
-    def _next_ns(self) -> int:
-        return self.begin_ns + round(self.pending[0][0] * 1e9)
+    def _next(self) -> int:
+        return self.begin_ps + self.pending[0][0]
 
     @property
     def over(self) -> bool:
@@ -128,7 +130,7 @@ class Schedule:
         self.config = Config.from_fabric(cluster.fabric, setting.options)
         self.hosts = place_ranks(fabric, setting.placement)
         self.agents = [cluster.agents[host] for host in self.hosts]
-        self.faults = plan(fabric, seed, STORM_S)
+        self.faults = plan(fabric, seed, STORM)
         self.errors: list[str] = []  # errors that ranks reported
         self.latest = 0  # end of a step
         outcome.kinds = dict(Counter(fault.kind for fault in self.faults))
@@ -148,27 +150,26 @@ class Schedule:
 
     def go(self, steps: int, storm: Storm) -> None:
         """Run this many steps; each has to end before it counts as stuck."""
-        begin_ns = self.clock.now()
-        limit_s = stuck_after(self.config)
+        begin, limit = self.clock.now(), stuck_after(self.config)
 
-        def check() -> float | None:
+        def check() -> int | None:
             self.cluster.check()
-            delay_s = storm.apply_due()
-            waited_s = (self.clock.now() - max(begin_ns, storm.changed_ns, self.latest)) / 1e9
-            if waited_s > limit_s:
-                raise BrokenError(f"no step ended for {waited_s:.1f} s of virtual time, and no fault began or ended")
-            return delay_s
+            delay = storm.apply_due()
+            waited = self.clock.now() - max(begin, storm.changed_ps, self.latest)
+            if waited > limit:
+                raise BrokenError(f"no step ended for {duration(waited / NS)}, and no fault began or ended")
+            return delay
 
         for agent in self.agents:
             agent.call("start", collective=RING, message_bytes=self.setting.message_bytes, steps=steps, seed=self.seed)
-        ended = wait_for_all(self.agents, self._handle_note, check, 3600.0, self.clock)
+        ended = wait_for_all(self.agents, self._handle_note, check, S, self.clock)
         if not ended or self.errors:
             raise BrokenError(self.errors[0] if self.errors else "the ring did not come to its end")
         self.outcome.steps += steps
 
     def _handle_note(self, rank: int, note: dict[str, Any]) -> None:
         if note["event"] == "step":
-            self.latest = max(self.latest, note["end_ns"])
+            self.latest = max(self.latest, note["end_ps"])
             if not note["ok"]:
                 self.errors.append(f"rank {rank} (h{self.hosts[rank]}) had a wrong sum in step {note['step']}")
         elif note["event"] == "failed":
@@ -178,12 +179,12 @@ class Schedule:
 
     def recover(self) -> None:
         """Let time pass until every path is in use. Raises if this takes longer than the longest hold-down and proof."""
-        begin_ns, limit_s = self.clock.now(), back_after(self.config)
+        begin, limit = self.clock.now(), back_after(self.config)
         while idle := [row for agent in self.agents for row in agent.call("paths") if not self._used(row)]:
-            elapsed_s = (self.clock.now() - begin_ns) / 1e9
-            if elapsed_s > limit_s:
-                raise BrokenError(f"{len(idle)} paths not in use {elapsed_s:.0f} s after the last fault, the first {idle[0]}")
-            self.clock.sleep(4 * self.config.base_rtt / 1e9)
+            elapsed = self.clock.now() - begin
+            if elapsed > limit:
+                raise BrokenError(f"{len(idle)} paths not in use {duration(elapsed / NS)} after the last fault, the first {idle[0]}")
+            self.clock.sleep(4 * self.config.base_rtt)
         if not all(self.cluster.link_states().values()):
             raise BrokenError("faults left a cable down")
 
@@ -197,8 +198,8 @@ class Schedule:
 
     def settle(self, before: list[dict[str, Any]]) -> None:
         """Check that every packet is accounted for."""
-        if not self.cluster.quiesce(10.0):
-            raise BrokenError("the fabric did not come to rest within 10 s")
+        if not self.cluster.quiesce(MS):
+            raise BrokenError("the fabric did not come to rest within 1 ms")
         agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
         self.outcome.retransmitted = sum(counters["retransmitted"] for counters in agent_counters.values())
         record = {"outcome": "done", "agent_counters": agent_counters, "counters_before": before, "counters_after": self.cluster.counters()}
@@ -240,7 +241,7 @@ def run_schedule(seed: int, fabric: str = FABRIC, keep: Path | None = None) -> O
     with tempfile.TemporaryDirectory(prefix="mrcbed-schedule-") as scratch:
         topology = load_fabric(fabric)
         cluster = SimulatedCluster(topology.with_(trimming=drawn.trimming))
-        start_ns = cluster.clock.now()
+        start = cluster.clock.now()
         try:
             with limited(LIMIT_S), cluster:
                 cluster.start_agents("mrc", drawn.options, Path(scratch) if keep is None else keep / f"{seed}", seed, drawn.policy)
@@ -251,6 +252,6 @@ def run_schedule(seed: int, fabric: str = FABRIC, keep: Path | None = None) -> O
             where = traceback.extract_tb(error.__traceback__)[-1]
             outcome.broken = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
         outcome.hops = cluster.network.hops
-        outcome.virtual_s = (cluster.clock.now() - start_ns) / 1e9
+        outcome.network_us = (cluster.clock.now() - start) / US
     outcome.cpu_s = time.process_time() - cpu_start
     return outcome

@@ -15,9 +15,9 @@ from testbed.conform.play import Outcome, Play, Target
 from testbed.conform.targets import Wire, virtual
 from testbed.errors import UserError
 from testbed.options import argument, option
-from testbed.units import parse_duration
 from topologies import load_fabric
 from topologies.clos import Fabric
+from topologies.units import parse_duration
 
 UNSUPPORTED = 127
 """Exit status where nothing failed and nothing could be played, as of the QUIC interop runner's endpoints."""

@@ -56,8 +56,8 @@ def command(
     Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/fluid.md.
     """
     from testbed.fluid.study import Job, failures, steps
-    from testbed.units import parse_size
     from topologies.sizing import NIC_RATE, SWITCH_RATE, fewest_tiers
+    from topologies.units import parse_size
 
     try:
         job = Job(ranks, parse_size(message))

@@ -24,8 +24,8 @@ from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
-from testbed.units import MAX_NS, parse_duration
 from testbed.world import World
+from topologies.units import MAX_NS, parse_duration
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""

@@ -72,7 +72,7 @@ def command(
 
 
 def _rate(option: str, text: str) -> int:
-    from topologies.fabrics import parse_rate
+    from topologies.units import parse_rate
 
     try:
         return parse_rate(text)

@@ -42,10 +42,10 @@ class Push:
     number: int
     op: str
     values: list[str]
-    heard_ns: int
+    heard_ps: int
     of: int
-    pushed_ns: int  # when sending began
-    effect_ns: dict[str, int] = field(default_factory=dict)  # agent -> when it took effect there
+    pushed_ps: int  # when sending began
+    effect_ps: dict[str, int] = field(default_factory=dict)  # agent -> when it took effect there
 
 
 class AgentLinks:
@@ -81,14 +81,14 @@ class AgentLinks:
             _hang_up(agent)
         self.agents, self._latest = [], {}
 
-    def push(self, op: str, values: list[str], heard_ns: int) -> None:
+    def push(self, op: str, values: list[str], heard_ps: int) -> None:
         """Send a list at once to every agent that owes no answer; the others get it after their answer to the previous message."""
         if not self.agents:
             return
         self._numbers += 1
         self._latest[op] = self._numbers, values
         # Dated before the first message leaves: an agent may act on it before this process runs again.
-        push = Push(self._numbers, op, values, heard_ns, len(self.agents), self._clock())
+        push = Push(self._numbers, op, values, heard_ps, len(self.agents), self._clock())
         self._open.append(push)
         for agent in list(self.agents):
             if op in agent.asked:
@@ -110,12 +110,12 @@ class AgentLinks:
             else:
                 at = message.get("ok")
                 for push in self._open:
-                    if push.op == op and push.number <= number and agent.name not in push.effect_ns:
-                        push.effect_ns[agent.name] = at if isinstance(at, int) else self._clock()
+                    if push.op == op and push.number <= number and agent.name not in push.effect_ps:
+                        push.effect_ps[agent.name] = at if isinstance(at, int) else self._clock()
             if op in agent.behind:
                 agent.behind.discard(op)
                 self._send(agent, op)
-        self._close_pushes([push for push in self._open if len(push.effect_ns) >= push.of])
+        self._close_pushes([push for push in self._open if len(push.effect_ps) >= push.of])
         if agent.lines.closed:
             self._lose(agent, "" if agent.ending else "it hung up")
         return not agent.lines.closed
@@ -123,7 +123,7 @@ class AgentLinks:
     def expire(self) -> None:
         """Journal pushes that have waited long enough for answers."""
         now = self._clock()
-        self._close_pushes([push for push in self._open if now - push.pushed_ns >= patient(ANSWER_S) * 1e9])
+        self._close_pushes([push for push in self._open if now - push.pushed_ps >= patient(ANSWER_S) * 1e9])
 
     @property
     def settled(self) -> bool:
@@ -157,8 +157,8 @@ class AgentLinks:
         for push in list(pushes):
             self._open.remove(push)
             self._journal.add(
-                self._clock(), EVENT[push.op], **{ARGUMENT[push.op]: push.values}, heard_ns=push.heard_ns, pushed_ns=push.pushed_ns,
-                effect_ns=max(push.effect_ns.values(), default=None), agents=len(push.effect_ns), of=push.of,
+                self._clock(), EVENT[push.op], **{ARGUMENT[push.op]: push.values}, heard_ps=push.heard_ps, pushed_ps=push.pushed_ps,
+                effect_ps=max(push.effect_ps.values(), default=None), agents=len(push.effect_ps), of=push.of,
             )  # fmt: skip
 
 

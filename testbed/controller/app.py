@@ -72,12 +72,12 @@ class FabricController(RyuApp):
         gc.freeze()  # a full collection walks all of Ryu and holds an event up for 25-45 ms, measured
         print(f"ready {self.doors.port}", flush=True)
         for report in self.southbound.port_reports():
-            self.observe(report.port, report.up, report.heard_ns)
+            self.observe(report.port, report.up, report.heard_ps)
         sys.exit("the southbound's reports ended")
 
-    def observe(self, port: str, up: bool, heard_ns: int) -> None:
+    def observe(self, port: str, up: bool, heard_ps: int) -> None:
         """Raise an event if this report changes a link."""
-        change = self.ports.report(port, up, heard_ns)
+        change = self.ports.report(port, up, heard_ps)
         if change is not None:
             self.send_event_to_observers(EventLinkUp(change) if change.up else EventLinkDown(change))
 

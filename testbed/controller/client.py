@@ -28,11 +28,11 @@ MOST_LINE = 1 << 20
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
-_DENIAL = msgspec.defstruct("Denial", [("entry", str), ("by", str), ("reason", str), ("since_ns", int)])
+_DENIAL = msgspec.defstruct("Denial", [("entry", str), ("by", str), ("reason", str), ("since_ps", int)])
 _DENIED = msgspec.defstruct("Denied", [("entry", str), ("new", bool)])
 _REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[_DENIAL])])  # type: ignore[valid-type]
-_EVENT = msgspec.defstruct("Event", [("t_ns", int), ("event", str)])
-_LINK = msgspec.defstruct("Link", [("link", str), ("state", str), ("since_ns", int), ("denied", list[str]), ("paths", int)])
+_EVENT = msgspec.defstruct("Event", [("t_ps", int), ("event", str)])
+_LINK = msgspec.defstruct("Link", [("link", str), ("state", str), ("since_ps", int), ("denied", list[str]), ("paths", int)])
 _PATH = msgspec.defstruct("Path", [
     ("plane", int), ("uplink", int), ("address", str), ("switches", list[str]), ("links", list[str]), ("denied_by", list[str]),
     ("state", Literal["up", "down", "denied"]),

@@ -110,12 +110,12 @@ class ControllerHandle:
             return ""  # it died just now
         return self.line(patient(ANSWER_S))
 
-    def journal(self, since_ns: int) -> list[dict[str, Any]]:
+    def journal(self, since_ps: int) -> list[dict[str, Any]]:
         """Its journal after that time; empty if there is no controller, or it does not answer."""
         if not self.alive or not self.url:
             return []
         try:
-            return list(self._client.get("journal", since=since_ns))
+            return list(self._client.get("journal", since=since_ps))
         except UserError:
             return []
 

@@ -36,16 +36,16 @@ class Journal:
     def add(self, now: int, event: str, **fields: Any) -> None:
         """Enter something that happened at ``now`` (monotonic ns). No two entries have the same time, so that a reader can say where it
         stopped: an entry that would have the time of another is entered a nanosecond later."""
-        if self.entries and now <= self.entries[-1]["t_ns"]:
-            now = self.entries[-1]["t_ns"] + 1
-        entry = {"t_ns": now, "event": event, **fields}
+        if self.entries and now <= self.entries[-1]["t_ps"]:
+            now = self.entries[-1]["t_ps"] + 1
+        entry = {"t_ps": now, "event": event, **fields}
         self.entries.append(entry)
         for reader in self._readers:
             reader.offer(entry)
 
-    def since(self, t_ns: int) -> list[Entry]:
+    def since(self, t_ps: int) -> list[Entry]:
         """Entries after that time."""
-        return [entry for entry in self.entries if entry["t_ns"] > t_ns]
+        return [entry for entry in self.entries if entry["t_ps"] > t_ps]
 
     def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
         """A reader of all future entries, and first of those after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
@@ -87,8 +87,8 @@ class Reader:
         entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
-            after = entries[-1]["t_ns"]
-            entries.append({"t_ns": after, "event": "missed", "count": self._missed})
+            after = entries[-1]["t_ps"]
+            entries.append({"t_ps": after, "event": "missed", "count": self._missed})
             self._missed = 0
         self._news.clear()
         return entries

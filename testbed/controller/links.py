@@ -24,14 +24,14 @@ class LinkChange:
     up: bool
     port: str
     """The end whose change did it."""
-    heard_ns: int
+    heard_ps: int
     """When the kernel's message was read (netlink stamps none of its own)."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    since_ns: int
-    detected_ns: int
+    since_ps: int
+    detected_ps: int
     """When the controller's handler had entered it into the map."""
 
 
@@ -42,7 +42,7 @@ class PortStates:
         self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
         self._down: set[str] = set()
 
-    def report(self, port: str, up: bool, heard_ns: int) -> LinkChange | None:
+    def report(self, port: str, up: bool, heard_ps: int) -> LinkChange | None:
         """Take one report. Raises KeyError for a port that is not the fabric's."""
         link = self._link_of[port]
         ends = {link.a.name, link.b.name}
@@ -52,7 +52,7 @@ class PortStates:
         else:
             self._down.add(port)
         after = not ends & self._down
-        return None if before == after else LinkChange(link.name, after, port, heard_ns)
+        return None if before == after else LinkChange(link.name, after, port, heard_ps)
 
 
 class FailedLinks:
@@ -65,12 +65,12 @@ class FailedLinks:
 
     def apply(self, change: LinkChange, now: int) -> None:
         """Enter a change, handled at ``now``."""
-        self._since[change.link] = change.heard_ns
+        self._since[change.link] = change.heard_ps
         if change.up:
             self.failed.pop(change.link, None)
         else:
-            self.failed[change.link] = Failure(change.heard_ns, now)
-        self.journal.append({**asdict(change), "handled_ns": now})
+            self.failed[change.link] = Failure(change.heard_ps, now)
+        self.journal.append({**asdict(change), "handled_ps": now})
 
     def state(self, link: str) -> tuple[bool, int]:
         """(up, since when in ns)."""

@@ -98,9 +98,9 @@ class _Ear(RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port(self, event: Any) -> None:
-        heard_ns = time.monotonic_ns()
+        heard_ps = time.monotonic_ns()
         deleted = event.msg.reason == ofp.OFPPR_DELETE
-        self.news.put(PortReport(event.msg.desc.name.decode(), not deleted and _up(event.msg.desc), heard_ns))
+        self.news.put(PortReport(event.msg.desc.name.decode(), not deleted and _up(event.msg.desc), heard_ps))
 
     @set_ev_cls(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def gone(self, event: Any) -> None:

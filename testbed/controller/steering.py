@@ -57,42 +57,42 @@ class Steering:
     def link_changed(self, change: LinkChange) -> None:
         """A link failed or came back; ``links`` knows it already."""
         event = "link-up" if change.up else "link-down"
-        self.journal.add(self._clock(), event, link=change.link, port=change.port, heard_ns=change.heard_ns)
+        self.journal.add(self._clock(), event, link=change.link, port=change.port, heard_ps=change.heard_ps)
         if self.policy == "hint":
-            self._push("hint", list(self.links.failed), change.heard_ns)
+            self._push("hint", list(self.links.failed), change.heard_ps)
         elif self.policy == "denylist":
             changed = self._allow(change.link, POLICY) if change.up else self._deny(change.link, "link down", POLICY)[1]
             if changed:
-                self._push("deny", self.denylist.entries, change.heard_ns)
+                self._push("deny", self.denylist.entries, change.heard_ps)
 
     def deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
         """Deny an entry; returns the denial, and whether it is new. Raises :class:`topologies.FabricError`."""
-        heard_ns = self._clock()
+        heard_ps = self._clock()
         denial, new = self._deny(text, reason, by)
         if new:
-            self._push("deny", self.denylist.entries, heard_ns)
+            self._push("deny", self.denylist.entries, heard_ps)
         return denial, new
 
     def allow(self, text: str, by: str | None, actor: str) -> list[Denial]:
         """``actor`` removes one party's denial, or with ``by`` None everybody's. Raises :class:`topologies.FabricError`."""
-        heard_ns = self._clock()
+        heard_ps = self._clock()
         removed = self._allow(text, by, actor)
         if removed:
-            self._push("deny", self.denylist.entries, heard_ns)
+            self._push("deny", self.denylist.entries, heard_ps)
         return removed
 
     def _deny(self, text: str, reason: str, by: str) -> tuple[Denial, bool]:
         denial, new = self.denylist.deny(text, reason, by, self._clock())
         if new:
-            self.journal.add(denial.since_ns, "deny", entry=denial.entry, reason=reason, by=by)
+            self.journal.add(denial.since_ps, "deny", entry=denial.entry, reason=reason, by=by)
         return denial, new
 
     def _allow(self, text: str, by: str | None, actor: str = POLICY) -> list[Denial]:
         removed = self.denylist.allow(text, by)
         for denial in removed:
-            self.journal.add(self._clock(), "allow", entry=denial.entry, by=actor, denied_by=denial.by, since_ns=denial.since_ns)
+            self.journal.add(self._clock(), "allow", entry=denial.entry, by=actor, denied_by=denial.by, since_ps=denial.since_ps)
         return removed
 
-    def _push(self, op: str, values: list[str], heard_ns: int) -> None:
-        self.agents.push(op, values, heard_ns)
+    def _push(self, op: str, values: list[str], heard_ps: int) -> None:
+        self.agents.push(op, values, heard_ps)
         self.after_push()

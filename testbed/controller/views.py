@@ -104,7 +104,7 @@ class Views:
             "switches": len(f.switches),
             "links": len(f.links),
             "paths_per_pair": f.paths_per_pair,
-            "base_rtt_ns": f.base_rtt_ns,
+            "base_rtt_ps": f.base_rtt_ps,
             "buffer_bytes": f.buffer_bytes,
         }
 
@@ -152,7 +152,7 @@ class Views:
                     "rate": link.rate,
                     "ports": [link.a.name, link.b.name],
                     "state": "up" if up else "failed",
-                    "since_ns": since,
+                    "since_ps": since,
                     "denied": [e for e in entries if e in (link.name, link.a.node, link.b.node, f"p{link.plane}")],
                     "paths": paths_over(self._fabric, link),
                 }
@@ -160,7 +160,7 @@ class Views:
         return rows
 
     def failed_links(self) -> dict[str, Any]:
-        return {name: {"since_ns": f.since_ns, "detected_ns": f.detected_ns} for name, f in sorted(self._links.failed.items())}
+        return {name: {"since_ps": f.since_ps, "detected_ps": f.detected_ps} for name, f in sorted(self._links.failed.items())}
 
     def paths(self, src: str, dst: str) -> list[dict[str, Any]]:
         for name in (src, dst):

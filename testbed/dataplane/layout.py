@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from topologies.clos import DATA_HEADERS
+from topologies.units import BYTE, OLD_MS
 
 PORT_BASE: Final = 1000
 """Interface index of a fabric port = PORT_BASE + its number; a veth pair whose ends had the same index would hear of its carrier late."""
@@ -43,7 +44,7 @@ DELAY_TUN: Final = PORT_BASE - 1
 TRUNK: Final = PORT_BASE - 2
 """Interface index of the device that leads to the other machines of a fabric."""
 TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
-HIGH_BURST_NS: Final = 2_000_000
+HIGH_BURST: Final = 2 * OLD_MS
 LEAST_HIGH_BURST: Final = 1600
 """What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
 SWITCH_WORKS: Final = 0
@@ -138,4 +139,4 @@ CERTAIN: Final = 1 << 32
 
 def high_burst_bytes(rate: int) -> int:
     """The high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
-    return max(LEAST_HIGH_BURST, rate * HIGH_BURST_NS // 8_000_000_000)
+    return max(LEAST_HIGH_BURST, rate * HIGH_BURST // BYTE)

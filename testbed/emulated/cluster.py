@@ -435,12 +435,12 @@ class Cluster(TakesFaults):
         """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
-    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
         """What the controller saw and did after a time (docs/controller.md); empty without a living controller."""
-        return self.control.journal(since_ns)
+        return self.control.journal(since_ps)
 
     def denied(self) -> list[dict[str, Any]]:
-        """The denylist: ``{"entry", "by", "reason", "since_ns"}``, one row per party that denies it."""
+        """The denylist: ``{"entry", "by", "reason", "since_ps"}``, one row per party that denies it."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:

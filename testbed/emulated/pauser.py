@@ -3,7 +3,7 @@
 A process of its own, started by testbed/emulated/cluster.py on fabrics with ``pfc = true``, so that nothing else that the cluster does
 makes a pause late. The eBPF programs count what came in by each port of a switch and waits there, and note when that crossed XOFF or XON
 (map ``port_held``, in memory); this looks at it, and changes the queues of the ports that send there. The rules are those of
-testbed/simulated/network.py: a pause takes effect ``Fabric.pfc_ns`` after the frame that crossed XOFF, so does its end, and a cable that is
+testbed/simulated/network.py: a pause takes effect ``Fabric.pfc_ps`` after the frame that crossed XOFF, so does its end, and a cable that is
 down pauses nobody.
 """
 
@@ -59,16 +59,16 @@ class Pauser:
         self._ingress = np.array([end.number for end, _, _ in into_switches])
         self._egress = np.array([other.number for _, other, _ in into_switches])
         self._senders = [other for _, other, _ in into_switches]
-        self._early = [self._frame_ns(link) for _, _, link in into_switches]
+        self._early = [self._frame_ps(link) for _, _, link in into_switches]
         self.stops = np.zeros(len(into_switches), dtype=bool)
         """Flags by ingress port of a switch: whether its cable's other end is asked to stand still."""
-        self._seen_over = held[self._ingress, _H["over_ns"]].copy()
-        self._seen_under = held[self._ingress, _H["under_ns"]].copy()
+        self._seen_over = held[self._ingress, _H["over_ps"]].copy()
+        self._seen_under = held[self._ingress, _H["under_ps"]].copy()
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
 
-    def _frame_ns(self, link: Link) -> int:
+    def _frame_ps(self, link: Link) -> int:
         """A pause is put into effect so much earlier, because one frame more leaves after it (netlink.PauseSocket)."""
-        return min(self.fabric.frame_bytes * 8_000_000_000 // link.rate, self.fabric.pfc_ns)
+        return min(self.fabric.frame_bytes * 8_000_000_000 // link.rate, self.fabric.pfc_ps)
 
     def turn(self) -> int:
         """Look, and do what is due; when to do so again, ns."""
@@ -77,24 +77,24 @@ class Pauser:
             _, place, stop, since = heapq.heappop(self._due)
             if self.stops[place] == stop:
                 self._act(place, stop, since)
-        soon = self._clock() + max(self.fabric.pfc_ns // LOOKS, SHORTEST_WAIT_NS)
+        soon = self._clock() + max(self.fabric.pfc_ps // LOOKS, SHORTEST_WAIT_NS)
         return min(soon, self._due[0][0]) if self._due else soon
 
     def _look(self, now: int) -> None:
         rows = self._held[self._ingress]
         lost = self._pauses[self._ingress, _P["lost_bytes"]]
         holds = (rows[:, _H["taken_bytes"]] - rows[:, _H["released_bytes"]] - lost).astype(np.int64)
-        over, under = rows[:, _H["over_ns"]], rows[:, _H["under_ns"]]
+        over, under = rows[:, _H["over_ps"]], rows[:, _H["under_ps"]]
         down = (self._gates[self._ingress] | self._gates[self._egress]) != 0
         rose = over != self._seen_over  # it may have fallen below XOFF again, but not to XON
         too_much = ~self.stops & ~down & ((holds > self._xoff) | (rose & (holds > self._xon)))
         enough = self.stops & ~down & (holds <= self._xon)
         for place in np.flatnonzero(too_much):
             since = int(over[place]) if rose[place] else now
-            heapq.heappush(self._due, (since + self.fabric.pfc_ns - self._early[place], int(place), True, since))
+            heapq.heappush(self._due, (since + self.fabric.pfc_ps - self._early[place], int(place), True, since))
         for place in np.flatnonzero(enough):
             since = int(under[place]) if under[place] != self._seen_under[place] else now
-            heapq.heappush(self._due, (since + self.fabric.pfc_ns, int(place), False, since))
+            heapq.heappush(self._due, (since + self.fabric.pfc_ps, int(place), False, since))
         self.stops = (self.stops | too_much) & ~enough & ~down
         for place in np.flatnonzero(down):
             self._act(int(place), False, now)
@@ -104,22 +104,22 @@ class Pauser:
         """Pause a port or let it go on, if that is not what it does already, and write down which."""
         port = self._senders[place]
         words = self._pauses[port.number]
-        if stop == bool(words[_P["since_ns"]]):
+        if stop == bool(words[_P["since_ps"]]):
             return
         if stop:
             self._ports.pause(port)
             now = self._clock()
             reaction = np.uint64(max(0, now - since))
-            words[_P["since_ns"]] = now
+            words[_P["since_ps"]] = now
             words[_P["pauses"]] += np.uint64(1)
-            words[_P["reaction_ns"]] += reaction
-            words[_P["longest_reaction_ns"]] = max(words[_P["longest_reaction_ns"]], reaction)
+            words[_P["reaction_ps"]] += reaction
+            words[_P["longest_reaction_ps"]] = max(words[_P["longest_reaction_ps"]], reaction)
             return
         self._ports.go_on(port)
-        lasted = np.uint64(self._clock()) - words[_P["since_ns"]]
+        lasted = np.uint64(self._clock()) - words[_P["since_ps"]]
         words[_P["paused_ns"]] += lasted
-        words[_P["longest_ns"]] = max(words[_P["longest_ns"]], lasted)
-        words[_P["since_ns"]] = 0
+        words[_P["longest_ps"]] = max(words[_P["longest_ps"]], lasted)
+        words[_P["since_ps"]] = 0
 
 
 class KernelPorts:

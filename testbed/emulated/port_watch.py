@@ -108,7 +108,7 @@ class PortWatch:
             return
         took = np.where(ended, self._ended - np.where(ended, self._busy_since, 0.0), 0.0)
         expected = self.rate * took
-        judged = ended & (took >= JUDGED_RTTS * self.fabric.base_rtt_ns)
+        judged = ended & (took >= JUDGED_RTTS * self.fabric.base_rtt_ps)
         self.busy_ns += np.where(judged, took, 0.0)
         self.busy_bytes += np.where(judged, self._stretch, 0.0)
         self.least = np.where(judged, np.minimum(self.least, self._stretch / np.maximum(expected, 1.0)), self.least)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from testbed.faults.packet_faults import PacketFaults
 
 Change = tuple[int, tuple[str, ...]]
-"""The time at which the world was changed, ns of its clock, and the cables that went down or came up."""
+"""The time at which the world was changed, ps of its clock, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, Any]]
 """The target of a random fault, and its keys."""
 
@@ -99,15 +99,15 @@ class Kind:
         return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
 
     def begin(self, fault: Injected, machine: Machine) -> None:
-        fault.told_ns, _ = self.strike(fault, machine)
-        machine.tell(fault.told_ns, fault, "begin", fault.target.links)
+        fault.told_ps, _ = self.strike(fault, machine)
+        machine.tell(fault.told_ps, fault, "begin", fault.target.links)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
-        """``fault.due_ns`` has come."""
+        """``fault.due_ps`` has come."""
         raise NotImplementedError
 
     def clear(self, fault: Injected, machine: Machine) -> int:
-        """Take it back, or begin to; returns the time, ns."""
+        """Take it back, or begin to; returns the time, ps."""
         return machine.end(fault)
 
     def undo(self, fault: Injected, machine: Machine) -> None:
@@ -127,12 +127,12 @@ class Kind:
         """Whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
         return not cables.isdisjoint(fault.links)
 
-    def lingers_ns(self, keys: Mapping[str, Any]) -> int:
+    def lingers_ps(self, keys: Mapping[str, Any]) -> int:
         """Tell how long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
-        """The share of a link's rate that remains, and how long an agent may be unable to answer, ns: the end of a run waits for both."""
+        """The share of a link's rate that remains, and how long an agent may be unable to answer, ps: the end of a run waits for both."""
         return 1.0, 0
 
 
@@ -149,30 +149,30 @@ class Cycle(Kind):
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         links = fault.target.links
-        fault.told_ns, changed = self.strike(fault, machine)
-        machine.tell(fault.told_ns, fault, "begin", links)
+        fault.told_ps, changed = self.strike(fault, machine)
+        machine.tell(fault.told_ps, fault, "begin", links)
         if "period" in fault.target.keys:
-            fault.due_ns = fault.told_ns + self._lasts(fault)
+            fault.due_ps = fault.told_ps + self._lasts(fault)
             if links:
-                machine.tell(fault.told_ns, fault, "down", changed)
+                machine.tell(fault.told_ps, fault, "down", changed)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
         """Begin the next part of a cycle. A late change does not shift those after it."""
-        assert fault.due_ns is not None
+        assert fault.due_ps is not None
         fault.down = not fault.down
         t, links = self.strike(fault, machine)
         if fault.target.links:
             machine.tell(t, fault, "down" if fault.down else "up", links)
-        fault.due_ns = max(fault.due_ns + self._lasts(fault), t)
+        fault.due_ps = max(fault.due_ps + self._lasts(fault), t)
 
     def _lasts(self, fault: Injected) -> int:
-        """The present part of a cycle, ns."""
+        """The present part of a cycle, ps."""
         period = int(fault.target.keys["period"])
         down = round(period * self.part_down(fault.target.keys))
         return down if fault.down else period - down
 
     def just_now(self, fault: Injected) -> str:
-        return "there" if fault.due_ns is None else "down" if fault.down else "up"
+        return "there" if fault.due_ps is None else "down" if fault.down else "up"
 
 
 class Lossy(Kind):

@@ -12,6 +12,10 @@ def part(rng: random.Random, low: float, high: float) -> float:
     return round(rng.uniform(low, high), 3)
 
 
+def microseconds(rng: random.Random, low: float, high: float) -> str:
+    return f"{part(rng, low, high)}us"
+
+
 def seed(rng: random.Random) -> int:
     return rng.randrange(1 << 32)
 
@@ -31,4 +35,4 @@ def cable(fabric: Fabric, rng: random.Random) -> str:
 
 
 def cycle(rng: random.Random) -> dict[str, Any]:
-    return {"period": part(rng, 0.1, 1.0), "duty": part(rng, 0.1, 0.6)}
+    return {"period": microseconds(rng, 10.0, 100.0), "duty": part(rng, 0.1, 0.6)}

@@ -27,7 +27,7 @@ class _Hold(NamedTuple):
 
 
 class Holders:
-    """``clock`` gives ns. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
+    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -57,7 +57,7 @@ class Holders:
     ) -> tuple[int, tuple[str, ...]]:
         """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all.
 
-        A thing is down while any holder keeps it down. Returns the monotonic ns at which the first change was made, and the cables that
+        A thing is down while any holder keeps it down. Returns the time at which the first change was made, and the cables that
         changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing.
         """
         hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
@@ -67,7 +67,7 @@ class Holders:
             return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Pull or plug a cable by hand; returns the monotonic ns at which the world was told. A cable that a fault keeps down stays
+        """Pull or plug a cable by hand; returns the time at which the world was told. A cable that a fault keeps down stays
         down."""
         link = self.fabric.link(name).name
         with self._lock:
@@ -75,7 +75,7 @@ class Holders:
             return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Kill or revive a switch with all its cables by hand; returns the monotonic ns at which the first change was made."""
+        """Kill or revive a switch with all its cables by hand; returns the time at which the first change was made."""
         self._number(name)
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
@@ -109,9 +109,9 @@ class Holders:
             self._holds.pop(holder, None)
         switches = was.dead | hold.dead
         touched = was.links | hold.links | {li.name for li in self.fabric.links if switches & {li.a.node, li.b.node}}
-        told_ns = self._clock()
+        told_ps = self._clock()
         self._apply(touched.union(also))
-        return told_ns, tuple(name for name, up in self._up.items() if up != before[name])
+        return told_ps, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
         """Put the switches and the cables in ``touched`` into the state that the holders demand. Gates close first, so that all changes

@@ -14,12 +14,12 @@ from testbed.errors import UserError
 from testbed.faults.holders import Holders, SlowPorts
 from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.packet_faults import PacketFaults
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies.clos import Fabric
 
 
 class Injections:
-    """``clock`` gives monotonic ns. Kinds use it as their :class:`testbed.faults.base.Machine`."""
+    """``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
         self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
@@ -38,7 +38,7 @@ class Injections:
         raise NotImplementedError
 
     def kill(self, host: int) -> int:
-        """Kill a host's agent, or the controller for -1; returns the time, ns. Raises :class:`UserError` if there is none."""
+        """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
     # --- what a kind uses ------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Injections:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
-        """Remove it completely; returns the time, ns."""
+        """Remove it completely; returns the time, ps."""
         t, links = self._drop(fault)
         self.tell(t, fault, "heal", links)
         return t
@@ -56,23 +56,27 @@ class Injections:
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
-        target = resolve(self.fabric, kind, on, keys, run_seed)
+        return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
+
+    def strike(self, target: Target) -> Injected:
+        """Inject what is resolved. Raises FaultError for what this world cannot do; then nothing has happened."""
+        kind = KINDS[target.kind]
         with self._lock:
             self._last += 1
             fault = Injected(self._last, target, self.clock())
             self._active[fault.number] = fault
             try:
-                KINDS[kind].begin(fault, self)
+                kind.begin(fault, self)
             except BaseException:
                 self._drop(fault)
                 raise
-            if not KINDS[kind].heals:  # nothing remains that could be taken back
+            if not kind.heals:  # nothing remains that could be taken back
                 del self._active[fault.number]
             self._look_again()
             return fault
 
     def clear(self, number: int) -> int:
-        """Take one fault back; returns the monotonic ns at which the kernel was told. Raises :class:`UserError` if it is not there.
+        """Take one fault back; returns the time at which the kernel was told. Raises :class:`UserError` if it is not there.
 
         A fault that takes time to end (a reboot) begins to end, and is over by itself.
         """
@@ -111,14 +115,14 @@ class Injections:
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
-                if fault.due_ns is not None and fault.due_ns <= now:
+                if fault.due_ps is not None and fault.due_ps <= now:
                     KINDS[fault.target.kind].advance(fault, self)
             return self._next_due()
 
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _next_due(self) -> int | None:
-        return min((fault.due_ns for fault in self._active.values() if fault.due_ns is not None), default=None)
+        return min((fault.due_ps for fault in self._active.values() if fault.due_ps is not None), default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
         """Remove it completely; returns the time, and the cables that came back."""
@@ -146,8 +150,8 @@ class VirtualInjections(Injections):
         self._calendar = calendar
         self._booked: int | None = None  # when the calendar will call
 
-    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        fault = super().inject(kind, on, keys, run_seed)
+    def strike(self, target: Target) -> Injected:
+        fault = super().strike(target)
         self._calendar.halted = True
         return fault
 
@@ -181,6 +185,7 @@ class Injecting(Protocol):
     @property
     def faults(self) -> HeldLinks: ...
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected: ...
+    def strike(self, target: Target) -> Injected: ...
     def clear(self, number: int) -> int: ...
     def active(self) -> list[Injected]: ...
     def events(self) -> list[FaultEvent]: ...
@@ -195,11 +200,11 @@ class TakesFaults:
         raise NotImplementedError
 
     def set_link(self, name: str, up: bool) -> int:
-        """Plug or pull a cable; returns the time at which the data plane was told, ns."""
+        """Plug or pull a cable; returns the time at which the data plane was told, ps."""
         return self.injections.faults.set_link(name, up)
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Revive or kill a switch with all its cables; returns the time at which the data plane was first told, ns."""
+        """Revive or kill a switch with all its cables; returns the time at which the data plane was first told, ps."""
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
@@ -210,8 +215,12 @@ class TakesFaults:
         """
         return self.injections.inject(kind, on, keys, run_seed)
 
+    def strike(self, target: Target) -> Injected:
+        """The same for a fault that is resolved on this fabric."""
+        return self.injections.strike(target)
+
     def clear(self, number: int) -> int:
-        """Take one fault back, by its number; returns the time at which the data plane was told, ns."""
+        """Take one fault back, by its number; returns the time at which the data plane was told, ps."""
         return self.injections.clear(number)
 
     def faults(self) -> list[Injected]:

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from testbed.errors import UserError
-from testbed.units import TIME_SCHEMA, parse_duration
 from topologies.structs import Written, one_of
+from topologies.units import NS, TIME_SCHEMA, US, parse_duration
 
 DIRECTIONS = ("both", "up", "down")
 """``up`` is away from the hosts."""
-MIN_PERIOD_NS = 2_000_000
-"""Shorter cycles would show the machine's scheduling, not ours [ours]."""
+MIN_PERIOD = 100 * NS
+"""Shorter cycles are over before a packet is [ours]; the emulated world's machine may need longer ones."""
 
 
 class FaultError(UserError):
@@ -42,21 +42,21 @@ class Key:
         return replace(self, required=False, default=default)
 
 
-def in_ms(ns: int) -> str:
-    return f"{ns / 1e6:g}ms"
+def in_us(time: int) -> str:
+    return f"{time / US:g}us"
 
 
 class Period(int, metaclass=Written):
-    """ns of a cycle."""
+    """The length of a cycle."""
 
-    words = f"a time of at least {MIN_PERIOD_NS // 1_000_000} ms of wall time, like '800us' of the network"
+    words = f"a time of at least {MIN_PERIOD // NS} ns, like '800us'"
     schema, example = TIME_SCHEMA, '"800us"'
 
     @staticmethod
     def read(value: Any) -> int:
         period = parse_duration(value)
-        if period < MIN_PERIOD_NS:
-            raise ValueError(f"is too short: a cycle takes at least {MIN_PERIOD_NS // 1_000_000} ms")
+        if period < MIN_PERIOD:
+            raise ValueError(f"is too short: a cycle takes at least {MIN_PERIOD // NS} ns")
         return period
 
 
@@ -64,6 +64,6 @@ Part = Annotated[float, Meta(gt=0.0, lt=1.0)]
 DIRECTION = Key("direction", Annotated[str, one_of(DIRECTIONS)], "up (away from the hosts), down, or both").optional("both")
 PROBABILITY = Key("probability", Annotated[float, Meta(ge=0.0, le=1.0)], "of each packet, from 0 (nothing is hit) to 1")
 SEED = Key("seed", Annotated[int, Meta(ge=0, lt=1 << 32)], "from which random choices follow; default: the run's").optional()
-PERIOD = Key("period", Period, "length of a cycle", in_ms)
+PERIOD = Key("period", Period, "length of a cycle", in_us)
 DUTY = Key("duty", Part, "share of a period that the fault is there")
 SHARE = Key("share", Annotated[float, Meta(gt=0.0, le=1.0)], "of the links, or of the CPU that is left")

@@ -2,7 +2,7 @@
 
 For the long runs of both worlds: tests/soak/test_random_faults.py carries plans out on an emulated fabric, scenarios/sets/schedules.py on
 simulated ones. A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer
-than MOST_CUT_S, so that no queue pair uses up its retries.
+than MOST_CUT, so that no queue pair uses up its retries.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from testbed.faults.kinds import KINDS, resolve
 from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
+from topologies.units import US
 
 MOST_AT_ONCE = 3
-MOST_CUT_S = 4.0
-"""The retries of a queue pair with the knobs' defaults last 85 s on `tiny`, and the faster a cut ends the sooner they go on [our own
+MOST_CUT = 400 * US
+"""The retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut ends the sooner they go on [our own
 choice]."""
-LONGEST_S = 4.0
+LONGEST = 400 * US
 SHORTEST_RTTS = 3
-MEAN_GAP_S = 0.7
+MEAN_GAP = 70 * US
 """Mean time between the beginnings of two faults, before impossible ones are left out."""
 AS_GOOD_AS_DEAD = 0.3
 """A path that loses this share of its packets does not count as a path: an answer has to come back, too."""
@@ -40,18 +41,18 @@ EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals)
 
 @dataclass(frozen=True)
 class Planned:
-    """A fault from ``at`` to ``until``, seconds from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
+    """A fault from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
 
-    at: float
-    until: float
+    at: int
+    until: int
     kind: str
     on: str
     keys: dict[str, Any]
     target: Target
 
     @property
-    def over(self) -> float:
-        return self.until + KINDS[self.kind].lingers_ns(self.target.keys) / 1e9
+    def over(self) -> int:
+        return self.until + KINDS[self.kind].lingers_ps(self.target.keys)
 
 
 class Paths:
@@ -75,15 +76,15 @@ class Paths:
             if all(any(kind.hits(target, *pair, ev, cables) for kind, target in bad) for ev, cables in paths.items())
         }
 
-    def longest_cut(self, faults: Sequence[Planned]) -> float:
-        """The longest uninterrupted time, in seconds, for which some pair of hosts has no path in one direction."""
+    def longest_cut(self, faults: Sequence[Planned]) -> int:
+        """The longest uninterrupted time, ps, for which some pair of hosts has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
-        running: dict[tuple[int, int], float] = {}
-        longest = 0.0
+        running: dict[tuple[int, int], int] = {}
+        longest = 0
         for begin, end in pairwise(moments):
             without = self.cut([fault for fault in faults if fault.at < end and fault.over > begin])
-            running = {pair: running.get(pair, 0.0) + end - begin for pair in without | {(b, a) for a, b in without}}
-            longest = max(longest, *running.values(), 0.0)
+            running = {pair: running.get(pair, 0) + end - begin for pair in without | {(b, a) for a, b in without}}
+            longest = max(longest, *running.values(), 0)
         return longest
 
 
@@ -93,52 +94,51 @@ def paths_of(fabric: Fabric) -> Paths:
     return Paths(fabric)
 
 
-def plan(fabric: Fabric, seed: int, seconds: float) -> list[Planned]:
-    """Faults that all begin and end within ``seconds``, in order of their beginning. The same arguments give the same plan."""
+def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
+    """Faults that all begin and end within ``length`` ps, in order of their beginning. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
     faults: list[Planned] = []
-    at = 0.0
+    at = 0
     kinds: list[str] = []
-    while (at := at + rng.expovariate(1 / MEAN_GAP_S)) < seconds:
+    while (at := at + round(rng.expovariate(1 / MEAN_GAP))) < length:
         if not kinds:  # every kind has its turn
             kinds = [name for name in EVERY_KIND if fabric.sites == 1 or not KINDS[name].one_site]
             rng.shuffle(kinds)
-        fault = _draw(fabric, rng, kinds.pop(), at, seconds)
-        overlapping = [other for other in faults if other.over > at - MOST_CUT_S]
+        fault = _draw(fabric, rng, kinds.pop(), at, length)
+        overlapping = [other for other in faults if other.over > at - MOST_CUT]
         most = max(sum(o.at <= t < o.over for o in overlapping) for t in [at, *(o.at for o in overlapping if o.at > at)])
-        if fault.over <= seconds and most < MOST_AT_ONCE and paths.longest_cut([*overlapping, fault]) <= MOST_CUT_S:
+        if fault.over <= length and most < MOST_AT_ONCE and paths.longest_cut([*overlapping, fault]) <= MOST_CUT:
             faults.append(fault)
     return faults
 
 
-def _draw(fabric: Fabric, rng: random.Random, kind: str, at: float, seconds: float) -> Planned:
+def _draw(fabric: Fabric, rng: random.Random, kind: str, at: int, length: int) -> Planned:
     on, keys = KINDS[kind].draw(fabric, rng)
-    shortest = SHORTEST_RTTS * fabric.base_rtt_ns / 1e9 + 0.001
-    lasts = min(shortest * (LONGEST_S / shortest) ** rng.random(), max(shortest, 0.98 * (seconds - at)))  # short ones as often as long ones
-    at = round(at, 3)
-    return Planned(at, round(at + lasts, 3), kind, on, keys, resolve(fabric, kind, on, keys, rng.randrange(1 << 32)))
+    shortest = SHORTEST_RTTS * fabric.base_rtt_ps
+    lasts = min(shortest * (LONGEST / shortest) ** rng.random(), max(shortest, 0.98 * (length - at)))  # short ones as often as long ones
+    return Planned(at, at + round(lasts), kind, on, keys, resolve(fabric, kind, on, keys, rng.randrange(1 << 32)))
 
 
 # --- what must have mended by when ---------------------------------------------------------------------------------
 
 
-def stuck_after(config: Config) -> float:
-    """Seconds without the end of a step, counted from the last begin or end of a fault, after which something is wrong.
+def stuck_after(config: Config) -> int:
+    """The time without the end of a step, ps, counted from the last begin or end of a fault, after which something is wrong.
 
-    After a cut of MOST_CUT_S the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
+    After a cut of MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
     before it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row.
     """
-    return 2 * MOST_CUT_S + (held_down(config) + 3 * config.rto) / 1e9
+    return 2 * MOST_CUT + held_down(config) + 3 * config.rto
 
 
-def back_after(config: Config) -> float:
-    """Seconds after the last fault until every path and plane must be in use: the longest hold-down, then the longest proof with a probe
+def back_after(config: Config) -> int:
+    """The time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof with a probe
     per longest gap, and half as much again for rows of answers that were broken."""
-    return (held_down(config) + 1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt) / 1e9
+    return held_down(config) + int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
 
 
 def held_down(config: Config) -> int:
-    """Longest hold-down of a plane, ns."""
+    """Longest hold-down of a plane, ps."""
     return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
 
 

@@ -35,18 +35,18 @@ class Target:
 
 @dataclass
 class Injected:
-    """An active fault. ``told_ns``: when it began, monotonic; the other attributes belong to its injector."""
+    """An active fault. ``told_ps``: when it began, monotonic; the other attributes belong to its injector."""
 
     number: int
     target: Target
-    told_ns: int
-    due_ns: int | None = None  # when there is something to do for it
+    told_ps: int
+    due_ps: int | None = None  # when there is something to do for it
     down: bool = True  # for a fault that comes and goes: whether it is present now
 
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """One action of a fault. ``t``: monotonic ns at which the kernel was told. ``phase``: begin, down and up (of a fault that comes and
+    """One action of a fault. ``t``: when the kernel was told. ``phase``: begin, down and up (of a fault that comes and
     goes), reboot, heal. ``links``: for begin all links that it takes down or affects, otherwise the cables that changed."""
 
     t: int

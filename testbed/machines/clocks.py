@@ -24,10 +24,10 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """``ns`` to add to their clock to have ours; ``unsure_ns``: it is wrong by that at most, if the ways there and back took any time."""
+    """``ns`` to add to their clock to have ours; ``unsure_ps``: it is wrong by that at most, if the ways there and back took any time."""
 
     ns: int
-    unsure_ns: int
+    unsure_ps: int
 
 
 def offset(readings: Iterable[Reading]) -> Offset:
@@ -36,7 +36,7 @@ def offset(readings: Iterable[Reading]) -> Offset:
     return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
 
 
-def unsure_ns(begin: Offset, end: Offset) -> int:
+def unsure_ps(begin: Offset, end: Offset) -> int:
     """Bound on how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
     should be 0 apart from ours, and what it is apart is drift, or the first shift's error."""
-    return max(abs(begin.ns) + begin.unsure_ns, abs(end.ns) + end.unsure_ns)
+    return max(abs(begin.ns) + begin.unsure_ps, abs(end.ns) + end.unsure_ps)

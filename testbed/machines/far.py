@@ -61,7 +61,7 @@ class _Begin(msgspec.Struct):
 class Begin:
     """The order to begin."""
 
-    offset_ns: int
+    offset_ps: int
     fabric: Fabric
     machine: int
     addresses: tuple[str, ...]
@@ -90,7 +90,7 @@ def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
         return 0
     try:
         begin = Begin.read(message)
-        shift_time(begin.offset_ns)
+        shift_time(begin.offset_ps)
         with measures(begin.results):
             return sandbox.run(lambda: FarSide(wire, begin, message.get("id", 0), watches).run())
     except (ValueError, OSError, UserError) as error:
@@ -104,15 +104,15 @@ def measures(results: str) -> AbstractContextManager[None]:
     return measuring(Path(results)) if results else nullcontext()
 
 
-def shift_time(offset_ns: int) -> None:
-    """Processes that this one starts from now on read a monotonic clock that is ``offset_ns`` ahead of this one's. Raises UserError."""
+def shift_time(offset_ps: int) -> None:
+    """Processes that this one starts from now on read a monotonic clock that is ``offset_ps`` ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
     if _libc.unshare(_CLONE_NEWTIME):
         reason = os.strerror(ctypes.get_errno())
         raise UserError(f"the kernel refused a time namespace ({reason}), by which machines share a clock: it needs CONFIG_TIME_NS")
-    seconds, ns = divmod(already + offset_ns, 1_000_000_000)
+    seconds, ns = divmod(already + offset_ps, 1_000_000_000)
     with open("/proc/self/timens_offsets", "w") as file:
         file.write(f"monotonic {seconds} {ns}\n")
 

@@ -41,7 +41,7 @@ class MachineFaults:
         self._last += 1
         teller = self._teller(target)
         told = dict(zip(machines, answers, strict=True))
-        fault = Injected(self._last, target, told[teller]["told_ns"], told[teller]["due_ns"], told[teller]["down"])
+        fault = Injected(self._last, target, told[teller]["told_ps"], told[teller]["due_ps"], told[teller]["down"])
         self._numbers[fault.number] = {machine: answer["number"] for machine, answer in told.items()}
         self._tellers[teller, told[teller]["number"]] = fault.number
         if KINDS[kind].heals:
@@ -74,7 +74,7 @@ class MachineFaults:
             if row is None:
                 del self._active[number]  # over by itself
             else:
-                fault.due_ns, fault.down = row["due_ns"], row["down"]
+                fault.due_ps, fault.down = row["due_ps"], row["down"]
         return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:

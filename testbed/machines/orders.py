@@ -33,7 +33,7 @@ COMMAND_S = 60.0
 
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
 Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
-Told = TypedDict("Told", {"number": int, "told_ns": int, "due_ns": int | None, "down": bool})  # noqa: UP013
+Told = TypedDict("Told", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
 Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": dict[str, Any]})  # noqa: UP013
 
 
@@ -185,10 +185,10 @@ class Orders:
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 
-    def op_trace_follow(self, mark: str, started_ns: int, seconds: float) -> list[trace.Hop]:
+    def op_trace_follow(self, mark: str, started_ps: int, seconds: float) -> list[trace.Hop]:
         if self._sight is None:
             raise UserError("nobody looks: trace_open comes first")
-        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), started_ns, seconds)]
+        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), started_ps, seconds)]
 
     def op_trace_close(self) -> None:
         if self._sight is not None:
@@ -197,4 +197,4 @@ class Orders:
 
 
 def _told(fault: Injected) -> Told:
-    return {"number": fault.number, "told_ns": fault.told_ns, "due_ns": fault.due_ns, "down": fault.down}
+    return {"number": fault.number, "told_ps": fault.told_ps, "due_ps": fault.due_ps, "down": fault.down}

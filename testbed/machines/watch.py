@@ -11,11 +11,11 @@ from typing import Any
 
 from testbed.errors import ClusterDied, first_line
 from testbed.machines.channel import Channel, ask_all, whole
-from testbed.machines.clocks import Offset, unsure_ns
+from testbed.machines.clocks import Offset, unsure_ps
 
 Report = Mapping[str, Any]
 _WORST = {"cores": min, "times": max, "ns": max}
-_STILL = {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+_STILL = {"step_ps": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
 class MachineWatch:
@@ -53,10 +53,10 @@ class MachineWatch:
 
     def _whole(self, answers: list[dict[str, Any]], ends: list[Offset], trunk: dict[str, int]) -> dict[str, Any]:
         names = [channel.name for channel in self._channels]
-        unsure = {name: unsure_ns(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
+        unsure = {name: unsure_ps(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
         return {
             **merged(dict(zip(names, (answer["result"] for answer in answers), strict=True))),
-            "clocks": {"unsure_ns": max(unsure.values()), "by_machine": unsure, "moved_ns": [end.ns for end in ends]},
+            "clocks": {"unsure_ps": max(unsure.values()), "by_machine": unsure, "moved_ps": [end.ns for end in ends]},
             "trunk": trunk,
             "machines": [{"name": c.name, "address": c.place.address, **c.facts} for c in self._channels],
         }  # fmt: skip
@@ -82,8 +82,8 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
         rows = [row for report in every for row in report["ports"]["ports"]]
         frame = max(report["ports"]["frame_bytes"] for report in every)
         summary["ports"] = {"looks": min(report["ports"]["looks"] for report in every), "frame_bytes": frame, "ports": rows}
-    if all("window_ns" in report for report in every):
-        summary["window_ns"] = max(report["window_ns"] for report in every)
+    if all("window_ps" in report for report in every):
+        summary["window_ps"] = max(report["window_ps"] for report in every)
         pressures = [report["pressure"] for report in every if report["pressure"] is not None]
         summary["pressure"] = max(pressures, default=None)
         summary["processes"] = [
@@ -98,7 +98,7 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
 def _clocks(reports: Mapping[str, Report]) -> dict[str, Any]:
     clocks = {name: report["clock"] for name, report in reports.items()}
     return {
-        "step_ns": max(clock["step_ns"] for clock in clocks.values()),
+        "step_ps": max(clock["step_ps"] for clock in clocks.values()),
         "slept_ns": max(clock["slept_ns"] for clock in clocks.values()),
         "drift_ppm": max((clock["drift_ppm"] for clock in clocks.values()), key=abs),
         "strangers": [f"{stranger} on {name}" for name, clock in clocks.items() for stranger in clock["strangers"]],

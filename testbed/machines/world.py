@@ -32,7 +32,7 @@ from testbed.machine.slowness import patient
 from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all, whole
-from testbed.machines.clocks import Offset, unsure_ns
+from testbed.machines.clocks import Offset, unsure_ps
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.watch import MachineWatch
@@ -69,7 +69,7 @@ class Machines(TakesFaults):
         self.captures: list[Any] = []
         self.booted_ns = 0
         self.offsets: list[Offset] = []
-        self.unsure_ns = 0
+        self.unsure_ps = 0
         self.control = ControllerHandle(fabric, None)
         self.controller_alive = self.controller_lost = False
         self._version, self._results = version, results
@@ -105,7 +105,7 @@ class Machines(TakesFaults):
             ]
             answers_of(asked, START_S)
             self.offsets = [channel.offset() for channel in self.channels]
-            self.unsure_ns = max(unsure_ns(found, found) for found in self.offsets)
+            self.unsure_ps = max(unsure_ps(found, found) for found in self.offsets)
             self._progress("looking whether machines reach each other", 0.9)
             self._check_trunk()
             self._faults = MachineFaults(self.fabric, self.parts, self.channels)
@@ -216,7 +216,7 @@ class Machines(TakesFaults):
             for agent in agents:
                 agent.close()
 
-    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
         return []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
@@ -336,7 +336,7 @@ class Machines(TakesFaults):
             hops = [first_hop(self.fabric, src, dst, ev)]
             at, taken = begin.ask("trace_send", host=src, port=hops[0].port, frame=frame.hex())
             for channel, seconds in ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),):
-                seen = channel.ask("trace_follow", mark=mark.hex(), started_ns=at, seconds=seconds) if taken else []
+                seen = channel.ask("trace_follow", mark=mark.hex(), started_ps=at, seconds=seconds) if taken else []
                 hops += [Hop(**hop) for hop in seen]
             return hops
         finally:

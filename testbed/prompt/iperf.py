@@ -19,8 +19,8 @@ from testbed.options import argument, option
 from testbed.world import Stream
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields
-from topologies.fabrics import parse_rate
 from topologies.paths import path_evs
+from topologies.units import parse_rate
 
 USAGE = "iperf3 [HOST HOST] [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]"
 NUMBER = 0xFFFF

@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 from testbed.simulated.network import Network
+from topologies.units import NS
 
 MAGIC = 0xA1B23C4D
 """Classic pcap with times in ns (the file format of libpcap, pcap-savefile(5))."""
@@ -19,7 +20,7 @@ SNAP = 1 << 18
 
 
 class Capture:
-    """One link's capture. Times are those of the network, as in ``summary.json``: the same ns as ``at_ns`` of a fault there."""
+    """One link's capture. Times are those of the network, as in ``summary.json``: the same as ``at_ns`` of a fault there."""
 
     dropped = 0
 
@@ -29,14 +30,13 @@ class Capture:
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
         self.captured = 0
-        self._dilation = network.fabric.dilation
         self._file = self.path.open("wb")
         self._file.write(HEADER.pack(MAGIC, 2, 4, 0, 0, SNAP, ETHERNET))
         network.taps |= {cable.a.number: self.take, cable.b.number: self.take}
 
     def take(self, now: int, frame: bytes) -> None:
-        """Write a frame. ``now``: ns of the simulated clock."""
-        ns = round(now / self._dilation)
+        """Write a frame that has crossed at ``now``."""
+        ns = round(now / NS)
         self._file.write(RECORD.pack(ns // 10**9, ns % 10**9, len(frame), len(frame)) + frame)
         self.captured += 1
 

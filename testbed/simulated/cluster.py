@@ -141,7 +141,7 @@ class SimulatedCluster(TakesFaults):
     def background(self, stream: Any, stem: Path) -> Any:
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
 
-    def run_watch(self, interval_s: float) -> None:
+    def run_watch(self, interval: int) -> None:
         """Virtual time is not disturbed by the machine."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
@@ -164,9 +164,9 @@ class SimulatedCluster(TakesFaults):
         """List the denylist as testbed.emulated.cluster.Cluster.denied does."""
         return self.control.denied()
 
-    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
         """What the controller saw and did after a time."""
-        return self.control.journal.since(since_ns)
+        return self.control.journal.since(since_ps)
 
     # --- faults and counters -----------------------------------------------------------------------------------
 
@@ -202,10 +202,10 @@ class SimulatedCluster(TakesFaults):
         """Read the loads as testbed.emulated.cluster.Cluster.loads does."""
         return loads(self._table(), self._far)
 
-    def quiesce(self, timeout: float) -> bool:
-        """Let time pass until no port has anything queued or on its way, at most ``timeout`` seconds."""
-        until = self.network.time + int(timeout * 1e9)
-        step = max(1, self.fabric.base_rtt_ns // 8)
+    def quiesce(self, timeout: int) -> bool:
+        """Let time pass until no port has anything queued or on its way, at most ``timeout``."""
+        until = self.network.time + timeout
+        step = max(1, self.fabric.base_rtt_ps // 8)
         while not self._quiet():
             if self.network.time >= until:
                 return False

@@ -41,7 +41,7 @@ class DirectLinks(AgentLinks):
     def leave(self) -> None:
         self.agents = []
 
-    def push(self, op: str, values: list[str], heard_ns: int) -> None:
+    def push(self, op: str, values: list[str], heard_ps: int) -> None:
         effect: list[int] = []
         for agent in list(self.agents):
             try:
@@ -52,7 +52,7 @@ class DirectLinks(AgentLinks):
         if effect:
             now = self._clock()
             self._journal.add(
-                now, EVENT[op], **{ARGUMENT[op]: values}, heard_ns=heard_ns, pushed_ns=now, effect_ns=max(effect), agents=len(effect),
+                now, EVENT[op], **{ARGUMENT[op]: values}, heard_ps=heard_ps, pushed_ps=now, effect_ps=max(effect), agents=len(effect),
                 of=len(effect),
             )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What a simulated network carries and what happens in it: events in the order of their times, and frames, which are events themselves.
 
 Owned by :mod:`testbed.simulated.network`. Of a frame's bytes switches read and change a few of the outer header; these are kept beside the
-bytes as numbers, and put back where somebody looks (:meth:`Frame.contents`). All times ns, all sizes bytes.
+bytes as numbers, and put back where somebody looks (:meth:`Frame.contents`). All times ps, all sizes bytes.
 """
 
 from __future__ import annotations

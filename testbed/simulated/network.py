@@ -81,9 +81,9 @@ class Network(Windows):
         """Taps by port number: each is given the time and the bytes of every frame that has crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
         """Counts by host of frames that have left their last link and are not due yet."""
-        self._delay: i64 = fabric.delay_ns
-        self._haul: i64 = fabric.long_haul_delay_ns
-        self._pfc_ns: i64 = fabric.pfc_ns
+        self._delay: i64 = fabric.delay_ps
+        self._haul: i64 = fabric.long_haul_delay_ps
+        self._pfc_ps: i64 = fabric.pfc_ps
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
         self._numbers = numbers
@@ -202,7 +202,7 @@ class Network(Windows):
             if not far.hold(frame):
                 return
             if far.must_stop():
-                self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ns, PAUSE | port.number)
+                self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
                 self._start(egress)
@@ -247,7 +247,7 @@ class Network(Windows):
         ingress = self.ports[frame.ingress]
         if ingress.release(frame):
             port = ingress.far
-            self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ns, PAUSE | 1 << PORT_BITS | port.number)
+            self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
         """A PAUSE has reached the port that sends too much. Not one of before the cable was down."""

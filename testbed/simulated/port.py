@@ -1,6 +1,6 @@
 """One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters.
 
-Owned and driven by :mod:`testbed.simulated.network`. All times ns, all sizes bytes.
+Owned and driven by :mod:`testbed.simulated.network`. All times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from agents.transport import LONG_AGO
 from testbed.dataplane import layout
 from testbed.simulated.frame import LANDING, PORT_BITS, Fifo, Frame
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 _AT: Final = {name: i for i, name in enumerate(layout.STATS_WORDS)}
 ADMITTED_BYTES: Final[i64] = _AT["admitted_bytes_data"]
@@ -41,9 +42,9 @@ MET_PACKETS: Final[i64] = _AT["met_packets"]
 """Places in :attr:`SimPort.stats`; for values by class it is the data class's; the high class's follows."""
 
 _MASK: Final = (1 << 64) - 1
-_WHOLE: Final[i64] = 8_000_000_000
-_HALF: Final[i64] = 16_000_000_000
-"""Bits of a byte x ns of a second: over a rate, the time of a byte on the wire at all and at half of it."""
+_WHOLE: Final[i64] = BYTE
+_HALF: Final[i64] = 2 * BYTE
+"""Over a rate, the time of a byte on the wire at all and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
 """The high class's share, as in testbed/dataplane/loader.py: its limit is this part of the buffer, at least 4096 bytes."""
 
@@ -69,7 +70,7 @@ class Pause:
         self.since: i64 = LONG_AGO
         self.count: i64 = 0
         self.total_ns: i64 = 0
-        self.longest_ns: i64 = 0
+        self.longest_ps: i64 = 0
 
     def begin(self, now: i64) -> None:
         """PAUSE has arrived."""
@@ -82,13 +83,13 @@ class Pause:
         lasted = now - self.since
         self.on = False
         self.total_ns += lasted
-        if lasted > self.longest_ns:
-            self.longest_ns = lasted
+        if lasted > self.longest_ps:
+            self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
         """How many, how long all of them, how long the longest; a pause that lasts included."""
         lasts: i64 = now - self.since if self.on else 0
-        return self.count, self.total_ns + lasts, max(self.longest_ns, lasts)
+        return self.count, self.total_ns + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort:
@@ -174,7 +175,7 @@ class SimPort:
         self.marks_mrc = self.marks and (not self.last_hop or fabric.last_hop_ecn)
         self.seed = seed & 0xFFFFFFFF
         self.lossless = fabric.pfc
-        self.pause.longest_ns = 0
+        self.pause.longest_ps = 0
         self.xoff, self.xon = fabric.pfc_bytes
         self.hold_limit = self.xoff + fabric.pfc_headroom(self.rate)
 

@@ -26,12 +26,13 @@ from testbed.errors import UserError
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
 from testbed.streams import Cutter
-from testbed.world import Program
+from testbed.world import PATIENCE, Program
+from topologies.units import MS, S
 
 LOOK_RTTS = 100
 """Base RTTs between two looks."""
-PATIENCE_S = 0.1
-"""Seconds of the network's time in which nothing happens to any rank: then they wait for each other [ours]."""
+QUIET = 100 * MS
+"""The time in which nothing happens to any rank: then they wait for each other [ours]."""
 
 
 class _Ended(BaseException):
@@ -50,7 +51,7 @@ class SimulatedLink:
         assert memory is not None
         self.memory = memory
         self.waiting: list[dict[str, Any]] = []
-        self.wake = NEVER  # when it wants to go on, ns
+        self.wake = NEVER  # when it wants to go on, ps
         self.listening = False  # whether news let it go on
         self.turn = threading.Semaphore(0)
         self.over = False
@@ -61,10 +62,10 @@ class SimulatedLink:
         return self.agent.call(request, **args)
 
     def notes(self, timeout: float | None) -> list[dict[str, Any]]:
-        """Wait for news, at most so many seconds of virtual time."""
+        """Wait for news, at most so many seconds."""
         if not self.waiting and timeout != 0:
             network = self.programs.network
-            self.wake = NEVER if timeout is None else network.time + math.ceil(timeout * 1e9)
+            self.wake = NEVER if timeout is None else network.time + math.ceil(timeout * S)
             self.listening = True
             self.programs.pause(self)
             self.listening = False
@@ -74,21 +75,20 @@ class SimulatedLink:
     def compute(self, seconds: float) -> None:
         """Let virtual time pass."""
         network = self.programs.network
-        self.wake = network.time + int(seconds * network.fabric.dilation * 1e9)
+        self.wake = network.time + int(seconds * S)
         self.programs.pause(self)
 
     def now(self) -> float:
         """Seconds of the network's time."""
-        return float(self.programs.network.time) / 1e9 / self.programs.network.fabric.dilation
+        return float(self.programs.network.time) / S
 
     def fileno(self) -> int:
         """There is none in virtual time."""
         raise AgentError("in virtual time there is no descriptor to wait for: use pause()")
 
-    @property
-    def dilation(self) -> float:
-        """Seconds of virtual time per second of the network's time."""
-        return float(self.programs.network.fabric.dilation)
+    def patience(self, seconds: float) -> float:
+        """So many seconds of waiting for a machine, as the network's."""
+        return seconds / PATIENCE
 
     @property
     def ready(self) -> bool:
@@ -199,12 +199,12 @@ class SimulatedPrograms:
                     continue
                 sooner = look()
                 wake = min((link.wake for link in self.links if not link.over), default=NEVER)
-                most = LOOK_RTTS * self.network.fabric.base_rtt_ns if sooner is None else max(1, int(sooner * 1e9))
+                most = LOOK_RTTS * self.network.fabric.base_rtt_ps if sooner is None else max(1, sooner)
                 self.network.run(min(wake, self.network.time + most))
                 if wake < NEVER:
                     quiet_since = self.network.time
                 self._hear(on_note)
-                if self.network.time - quiet_since > int(PATIENCE_S * self.network.fabric.dilation * 1e9):
+                if self.network.time - quiet_since > QUIET:
                     waiting = ", ".join(str(link.rank) for link in self.links if not link.over)
                     raise UserError(f"ranks {waiting} wait for what no rank does: every rank makes the same calls in the same order")
         finally:

@@ -28,6 +28,7 @@ from testbed.simulated.hosts import SimulatedHost, Steered
 from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 END_S = 10.0
 """How long the others get to end [ours]."""
@@ -35,7 +36,7 @@ END_S = 10.0
 
 def why_not(fabric: Fabric) -> str:
     """Why one process has to simulate this fabric; empty if several can."""
-    if fabric.delay_ns == 0:
+    if fabric.delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
         return f"fabric {fabric.name!r} has PFC, whose pauses go from one process's switches to another's hosts"
@@ -241,7 +242,7 @@ def nic_bytes(network: Network) -> int:
     """The most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest. A frame
     comes with its numbers, and is an Ethernet and an IPv6 header at least."""
     fabric = network.fabric
-    most = fabric.nic_rate * network.reach // 8_000_000_000 + fabric.frame_bytes
+    most = fabric.nic_rate * network.reach // BYTE + fabric.frame_bytes
     return most + HEAD + most * HEAD // OUTER
 
 

@@ -22,27 +22,28 @@ from testbed.simulated.exchange import Peers, Steering
 from testbed.simulated.frame import WAKE, Calendar, Call, Fifo, Frame
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
+from topologies.units import OLD_MS
 
-BEGIN_NS: Final = 1_000_000_000
-"""Virtual time at the start [ours]: engines work from any time."""
+BEGIN: Final = 1000 * OLD_MS
+"""Time at the start."""
 
 
 def reach_of(fabric: Fabric) -> int:
-    """The longest window, ns: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
-    return max(1, fabric.pfc_ns if fabric.pfc else fabric.delay_ns)
+    """The longest window, ps: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
+    return max(1, fabric.pfc_ps if fabric.pfc else fabric.delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Windows:
-    """``time``: ns."""
+    """``time``: ps."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self.time: i64 = BEGIN_NS
+        self.time: i64 = BEGIN
         self.halted = False
         """Set it to make :meth:`run` return after the current window, or the current action of whoever steers."""
         self.reach: i64 = reach_of(fabric)
-        """Longest window, ns. 1: an event at a host ends its window, so that whoever steers reacts at once."""
+        """Longest window, ps. 1: an event at a host ends its window, so that whoever steers reacts at once."""
         self.peers: Peers | None = None
         """The other processes that share this simulation; None: there are none."""
         self.steering: Steering | None = None
@@ -77,7 +78,7 @@ class Windows:
     # --- time ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Virtual time, ns: it stands still while anything is done."""
+        """Virtual time, ps: it stands still while anything is done."""
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from topologies import FabricError, load_fabric, named_fabrics
-from topologies.fabrics import parse_rate
+from topologies.units import parse_rate
 
 
 def test_named_fabrics() -> None:

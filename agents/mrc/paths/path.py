@@ -22,7 +22,7 @@ MAX_PROOF: Final = 32
 
 
 def jittered(gap: int, rng: Random) -> int:
-    """A gap between probes, ns, changed by up to a quarter at random [ours], so that senders that lost a path together do not probe in
+    """A gap between probes, ps, changed by up to a quarter at random [ours], so that senders that lost a path together do not probe in
     step."""
     return int(gap * (0.75 + 0.5 * rng.random()))
 
@@ -61,9 +61,9 @@ class Path:
         # Packets.
         self.flying = 0  # packets in flight
         self.outstanding: list[SentPacket] = []  # transmissions in order, stale ones included
-        self.oldest_ns = NEVER  # when the oldest packet in flight was sent; NEVER without one
-        self.last_data_ns = LONG_AGO
-        self.gap_ns = 0  # between the last two packets
+        self.oldest_ps = NEVER  # when the oldest packet in flight was sent; NEVER without one
+        self.last_data_ps = LONG_AGO
+        self.gap_ps = 0  # between the last two packets
         self.seq_high = 0  # newest transmission known to have arrived
         self.urgent: list[SentPacket] = []  # as outstanding and seq_high, of transmissions that overtake these: a FIFO of their own
         self.urgent_high = 0
@@ -77,9 +77,9 @@ class Path:
         self.standing = 0  # verdicts since it was GOOD that have not proved wrong
         self.undone = False  # the verdict proved wrong; one clean answer brings it back
         self.flaps = 0
-        self.lost_ns = LONG_AGO  # latest verdict
-        self.proven_ns = LONG_AGO  # when probes last brought it back
-        self.given_up_ns = LONG_AGO  # when it last became ASSUMED_BAD
+        self.lost_ps = LONG_AGO  # latest verdict
+        self.proven_ps = LONG_AGO  # when probes last brought it back
+        self.given_up_ps = LONG_AGO  # when it last became ASSUMED_BAD
         # Probing of what is ASSUMED_BAD.
         self.first_need = self.need = need
         self.clean = 0  # answers in a row
@@ -90,14 +90,14 @@ class Path:
     # --- packets ---------------------------------------------------------------------------------------------
 
     def sent(self, now: int, packet: SentPacket, longest_gap: int) -> None:
-        """A packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ns."""
-        if self.last_data_ns != LONG_AGO:
-            self.gap_ns = min(now - self.last_data_ns, longest_gap)
-        self.last_data_ns = now
+        """A packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ps."""
+        if self.last_data_ps != LONG_AGO:
+            self.gap_ps = min(now - self.last_data_ps, longest_gap)
+        self.last_data_ps = now
         self.data_tx += 1
         self.flying += 1
-        if self.oldest_ns == NEVER:
-            self.oldest_ns = now
+        if self.oldest_ps == NEVER:
+            self.oldest_ps = now
         (self.urgent if packet.urgent else self.outstanding).append(packet)
 
     def landed(self) -> None:
@@ -115,14 +115,14 @@ class Path:
         k: i64 = 0
         while k < n and not q[k].in_flight:
             k += 1
-        self.oldest_ns = q[k].sent_ns if k < n else NEVER
+        self.oldest_ps = q[k].sent_ps if k < n else NEVER
         drop(q, k)
         if self.urgent:
             q = self.urgent
             while q and not q[0].in_flight:
                 q.pop(0)
-            if q and q[0].sent_ns < self.oldest_ns:
-                self.oldest_ns = q[0].sent_ns
+            if q and q[0].sent_ps < self.oldest_ps:
+                self.oldest_ps = q[0].sent_ps
 
     def overtaken(self) -> list[SentPacket]:
         """Take from the queues the packets in flight that left before one of their class that has arrived: in a class a path is one
@@ -149,7 +149,7 @@ class Path:
 
     def urgent_first(self) -> bool:
         """Whether the packet that has been in flight longest is one that overtakes others."""
-        return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ns == self.oldest_ns
+        return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ps == self.oldest_ps
 
     def delivered(self) -> None:
         """The newest packet known of has arrived: a loss before it is forgotten."""
@@ -167,7 +167,7 @@ class Path:
         """Whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
         oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets.
         """
-        return self.doubts > 0 or now - self.oldest_ns > limit + self.gap_ns
+        return self.doubts > 0 or now - self.oldest_ps > limit + self.gap_ps
 
     # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
 
@@ -178,13 +178,13 @@ class Path:
     def condemned(self, now: int) -> None:
         """A verdict of loss stands, and breaks the row of clean answers."""
         self.standing += 1
-        self.lost_ns = now
+        self.lost_ps = now
         self.clean = 0
 
     def flapped(self, now: int, forgive: int) -> None:
-        """Count a flap: twice as many clean answers are needed. After ``forgive`` ns without a flap the count begins anew."""
+        """Count a flap: twice as many clean answers are needed. After ``forgive`` ps without a flap the count begins anew."""
         self.undone = False
-        if self.flaps and now - self.proven_ns > forgive:
+        if self.flaps and now - self.proven_ps > forgive:
             self.flaps = 0
         self.flaps += 1
         self.need = min(self.first_need << (self.flaps - 1), MAX_PROOF)
@@ -194,7 +194,7 @@ class Path:
         self.flaps = max(0, self.flaps - 1)
 
     def probing(self, gap: int) -> None:
-        """Probing begins anew; ``gap``: ns before the first probe."""
+        """Probing begins anew; ``gap``: ps before the first probe."""
         self.probe_gap = gap
         self.clean = 0
         self.probe_pending = False

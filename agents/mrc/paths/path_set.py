@@ -18,7 +18,7 @@ from agents.mrc.config import STRICT, WEIGHTED, Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
 from agents.mrc.paths.reps import FREEZING_RTTS, Recycler
-from agents.transport import NEVER, Event, known_ns
+from agents.transport import NEVER, Event, known_ps
 
 
 class PathSet:
@@ -99,7 +99,7 @@ class PathSet:
         self.window = window
 
     def measured(self, srtt: int, limits: list[int]) -> None:
-        """The smoothed RTT, and from what age on a packet of each plane is overdue, ns."""
+        """The smoothed RTT, and from what age on a packet of each plane is overdue, ps."""
         self.srtt = srtt
         self.rtt_limit = limits
 
@@ -207,7 +207,7 @@ class PathSet:
         path.losses += 1
         if self.recyclers:
             self.recyclers[path.plane].lost(now)
-        if sent < path.proven_ns or self.config.blind:
+        if sent < path.proven_ps or self.config.blind:
             return
         if not self.config.trimming and not path.lost_before and path.state in (GOOD, SKIP):
             # Full queues drop, too, where none is trimmed: the first loss is taken for a mark, the second in a row for a dead path [ours].
@@ -273,7 +273,7 @@ class PathSet:
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
         """Losses on a plane at or after ``since`` have another explanation: paths given up since then return as if nothing had happened."""
         for path in self.all:
-            if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ns >= since:
+            if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ps >= since:
                 path.unflapped()
                 path.undone = False
                 self._readmit(now, path, cause)
@@ -306,12 +306,12 @@ class PathSet:
                 now,
                 "ev",
                 {"peer": self.peer, "qpn": self.qpn, "ev": path.ev, "from": STATE_NAMES[old], "to": STATE_NAMES[path.state],
-                 "cause": cause, "last_data_ns": known_ns(path.last_data_ns), "srtt_ns": self.srtt,
+                 "cause": cause, "last_data_ps": known_ps(path.last_data_ps), "srtt_ps": self.srtt,
                  "evs": self.live_planes * self.usable[path.plane], "window": self.window},
             )
         )  # fmt: skip
         if path.state == ASSUMED_BAD:
-            path.given_up_ns = now
+            path.given_up_ps = now
 
     # --- into use and out of it ------------------------------------------------------------------------------
 
@@ -421,7 +421,7 @@ class PathSet:
         """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the path is one
         that comes and goes: a plane that loses at random would be in use nearly all the time.
         """
-        if sent < path.lost_ns:
+        if sent < path.lost_ps:
             return  # it left before the loss was known, maybe before the path died: a loss outranks it
         path.probe_pending = False
         if path.spared:
@@ -429,7 +429,7 @@ class PathSet:
             if path.clean >= path.need:
                 path.spared = False
                 path.standing = 0
-                path.proven_ns = now
+                path.proven_ps = now
                 path.probe_at = NEVER
             return
         if path.state != ASSUMED_BAD:
@@ -437,7 +437,7 @@ class PathSet:
         path.clean += 1
         path.probe_gap = srtt
         if path.clean >= path.need or (self.usable[path.plane] == 0 and path.flaps <= 1):
-            path.proven_ns = now
+            path.proven_ps = now
             self._readmit(now, path, "spurious" if path.undone else "probed")
             path.undone = False
             self._swap_spared(now, srtt)

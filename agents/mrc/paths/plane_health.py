@@ -32,7 +32,7 @@ class PlaneHealth:
         self.log = log
         self.peer_up = [True] * n  # as the peer reports
         self.state = [USED] * n
-        self.since_ns = [LONG_AGO] * n  # of the state
+        self.since_ps = [LONG_AGO] * n  # of the state
         self.flaps = [0] * n
         self.probe_at = [NEVER] * n
         self.gap = [0] * n
@@ -69,7 +69,7 @@ class PlaneHealth:
         self._refresh()
 
     def _flap(self, now: int, plane: int) -> None:
-        if now - self.since_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:
+        if now - self.since_ps[plane] > self.config.forgive_rtts * self.config.base_rtt:
             self.flaps[plane] = 0
         self.flaps[plane] += 1
 
@@ -78,7 +78,7 @@ class PlaneHealth:
             "peer": self.peer, "plane": plane, "from": STATE_NAMES[self.state[plane]], "to": STATE_NAMES[state], "cause": cause,
         }))  # fmt: skip
         self.state[plane] = state
-        self.since_ns[plane] = now
+        self.since_ps[plane] = now
         self.paths.set_open(now, plane, state == USED)
 
     def _refresh(self) -> None:
@@ -98,7 +98,7 @@ class PlaneHealth:
 
     def answered(self, now: int, plane: int, sent: int) -> bool:
         """The answer to a probe sent at ``sent`` came by this plane; True if that opened it."""
-        if self.state[plane] != PROVING or sent < self.since_ns[plane]:
+        if self.state[plane] != PROVING or sent < self.since_ps[plane]:
             return False
         self._to(now, plane, next_state(PROVING, ANSWERED), "probed")
         self.probe_at[plane] = NEVER

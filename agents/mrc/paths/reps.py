@@ -21,10 +21,10 @@ FREEZING_RTTS: Final = 10
 class Recycler:
     """``paths``: those of one plane. ``explore``: packets at random EVs before any is recycled: a BDP's."""
 
-    def __init__(self, paths: list[Path], explore: int, freezing_ns: int, rng: Random) -> None:
+    def __init__(self, paths: list[Path], explore: int, freezing_ps: int, rng: Random) -> None:
         self.paths = paths
         self.explore = self.exploring = explore
-        self.freezing_ns = freezing_ns
+        self.freezing_ps = freezing_ps
         self.rng = rng
         self.kept: list[Path] = []  # the latest at the end
         self.valid = 0  # of them, counted from the end, not used since
@@ -43,7 +43,7 @@ class Recycler:
     def lost(self, now: int) -> None:
         """A packet was lost: for a while only what came through is used."""
         if self.frozen_until == LONG_AGO and self.exploring == 0:
-            self.frozen_until = now + self.freezing_ns
+            self.frozen_until = now + self.freezing_ps
 
     def next(self) -> Path | None:
         """The path of the next packet; None if there is none."""

@@ -36,16 +36,16 @@ class Suspicion:
         self.paths = paths
         self.log = log
         self.recent: list[list[tuple[int, Path, int, int]]] = [[] for _ in range(paths.planes)]  # (found at, path, packet sent at, bytes)
-        self.acked_ns = vec[i64]([LONG_AGO] * paths.planes)  # latest departure that is known to have arrived
-        self.suspected_ns = [LONG_AGO] * paths.planes
+        self.acked_ps = vec[i64]([LONG_AGO] * paths.planes)  # latest departure that is known to have arrived
+        self.suspected_ps = [LONG_AGO] * paths.planes
         self.suspicions = [0] * paths.planes
-        self.blamed_ns = LONG_AGO  # when the endpoint was last blamed
+        self.blamed_ps = LONG_AGO  # when the endpoint was last blamed
         self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
 
     def arrived(self, plane: int, sent: int) -> None:
         """A packet that was sent at ``sent`` by this plane is known to have arrived."""
-        if sent > self.acked_ns[plane]:
-            self.acked_ns[plane] = sent
+        if sent > self.acked_ps[plane]:
+            self.acked_ps[plane] = sent
 
     def excused(self, plane: int, sent: int) -> bool:
         """Whether the loss of a packet sent at ``sent`` is neither its path's fault nor a sign of congestion."""
@@ -63,15 +63,15 @@ class Suspicion:
         if not self._qualifies(plane):
             return 0
         open_planes = [p for p in range(paths.planes) if paths.open[p]]
-        bad = [p for p in open_planes if self.suspected_ns[p] >= now - srtt or self._qualifies(p)]
-        if 2 * len(bad) > len(open_planes) and now - self.blamed_ns > PATIENCE * srtt:
+        bad = [p for p in open_planes if self.suspected_ps[p] >= now - srtt or self._qualifies(p)]
+        if 2 * len(bad) > len(open_planes) and now - self.blamed_ps > PATIENCE * srtt:
             return self._blame_endpoint(now, bad, srtt)
         if not paths.strict and (paths.live_planes > 1 or paths.usable[plane] == 0):
             return self._suspect(now, plane, srtt)
         return 0
 
     def _qualifies(self, plane: int) -> bool:
-        lossy = {path for _, path, sent, _ in self.recent[plane] if sent > self.acked_ns[plane]}
+        lossy = {path for _, path, sent, _ in self.recent[plane] if sent > self.acked_ps[plane]}
         in_use = len(lossy | set(self.paths.active[plane]))
         return len(lossy) >= max(2, self.paths.wanted[plane] // 4) or 0 < len(lossy) == in_use
 
@@ -83,11 +83,11 @@ class Suspicion:
 
     def _suspect(self, now: int, plane: int, srtt: int) -> int:
         self.log.append((now, "plane", {"peer": self.peer, "plane": plane, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}))
-        if now - self.suspected_ns[plane] > self.config.forgive_rtts * self.config.base_rtt:
+        if now - self.suspected_ps[plane] > self.config.forgive_rtts * self.config.base_rtt:
             self.suspicions[plane] = 0
         need = min(1 << self.suspicions[plane], MAX_PROOF)
         self.suspicions[plane] += 1
-        self.suspected_ns[plane] = now
+        self.suspected_ps[plane] = now
         for path in self.paths.all:
             if path.plane == plane:
                 self.paths.suspected(now, path, srtt, need)
@@ -95,10 +95,10 @@ class Suspicion:
 
     def _blame_endpoint(self, now: int, bad: list[int], srtt: int) -> int:
         self.log.append((now, "endpoint", {"peer": self.peer, "planes": bad, "cause": "most planes lose at once: no path is blamed"}))
-        self.blamed_ns = now
+        self.blamed_ps = now
         for p in bad:
-            if self.suspected_ns[p] >= now - srtt:
-                self.suspected_ns[p] = LONG_AGO
+            if self.suspected_ps[p] >= now - srtt:
+                self.suspected_ps[p] = LONG_AGO
                 self.suspicions[p] -= 1
             self.paths.void_verdicts(now, p, now - srtt, "endpoint blamed")
         return sum(self._explained(now, p) for p in range(self.paths.planes))

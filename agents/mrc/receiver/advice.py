@@ -32,7 +32,7 @@ class Inflow:
         self.bytes = 0  # all bytes received, in the units of rcvd_bytes
         self.before = 0  # of them, at the last look
         self.share = 0  # between the last two looks
-        self.newest_ns = LONG_AGO  # last arrival
+        self.newest_ps = LONG_AGO  # last arrival
         self.penalty_until = LONG_AGO
 
 
@@ -74,7 +74,7 @@ class Advice:
         if not pool:
             return most
         limit = now - QUIET * self.config.base_rtt
-        senders = sum(f.newest_ns > limit for f in self.inflows)
+        senders = sum(f.newest_ps > limit for f in self.inflows)
         return min(most, max(pool // max(senders, 1) >> 7, 1) << 7)
 
     def for_sack(self, now: int, flow: Inflow) -> int:
@@ -85,6 +85,6 @@ class Advice:
             return self.config.receiver_penalty
         limit = now - QUIET * self.config.base_rtt
         for f in self.inflows:
-            if f.newest_ns > limit and f is not flow:
+            if f.newest_ps > limit and f is not flow:
                 return 0
         return RESTORE

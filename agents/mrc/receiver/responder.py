@@ -116,7 +116,7 @@ class Responder:
     def arrived(self, now: int, plane: int, ev: int) -> None:
         """Data came by this EV."""
         self.reverse.arrived(now, plane, ev)
-        self.inflow.newest_ns = now
+        self.inflow.newest_ps = now
 
     def data(self, now: int, p: WritePacket, buffer: object, start: int, length: int) -> int:
         """A data packet with good iCRC and payload ``buffer[start:start+length]``."""
@@ -253,7 +253,7 @@ class Responder:
             self.bases = self.complete_bases()
 
     def echo(self, now: int, shift: int) -> Echo:
-        """What the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift ns)."""
+        """What the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift ps)."""
         t = self.trigger
         return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 

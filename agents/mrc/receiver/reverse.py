@@ -22,41 +22,41 @@ class ReverseEvs:
     def __init__(self, base_rtt: int) -> None:
         self.quiet = QUIET * base_rtt
         self.evs: list[int] = []
-        self.heard_ns = vec[i64]()  # when something last showed that the EV works
-        self.data_ns = vec[i64]()  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
-        self.newest_ns = LONG_AGO  # when data last came at all
+        self.heard_ps = vec[i64]()  # when something last showed that the EV works
+        self.data_ps = vec[i64]()  # when data last came by its plane; NEVER before any did: such a plane has not gone quiet
+        self.newest_ps = LONG_AGO  # when data last came at all
         self.turn = 0
 
     def start(self, evs: list[int], plane: int) -> None:
         """Set the first EV of each plane, and the plane whose turn it is."""
         self.turn = plane
         self.evs = evs
-        self.data_ns = vec[i64]([NEVER] * len(evs))
-        self.heard_ns = vec[i64]([LONG_AGO] * len(evs))
+        self.data_ps = vec[i64]([NEVER] * len(evs))
+        self.heard_ps = vec[i64]([LONG_AGO] * len(evs))
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
         """Data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one lately."""
         if self.evs[plane] == ev:
-            self.heard_ns[plane] = now
-        elif now - self.heard_ns[plane] > self.quiet:
+            self.heard_ps[plane] = now
+        elif now - self.heard_ps[plane] > self.quiet:
             self.evs[plane] = ev
-            self.heard_ns[plane] = now
-        self.data_ns[plane] = now
-        self.newest_ns = now
+            self.heard_ps[plane] = now
+        self.data_ps[plane] = now
+        self.newest_ps = now
 
     def confirmed(self, now: int, ev: int) -> None:
         """A packet of ours on this EV arrived: this is the best evidence, so it becomes the reverse EV of its plane."""
         plane = ev >> 16
         self.evs[plane] = ev
-        self.heard_ns[plane] = now
-        if self.data_ns[plane] < now:
-            self.data_ns[plane] = now
+        self.heard_ps[plane] = now
+        if self.data_ps[plane] < now:
+            self.data_ps[plane] = now
 
     def refuted(self, ev: int) -> None:
         """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
         plane = ev >> 16
         if self.evs[plane] == ev:
-            self.heard_ns[plane] = LONG_AGO
+            self.heard_ps[plane] = LONG_AGO
 
     def next(self) -> int:
         """The EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
@@ -64,10 +64,10 @@ class ReverseEvs:
         Quiet: no data for 4 base RTTs before the newest arrival [ours].
         """
         n = len(self.evs)
-        limit = self.newest_ns - self.quiet
+        limit = self.newest_ps - self.quiet
         for _ in range(n):
             k = self.turn
             self.turn = k + 1 if k + 1 < n else 0
-            if self.data_ns[k] >= limit:
+            if self.data_ps[k] >= limit:
                 return self.evs[k]
         return self.evs[0]

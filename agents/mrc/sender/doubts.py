@@ -17,14 +17,14 @@ class Doubt(NamedTuple):
     """One transmission that is missing."""
 
     path: Path
-    sent_ns: int
-    due_ns: int
+    sent_ps: int
+    due_ps: int
     size: int
     rule: str
 
 
 class Doubts:
-    """Open doubts by PSN. ``at``: when the first verdict is due, ns."""
+    """Open doubts by PSN. ``at``: when the first verdict is due, ps."""
 
     def __init__(self) -> None:
         self.open: dict[int, Doubt] = {}
@@ -34,20 +34,20 @@ class Doubts:
         """Enter a doubt; its path gets no new data from now on."""
         self.open[psn] = doubt
         doubt.path.doubt()
-        if doubt.due_ns < self.at:
-            self.at = doubt.due_ns
+        if doubt.due_ps < self.at:
+            self.at = doubt.due_ps
 
     def drop(self, psn: int) -> Doubt:
         """Remove a doubt that is explained or has become a verdict; it no longer keeps the path from new data."""
         doubt = self.open.pop(psn)
         doubt.path.settle()
-        if doubt.due_ns == self.at:
-            self.at = min((d.due_ns for d in self.open.values()), default=NEVER)
+        if doubt.due_ps == self.at:
+            self.at = min((d.due_ps for d in self.open.values()), default=NEVER)
         return doubt
 
     def due(self, now: int) -> list[Doubt]:
         """Drop and return the doubts whose time is over."""
-        return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ns <= now]]
+        return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ps <= now]]
 
     def drop_paths(self, paths: set[Path]) -> None:
         """Drop the doubts on these paths: something else explains them."""

@@ -49,7 +49,7 @@ class LossDetection:
         self.news: list[Path] = []  # where something newer arrived since the last verdicts
         self.suspects: list[SentPacket] = []  # overtaken on their own path, waiting for a SACK that covers them
         self.overdue: list[SentPacket] = []  # too late, likewise
-        self.patience = 0  # ns; grows with wrong verdicts
+        self.patience = 0  # ps; grows with wrong verdicts
 
     def newer_arrived(self, path: Path) -> None:
         """A transmission newer than all earlier arrivals arrived by this path."""
@@ -65,7 +65,7 @@ class LossDetection:
         self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
 
     def reorder_window(self) -> int:
-        """How long a packet may be later than its plane's slowest, ns."""
+        """How long a packet may be later than its plane's slowest, ps."""
         base = self.config.base_rtt
         window = min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base)
         if self.config.urgent:  # they may take half of a link, and what waits behind them takes twice as long [ours]

@@ -59,8 +59,8 @@ class Requester:
         self.wait = NEVER  # when the port that next_packet wanted is free
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
-        self.reported_ns = LONG_AGO
-        self.last_ns = LONG_AGO  # when data last left
+        self.reported_ps = LONG_AGO
+        self.last_ps = LONG_AGO  # when data last left
         # Counters.
         self.first_plane = -1  # by which its first packet left
         self.begun_as_dealt = False  # no plane had to be passed over for that
@@ -104,7 +104,7 @@ class Requester:
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
         """Send the next packet that may go; None sets ``wait`` if only a busy port stands in the way.
 
-        ``free``: when each port has sent what it was given, ns; a packet may go ``slack`` ns before.
+        ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before.
         """
         self.wait = NEVER
         sent = self.sent
@@ -191,7 +191,7 @@ class Requester:
     def _first_sent(self, now: int, packet: SentPacket) -> None:
         packet.path.sent(now, packet, self.config.base_rtt)
         self.data_tx += 1
-        self.last_ns = now
+        self.last_ps = now
 
     # --- in --------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ class Requester:
             return
         self.sent.acked(packet)
         path = packet.path
-        self.suspicion.arrived(path.plane, packet.sent_ns)
+        self.suspicion.arrived(path.plane, packet.sent_ps)
         if packet.count == 1:
             if path.arrived(packet.seq):
                 self.loss.newer_arrived(path)
@@ -213,7 +213,7 @@ class Requester:
             if before == LOST:
                 if packet.count == 1:
                     self._spurious(now, packet, path)
-            elif now - packet.sent_ns < self.rtt.soonest(packet.size, self.full):
+            elif now - packet.sent_ps < self.rtt.soonest(packet.size, self.full):
                 self._spurious(now, packet, packet.blamed)
         if packet.lost_once:
             self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
@@ -290,21 +290,21 @@ class Requester:
         return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
-        """A valid RTT of a plane, ns."""
+        """A valid RTT of a plane, ps."""
         self.rtt.sample(now, plane, rtt)
-        if now - self.reported_ns >= REPORT_RTTS * self.config.base_rtt:
-            self.reported_ns = now
-            self.log.append((now, "srtt", {"peer": self.peer, "qpn": self.qpn, "srtt_ns": self.rtt.srtt, "window": self.congestion.cwnd}))
+        if now - self.reported_ps >= REPORT_RTTS * self.config.base_rtt:
+            self.reported_ps = now
+            self.log.append((now, "srtt", {"peer": self.peer, "qpn": self.qpn, "srtt_ps": self.rtt.srtt, "window": self.congestion.cwnd}))
         slack = self.config.base_rtt >> 2  # the receiver may hold a SACK that long
         self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
-    def probe_answered(self, now: int, path: Path, seq: int, sent_ns: int, rtt: int, urgent: bool) -> None:
-        """The answer to a Reliability Probe arrived: transmission ``seq``, sent at ``sent_ns``. ``rtt``: as if it were a packet's, or -1 if
+    def probe_answered(self, now: int, path: Path, seq: int, sent_ps: int, rtt: int, urgent: bool) -> None:
+        """The answer to a Reliability Probe arrived: transmission ``seq``, sent at ``sent_ps``. ``rtt``: as if it were a packet's, or -1 if
         the probe was trimmed: then it overtook the data and says nothing of order, nor of delay. ``urgent``: it went with retransmissions
         that overtake other data.
         """
-        self.suspicion.arrived(path.plane, sent_ns)
-        self.paths.probe_answered(now, path, sent_ns, self.rtt.srtt)
+        self.suspicion.arrived(path.plane, sent_ps)
+        self.paths.probe_answered(now, path, sent_ps, self.rtt.srtt)
         self.planes_changed()
         if rtt >= 0:
             self.measured(now, path.plane, rtt)
@@ -361,7 +361,7 @@ class Requester:
         self.paths.note_window(self.congestion.cwnd)
         fields = {
             "peer": self.peer, "qpn": self.qpn, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK, "rule": name,
-            "sent_ns": packet.sent_ns,
+            "sent_ps": packet.sent_ps,
         }  # fmt: skip
         self.log.append((now, "loss", fields))
         if not blame:
@@ -369,10 +369,10 @@ class Requester:
         if self.config.trimming and rule != RTO:
             if packet.psn in self.doubts.open:  # the copy before this one; both at once need an srtt far above the path's RTT
                 d = self.doubts.drop(packet.psn)
-                self._convict(now, d.path, d.sent_ns, d.size, d.rule)
-            self.doubts.add(packet.psn, Doubt(path, packet.sent_ns, now + (self.rtt.srtt >> 2), packet.size, name))
+                self._convict(now, d.path, d.sent_ps, d.size, d.rule)
+            self.doubts.add(packet.psn, Doubt(path, packet.sent_ps, now + (self.rtt.srtt >> 2), packet.size, name))
         else:
-            self._convict(now, path, packet.sent_ns, packet.size, name)
+            self._convict(now, path, packet.sent_ps, packet.size, name)
 
     def _convict(self, now: int, path: Path, sent: int, size: int, name: str) -> None:
         """Give the verdict: the path lost the packet."""
@@ -396,7 +396,7 @@ class Requester:
     def settle_doubts(self, now: int) -> None:
         """Give the verdict on doubts that are due: no NACK came, so those paths lost the packets."""
         for d in self.doubts.due(now):
-            self._convict(now, d.path, d.sent_ns, d.size, d.rule)
+            self._convict(now, d.path, d.sent_ps, d.size, d.rule)
 
     def is_open(self) -> bool:
         """Whether something is sent and not acknowledged, or posted and not completed."""

@@ -20,7 +20,7 @@ def trimmed(r: Requester, now: int, psn: int, ev: int, ts: int, shift: int, last
     if packet is None:
         return
     doubt = r.doubts.open.get(packet.psn)
-    if doubt is not None and doubt.path.ev == ev and doubt.sent_ns >> shift & 0xFFFF == ts:
+    if doubt is not None and doubt.path.ev == ev and doubt.sent_ps >> shift & 0xFFFF == ts:
         path = doubt.path
         r.acquit(packet)
     else:
@@ -51,7 +51,7 @@ def names_latest(r: Requester, psn: int, ev: int, ts: int, shift: int) -> bool:
 
 
 def _is(packet: SentPacket, ev: int, ts: int, shift: int) -> bool:
-    return packet.path.ev == ev and packet.sent_ns >> shift & 0xFFFF == ts
+    return packet.path.ev == ev and packet.sent_ps >> shift & 0xFFFF == ts
 
 
 def _named(r: Requester, psn: int) -> SentPacket | None:

@@ -9,12 +9,12 @@ from agents.transport import LONG_AGO
 
 
 class RttTracker:
-    """Smoothed RTT, and the largest and smallest of each plane over the last one to two windows. All in ns."""
+    """Smoothed RTT, and the largest and smallest of each plane over the last one to two windows. All in ps."""
 
     def __init__(self, base_rtt: int, planes: int) -> None:
         self.base_rtt = base_rtt
         self.path_rtt = base_rtt  # of these paths when idle; the endpoint, which knows whether they cross a T1, says so
-        self.data_ns = 0  # of which links serialise what congestion control counts of a full packet; the endpoint says so, too
+        self.data_ps = 0  # of which links serialise what congestion control counts of a full packet; the endpoint says so, too
         self.window = 4 * base_rtt  # [ours]
         self.srtt = base_rtt
         self.min_rtt = 0  # smallest ever seen; 0: none yet
@@ -71,11 +71,11 @@ class RttTracker:
         0.9 of the smallest round trip (timestamps are coarse), less what a packet shorter than ``full`` saves on its links.
         """
         low = self.min_rtt if self.min_rtt < self.path_rtt else self.path_rtt
-        return low * 9 // 10 - self.data_ns * (full - size) // full
+        return low * 9 // 10 - self.data_ps * (full - size) // full
 
     def as_full(self, rtt: int, size: int, full: int) -> int:
         """The RTT that a packet of ``full`` bytes would have had where one of ``size`` took ``rtt``, so that samples compare [ours]."""
-        return rtt + self.data_ns * (full - size) // full
+        return rtt + self.data_ps * (full - size) // full
 
     def spread(self) -> int:
         """Largest minus smallest recent RTT over all planes."""

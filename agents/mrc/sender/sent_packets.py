@@ -27,10 +27,10 @@ class SentPacket:
     """One transmission. ``count``: 1 for the first of its packet. ``size``: bytes, as congestion control counts them. ``urgent``: it
     overtakes others, so only others of its kind say anything of its loss."""
 
-    def __init__(self, psn: int, seq: int, sent_ns: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
+    def __init__(self, psn: int, seq: int, sent_ps: int, path: Path, message: Message, size: int, count: int, blamed: Path | None) -> None:
         self.psn = psn
         self.seq = seq
-        self.sent_ns = sent_ns
+        self.sent_ps = sent_ps
         self.path = path
         self.message = message
         self.size = size
@@ -205,7 +205,7 @@ class SentPackets:
         packet.blamed = None
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
-        """Take what left before something of its class that has arrived, and at least ``limit`` ns ago; each transmission is taken
+        """Take what left before something of its class that has arrived, and at least ``limit`` ps ago; each transmission is taken
         once."""
         packets: list[SentPacket] = []
         if self.urgent_by_time:
@@ -226,7 +226,7 @@ class SentPackets:
         while k < n:
             packet = q[k]
             if packet.in_flight:
-                if packet.seq >= seq or packet.sent_ns > before:
+                if packet.seq >= seq or packet.sent_ps > before:
                     break
                 packets.append(packet)
             k += 1

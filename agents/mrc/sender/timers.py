@@ -7,13 +7,13 @@ from agents.transport import LONG_AGO
 
 
 class Timers:
-    """Both run from the latest progress: the peer reported something new. Times are ns."""
+    """Both run from the latest progress: the peer reported something new. Times are ps."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.firings = 0  # RTOs without progress
-        self.fired_ns = LONG_AGO  # the last of them
-        self.progress_ns = LONG_AGO
+        self.fired_ps = LONG_AGO  # the last of them
+        self.progress_ps = LONG_AGO
         self.starting = False  # posted after idling: the timers start with the next look at the clock
         self.tail_probes = 0  # without progress
 
@@ -24,17 +24,17 @@ class Timers:
     def start(self, now: int) -> None:
         """Start the timers at this time."""
         self.starting = False
-        self.progress_ns = now
+        self.progress_ps = now
 
     def progressed(self, now: int) -> None:
         """The peer has received something new."""
-        self.progress_ns = now
+        self.progress_ps = now
         self.firings = 0
         self.tail_probes = 0
 
     def answered(self, now: int) -> None:
         """The network answers: no reason to fire [ours]."""
-        self.progress_ns = now
+        self.progress_ps = now
 
     def probed(self) -> None:
         """A tail probe is sent."""
@@ -42,19 +42,19 @@ class Timers:
 
     def probe_at(self, srtt: int) -> int:
         """When the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
-        return self.progress_ns + (2 * srtt << self.tail_probes)
+        return self.progress_ps + (2 * srtt << self.tail_probes)
 
     def rto_at(self) -> int:
         """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
         c = self.config
         n = self.firings
         # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
-        since = self.progress_ns if self.progress_ns > self.fired_ns else self.fired_ns
+        since = self.progress_ps if self.progress_ps > self.fired_ps else self.fired_ps
         return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
 
     def fire(self, now: int) -> bool:
         """The retransmission timer fires; False when the retries are used up."""
         self.firings += 1
-        self.fired_ns = now
+        self.fired_ps = now
         c = self.config
         return self.firings <= c.linear + c.exponential or c.exponential >= 25

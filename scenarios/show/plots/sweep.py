@@ -13,7 +13,7 @@ from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.step_times import plain_log
 from scenarios.show.plots.style import colour_and_marker, figure, save
-from testbed.units import parse_duration, parse_size
+from topologies.units import parse_duration, parse_size
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.structs import Refused, convert, there_are
 
-__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve"]
+__all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
 
 USED_BY_QP = "used-by-qp"
 """What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
@@ -91,7 +91,12 @@ def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed:
 
     Raises :class:`FaultError` for a bad parameter and FabricError for a target that this fabric does not have.
     """
-    keys = read_keys(kind, values)
+    return target_of(fabric, kind, on, read_keys(kind, values), seed)
+
+
+def target_of(fabric: Fabric, kind: str, on: str, keys: Mapping[str, Any], seed: int) -> Target:
+    """The same of a fault whose parameters :func:`read_keys` has read."""
+    own = dict(keys)
     if any(key.name == "seed" for key in KINDS[kind].keys):
-        keys.setdefault("seed", seed & 0xFFFFFFFF)
-    return KINDS[kind].resolve(fabric, on, keys)
+        own.setdefault("seed", seed & 0xFFFFFFFF)
+    return KINDS[kind].resolve(fabric, on, own)

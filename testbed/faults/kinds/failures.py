@@ -9,12 +9,12 @@ from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Cycle, Drawn, Machine
-from testbed.faults.keys import PERIOD, SEED, FaultError, Key, in_ms
+from testbed.faults.keys import PERIOD, SEED, FaultError, Key, in_us
 from testbed.faults.targets import Injected, Target, between_switches
-from testbed.units import Duration
 from topologies.clos import Fabric
+from topologies.units import Duration
 
-OUTAGE = Key("outage", Duration, "how long each link is down, less than the period", in_ms)
+OUTAGE = Key("outage", Duration, "how long each link is down, less than the period", in_us)
 
 
 class Failures(Cycle):
@@ -39,13 +39,12 @@ class Failures(Cycle):
     def link(self, fault: Injected) -> str:
         """The link whose turn it is. Each has one turn before any has its next."""
         keys = fault.target.keys
-        turn = 0 if fault.due_ns is None else round((fault.due_ns - fault.told_ns) / keys["period"])
+        turn = 0 if fault.due_ps is None else round((fault.due_ps - fault.told_ps) / keys["period"])
         lap, place = divmod(turn, len(fault.target.links))
         return _order(fault.target.links, keys["seed"], lap)[place]
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        cycle = draws.cycle(rng)
-        keys = {"period": cycle["period"], "outage": round(cycle["period"] * cycle["duty"], 4), "seed": draws.seed(rng)}
+        keys = {"period": "100us", "outage": draws.microseconds(rng, 10.0, 60.0), "seed": draws.seed(rng)}
         return rng.choice(["fabric", draws.plane(fabric, rng)]), keys
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Drawn, Kind, Machine
-from testbed.faults.keys import Key, in_ms
+from testbed.faults.keys import Key, in_us
 from testbed.faults.targets import Injected, Target
-from testbed.units import Duration
 from topologies.clos import Fabric
 from topologies.theory import links_of_switch
+from topologies.units import Duration
 
-REBOOT = Key("reboot", Duration, "how long the switch's links stay down after the silence", in_ms)
+REBOOT = Key("reboot", Duration, "how long the switch's links stay down after the silence", in_us)
 
 
 class Silent(Kind):
@@ -27,7 +27,7 @@ class Silent(Kind):
         return Target(self.name, on, keys, links_of_switch(fabric, on), (on,))
 
     def needs_for(self, keys: Mapping[str, Any]) -> str:
-        return "the length of the silence that ends in a reboot" if "reboot" in keys else ""
+        return "the length of the silence that ends in a reboot" if keys.get("reboot") else ""
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         return machine.faults.hold(fault.number, silent=fault.target.switches)
@@ -35,10 +35,10 @@ class Silent(Kind):
     def clear(self, fault: Injected, machine: Machine) -> int:
         """One that is to reboot begins to do so, and comes back by itself."""
         reboot = fault.target.keys["reboot"]
-        if not reboot or fault.due_ns is not None:
+        if not reboot or fault.due_ps is not None:
             return machine.end(fault)
         t, links = super().strike(fault, machine)  # dead
-        fault.due_ns = t + reboot
+        fault.due_ps = t + reboot
         machine.tell(t, fault, "reboot", links)
         return t
 
@@ -46,10 +46,10 @@ class Silent(Kind):
         machine.end(fault)
 
     def just_now(self, fault: Injected) -> str:
-        return "there" if fault.due_ns is None else "rebooting"
+        return "there" if fault.due_ps is None else "rebooting"
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
-        return rng.choice(fabric.switches), {"reboot": rng.choice([0, draws.part(rng, 0.1, 0.5)])}
+        return rng.choice(fabric.switches), {"reboot": rng.choice([0, draws.microseconds(rng, 10.0, 50.0)])}
 
-    def lingers_ns(self, keys: Mapping[str, Any]) -> int:
+    def lingers_ps(self, keys: Mapping[str, Any]) -> int:
         return int(keys["reboot"])

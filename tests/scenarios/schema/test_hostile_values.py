@@ -11,7 +11,7 @@ from scenarios.schema.keys import FABRIC, keys
 from scenarios.schema.scenario import ScenarioError, read_scenario_file, scenario_of
 from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
-from testbed.units import parse_size
+from topologies.units import parse_size
 from tests.scenarios.sweeps.test_hostile_blocks import BAD, DEEP, places
 from topologies import FabricError
 from topologies.clos import MAX_LINKS

@@ -1,7 +1,7 @@
 """What a congestion control algorithm of one QP is told, and the one thing it answers: ``cwnd``.
 
 The requester calls; nothing here knows packets, PSNs or paths. Sizes are bytes and count a packet as NSCC does (UET): UDP length
-plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ns. ``cwnd`` is read before every packet.
+plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ps. ``cwnd`` is read before every packet.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ holds it back are trims, losses and the receiver's penalty (docs/congestion.md h
 window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings, and
 this is one of them [ours].
 
-Constants are UET's, as in its reference simulator. Its times are of the network and are multiplied by the fabric's dilation; bytes are
-not. The chief differences from that simulator [ours; docs/congestion.md has all, and what they do]: the average of d is
+Constants are UET's, as in its reference simulator. The chief differences from that simulator [ours; docs/congestion.md has all, and what they do]: the average of d is
 the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK without a valid sample moves nothing
 but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the configured one, and a trim counts for
 QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much later is cut).
@@ -37,9 +36,10 @@ from mypy_extensions import mypyc_attr
 from agents.mrc.config import Config
 from agents.mrc.sender.congestion.base import Congestion
 from agents.transport import LONG_AGO
+from topologies.units import BYTE, US
 
-REFERENCE_RTT: Final = 12_000.0
-"""Base RTT of the network that UET's constants were set for, ns at 100 Gb/s."""
+REFERENCE_RTT: Final = 12 * US
+"""Base RTT of the network that UET's constants were set for, at 100 Gb/s."""
 REFERENCE_BDP: Final = 150_000.0
 """Its BDP, bytes."""
 MAX_BDP: Final = 1.5
@@ -74,14 +74,14 @@ class Nscc(Congestion):
         # Increase since the last adjustment.
         self.inc = 0.0
         self.received = 0
-        self.adjusted_ns = LONG_AGO
-        self.eta_ns = LONG_AGO
+        self.adjusted_ps = LONG_AGO
+        self.eta_ps = LONG_AGO
         self.fast_bytes = 0
         self.fast = False
         # Average of d.
         self.samples: deque[tuple[int, int]] = deque()
         self.sum = 0
-        self.decreased_ns = LONG_AGO
+        self.decreased_ps = LONG_AGO
         # QuickAdapt.
         self.qa_end = LONG_AGO  # before the first period
         self.achieved = 0  # bytes that got through in this period
@@ -97,11 +97,11 @@ class Nscc(Congestion):
     def _scale(self) -> None:
         """Compute everything that depends on the number of live planes and on the base RTT."""
         rates = self.config.port_rate * self.live
-        bdp = rates * self.cfg_rtt / 8e9
+        bdp = rates * self.cfg_rtt / BYTE
         a = bdp / REFERENCE_BDP
-        b = self.target / (REFERENCE_RTT * self.config.dilation)
+        b = self.target / REFERENCE_RTT
         # 1.5 BDP may be on the way; what the peer holds until its next SACK is not [ours].
-        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / 8e9, float(self.mtu)) + self.config.sack_bytes
+        self.max_wnd = max(MAX_BDP * rates * self.base_rtt / BYTE, float(self.mtu)) + self.config.sack_bytes
         self.alpha = 4.0 * a * b * self.mtu / self.target
         self.fi = 5.0 * a * self.mtu
         self.fs = 0.25 * a
@@ -152,9 +152,9 @@ class Nscc(Congestion):
                         self._increase(news, d)
                 elif d >= self.target:
                     self._leave_fast()
-                    if average > self.target and now - self.decreased_ns >= self.base_rtt:
+                    if average > self.target and now - self.decreased_ps >= self.base_rtt:
                         self.window *= max(1.0 - DECREASE * (average - self.target) / average, LARGEST_DECREASE)
-                        self.decreased_ns = now
+                        self.decreased_ps = now
                 if grow:
                     self._adjust(now)
         self._clamp()
@@ -210,16 +210,16 @@ class Nscc(Congestion):
 
     def _adjust(self, now: int) -> None:
         """Apply the accumulated increase, every 8 packets or configured RTT; each RTT adds a small increase of its own."""
-        if self.adjusted_ns == LONG_AGO:
-            self.adjusted_ns = self.eta_ns = now
-        if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ns >= self.cfg_rtt:
+        if self.adjusted_ps == LONG_AGO:
+            self.adjusted_ps = self.eta_ps = now
+        if self.received >= ADJUST_PACKETS * self.mtu or now - self.adjusted_ps >= self.cfg_rtt:
             self.window += self.inc / max(self.window, float(self.mtu))
             self.inc = 0.0
             self.received = 0
-            self.adjusted_ns = now
-        if now - self.eta_ns >= self.cfg_rtt:
+            self.adjusted_ps = now
+        if now - self.eta_ps >= self.cfg_rtt:
             self.window += self.eta
-            self.eta_ns = now
+            self.eta_ps = now
 
     def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
         """Whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then.

@@ -1,0 +1,128 @@
+"""Units of time, and times, rates and sizes as people write them, for Structs of input and for the prompt. Pure.
+
+Time in mrcbed is network time: a whole number of picoseconds of the network that is tried, whatever this machine takes for it. A 400 Gb/s
+port sends a byte in 20 ps; 64 bits hold 106 days. docs/time.md has the bounds of every product.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from topologies.structs import Written
+
+NS = int(os.environ.get("MRCBED_TICKS", 1000))
+"""One ns in the unit of time."""
+US, MS, S = 10**3 * NS, 10**6 * NS, 10**9 * NS
+OLD_MS = 10**6
+"""A ms of the stretched clock, as long as ticks are its ns."""
+BYTE = 8 * S
+"""Bits of a byte x a second: divided by a rate, the time of a byte on the wire."""
+_SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_TIMES = {"ns": NS, "us": US, "ms": MS, "s": S, "min": 60 * S}
+_RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_AMOUNT = r"^\s*\d+(\.\d+)?\s*"
+TIME_SCHEMA: dict[str, Any] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
+"""JSON Schema of what :func:`parse_duration` reads."""
+
+MAX_SIZE = 1 << 40
+"""Bytes: no size is larger [ours]."""
+MAX_TIME = 10**5 * S
+"""A day, and some hours: no time is longer [ours]."""
+MAX_RATE = 10**18
+"""Most bits/s, as written [ours]."""
+
+
+def wire_time(size: int, rate: int) -> int:
+    """How long ``size`` bytes take at ``rate`` bits/s, rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
+    return size * BYTE // rate
+
+
+def parse_duration(value: Any) -> int:
+    """``"0.5s"``, ``"20ms"`` or a number of seconds, as a time. Raises ValueError, the end of a sentence that begins with the value."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        time = value * S
+    else:
+        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(ns|us|ms|s|min)?", str(value).strip())
+        if not match:
+            raise ValueError("is not a time: write it like '80us' or as a number of seconds")
+        time = float(match[1]) * _TIMES[match[2] or "s"]
+    if not 0 <= time < MAX_TIME:
+        raise ValueError("is not a time between 0 and a day")
+    return round(time)
+
+
+def written(time: int) -> str:
+    """A time as :func:`parse_duration` reads it back."""
+    return f"{time // NS}.{time % NS:03d}ns"
+
+
+def parse_rate(value: Any) -> int:
+    """``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        rate: float = value
+    else:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?)(?:bit|bit/s|bps|b/s)?", str(value).strip())
+        if not match:
+            raise ValueError("is not a rate: write it like '10Mbit'")
+        rate = float(match[1]) * _RATES[match[2]]
+    if not 0 <= rate <= MAX_RATE:
+        raise ValueError(f"is not in 0..{MAX_RATE:g}")
+    return round(rate)
+
+
+def parse_size(value: Any) -> int:
+    """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
+    if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
+        raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
+    size = Fraction(match[1]) * _SIZES[match[2].upper()]
+    if size.denominator != 1:
+        raise ValueError("is not a whole number of bytes")
+    if size > MAX_SIZE:
+        raise ValueError(f"is more than {MAX_SIZE >> 40} TiB")
+    return int(size)
+
+
+class Duration(int, metaclass=Written):
+    """A time; people write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
+
+    words = "a time, like '80us', or a number of seconds"
+    schema: ClassVar[dict[str, Any]] = TIME_SCHEMA
+    example = '"80us"'
+    read = staticmethod(parse_duration)
+
+
+class Span(int, metaclass=Written):
+    """A duration longer than 0."""
+
+    words = "a time above 0, like '240us', or a number of seconds"
+    schema: ClassVar[dict[str, Any]] = {**TIME_SCHEMA, "exclusiveMinimum": 0}
+    example = '"240us"'
+
+    @staticmethod
+    def read(value: Any) -> int:
+        time = parse_duration(value)
+        if not time:
+            raise ValueError('must be longer than 0, like "120s"')
+        return time
+
+
+class Size(int, metaclass=Written):
+    """Bytes; people write ``"4MiB"`` or a number."""
+
+    words = "a size, like '1MiB', or a whole number of bytes"
+    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
+    example = '"1MiB"'
+    read = staticmethod(parse_size)
+
+
+class Rate(int, metaclass=Written):
+    """Bits/s, written as :func:`parse_rate` reads it."""
+
+    words = "a rate, like '100Gbit', or a whole number of bit/s"
+    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
+    example = '"100Gbit"'
+    read = staticmethod(parse_rate)
