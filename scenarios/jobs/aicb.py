@@ -17,7 +17,7 @@ from pathlib import Path
 
 from scenarios.jobs.content import content
 from scenarios.jobs.plan import COMPUTE, MOST_NODES, NeedsHosts, Node, Plan, PlanError
-from topologies.units import MAX_NS
+from topologies.units import MAX_TIME, NS
 
 KEYS = {
     "model_parallel_NPU_group": "tp", "ep": "ep", "expert_parallel_npu_group": "ep", "pp": "pp", "all_gpus": "all",
@@ -130,7 +130,7 @@ def _nodes(rows: list[tuple[int, list[str]]], rank: int, ranks: int, tp: int, ep
         nonlocal last
         name, (ns, operation, size) = row[0], row[column : column + 3]
         values = []
-        for text, most in ((ns, MAX_NS), (size, 1 << 62)):
+        for text, most in ((ns, MAX_TIME // NS), (size, 1 << 62)):
             value = float(text) if _NUMBER.fullmatch(text) else -1.0
             if not 0 <= value <= most:
                 what = "time (ns, up to a day)" if text is ns else "number of bytes"

@@ -29,7 +29,7 @@ from typing import Any
 from scenarios.jobs.content import MOST_FILE, content, is_json
 from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Plan, PlanError, ordered
 from topologies import files
-from topologies.units import MAX_NS
+from topologies.units import MAX_TIME, NS
 
 MOST_READ = 500_000
 """Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
@@ -456,7 +456,7 @@ def _node(raw: _Raw, count: int, groups: Mapping[str, tuple[int, ...]], skipped:
         case "COMP":
             if raw.value("is_cpu_op"):
                 return nothing("COMP nodes of the CPU")
-            if raw.micros * 1000 > MAX_NS:
+            if raw.micros * 1000 > MAX_TIME // NS:
                 raise PlanError(f"{raw}: {raw.micros} us are more than a day")
             if not raw.micros and raw.value("num_ops"):
                 return nothing("COMP nodes with num_ops and without duration_micros: nobody knows how long they take")
