@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from agents.clock import WallClock
 from topologies.clos import Fabric
 from topologies.structs import Doc, Refused, convert
+from topologies.units import US
 
 TCP, MPTCP = "tcp", "mptcp"
 KINDS = (TCP, MPTCP)
@@ -16,9 +18,9 @@ TUN = "mrcbed-delay"
 """The TUN in each host's namespace: packets for its sockets pass it, and wait in the agent for the delay that cables lack."""
 MPTCP_PLANES = 8
 """Most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
-TIMEOUT_NS = 1_600_000
-LEAST_TIMEOUT_NS = 20 * 10**9
-"""The default of ``user_timeout``: so long in the network, at least so long in wall time."""
+TIMEOUT = 1600 * US
+LEAST_TIMEOUT_S = 20.0
+"""The default of ``user_timeout``: so long in the network, at least so long for this machine."""
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MPTCP_ENABLED = Path("/proc/sys/net/mptcp/enabled")
 
@@ -40,7 +42,7 @@ class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
         Doc("the kernel's algorithm, by a name of net.ipv4.tcp_available_congestion_control", example='"bbr"'),
     ] = "cubic"
     # Longer than a network takes to re-route and TCP to find out, so that an outage alone ends nothing; the kernel's own limit is some 15
-    # minutes [ours]. None: TIMEOUT_NS.
+    # minutes [ours]. None: TIMEOUT.
     user_timeout: Annotated[
         Annotated[float, Meta(ge=1, le=3600, description="1 to 3600 seconds")] | None,
         Doc("wall time without any progress until the queue pair goes to ERROR", "s", "20 s, or 1.6 ms of the network", "60"),
@@ -59,11 +61,14 @@ class Options:
     def __init__(self, kind: str, fabric: Fabric, options: dict[str, Any]) -> None:
         knobs = convert(options, Knobs)
         self.congestion = knobs.congestion
-        self.user_timeout_ps = max(LEAST_TIMEOUT_NS, int(TIMEOUT_NS * fabric.dilation))
-        if knobs.user_timeout is not None:
-            self.user_timeout_ps = int(knobs.user_timeout * 1e9)
+        self._user_timeout_s = knobs.user_timeout
         if kind == MPTCP:
             if fabric.planes > MPTCP_PLANES:
                 raise ValueError(f"fabric {fabric.name!r} has {fabric.planes} planes, the kernel's MPTCP takes up to {MPTCP_PLANES}")
             if AVAILABLE.exists() and not MPTCP_ENABLED.exists():
                 raise ValueError("this kernel has no MPTCP (CONFIG_MPTCP): see mrcbed doctor")
+
+    def user_timeout_s(self, clock: WallClock) -> float:
+        """How long a connection may make no progress, wall time."""
+        usual = max(LEAST_TIMEOUT_S, clock.wall_s(TIMEOUT))
+        return usual if self._user_timeout_s is None else self._user_timeout_s
