@@ -16,6 +16,8 @@ from topologies.structs import Written
 NS = int(os.environ.get("MRCBED_TICKS", 1000))
 """One ns in the unit of time."""
 US, MS, S = 10**3 * NS, 10**6 * NS, 10**9 * NS
+BPS = int(os.environ.get("MRCBED_TICKS", 1))
+"""A bit/s at the stretched clock."""
 OLD_MS = 10**6
 """A ms of the stretched clock, as long as ticks are its ns."""
 BYTE = 8 * S
