@@ -166,7 +166,7 @@ def test_both_ends_log_every_transfer_once_with_its_times(name: str) -> None:
                 pair = (line["rank"], peer) if end == "posted" else (peer, line["rank"])
                 key = (line["step"], stage, part, *pair)
                 assert key not in known
-                known[key] = line["start_ns"] + ns
+                known[key] = line["start_ps"] + ns
     posted, arrived = ends["posted"], ends["arrived"]
     assert posted.keys() == arrived.keys()
     assert len(posted) == 6 * sum(job.arrivals for job in begun(name, 4))
@@ -238,7 +238,7 @@ def over_mrc(name: str, n: int, qps: int, dtype: str, seed: int) -> None:
     rng = Random(seed)
     world.net.fate = lambda frame, link, now: rng.random() > 0.01
     world.net.copies = lambda frame, link, now: 2 if rng.random() < 0.02 else 1
-    world.net.jitter = lambda frame, link, now: rng.randrange(SMALL.base_rtt_ns) if rng.random() < 0.1 else 0
+    world.net.jitter = lambda frame, link, now: rng.randrange(SMALL.base_rtt_ps) if rng.random() < 0.1 else 0
     ranks = collective(world, name, n, size, dtype, steps, qps=qps)
     bad = compare(ranks, name, size, dtype)
     assert world.run(ranks.look), ranks.failures

@@ -52,8 +52,8 @@ def test_all_arrive_right_in_whatever_order_things_come(tables: list[dict[str, A
             assert (note["rank"], note["messages"], note["bytes"], note["wrong"]) == (table["src"], count, 64 * count, 0)
             lines = [fields for _, kind, fields in ranks.log if kind == "message" and fields["flow"] == i]
             assert sorted(f["number"] for f in lines) == list(range(count))
-            assert note["start_ns"] == min(f["start_ns"] for f in lines) and note["end_ns"] == max(f["end_ns"] for f in lines)
-            assert all(f["bytes"] == 64 and f["end_ns"] >= f["start_ns"] for f in lines)
+            assert note["start_ps"] == min(f["start_ps"] for f in lines) and note["end_ps"] == max(f["end_ps"] for f in lines)
+            assert all(f["bytes"] == 64 and f["end_ps"] >= f["start_ps"] for f in lines)
         for job in jobs:
             assert isinstance(job, Flows) and job.done()["wrong"] == 0
             assert all(r.received == r.flow.messages for r in job.receivers)
@@ -78,7 +78,7 @@ def test_no_more_in_flight_than_asked_and_slots_free_only_when_checked() -> None
     def look() -> bool:
         nonlocal most, ahead
         through = ranks.look()
-        most, ahead = max(most, len(tx.posted_ns)), max(ahead, tx.posted - rx.received)
+        most, ahead = max(most, len(tx.posted_ps)), max(ahead, tx.posted - rx.received)
         assert tx.posted - tx.checked <= 2 * 3
         return through
 
@@ -123,10 +123,10 @@ def test_flows_begin_and_stop_by_the_clock() -> None:
     world = EngineWorld(TINY)
     t0 = world.clock() + 50 * MS + 500_000  # between two looks at the clock
     tables: list[dict[str, Any]] = [
-        {"name": "long", "src": 0, "dst": 5, "for_ns": 300 * MS},
-        {"name": "late", "src": 1, "dst": 6, "start_ns": 150 * MS, "for_ns": 100 * MS},
-        {"name": "count", "src": 2, "dst": 7, "start_ns": 20 * MS, "messages": 5},
-        {"name": "short", "src": 3, "dst": 4, "start_ns": 60 * MS, "for_ns": 1},
+        {"name": "long", "src": 0, "dst": 5, "for_ps": 300 * MS},
+        {"name": "late", "src": 1, "dst": 6, "start_ps": 150 * MS, "for_ps": 100 * MS},
+        {"name": "count", "src": 2, "dst": 7, "start_ps": 20 * MS, "messages": 5},
+        {"name": "short", "src": 3, "dst": 4, "start_ps": 60 * MS, "for_ps": 1},
     ]
     ranks = flows(world, 8, tables, 8192, at=t0)
     jobs = [job for job in ranks.jobs if isinstance(job, Flows)]
@@ -136,14 +136,14 @@ def test_flows_begin_and_stop_by_the_clock() -> None:
     assert world.run(ranks.look)
     noted = ends(ranks)
     for i, table in enumerate(tables):
-        begin = t0 + table.get("start_ns", 0)
-        posts = sorted(f["start_ns"] for _, kind, f in ranks.log if kind == "message" and f["flow"] == i)
-        assert begin <= noted[i]["start_ns"] == posts[0] < begin + 2 * MS
+        begin = t0 + table.get("start_ps", 0)
+        posts = sorted(f["start_ps"] for _, kind, f in ranks.log if kind == "message" and f["flow"] == i)
+        assert begin <= noted[i]["start_ps"] == posts[0] < begin + 2 * MS
         if i == 3:
             assert len(posts) == 1, "at least one, never more after its time"
-        elif "for_ns" in table:
-            assert posts[-1] < begin + table["for_ns"] <= noted[i]["end_ns"]
-            assert posts[-1] > begin + table["for_ns"] - 60 * MS
+        elif "for_ps" in table:
+            assert posts[-1] < begin + table["for_ps"] <= noted[i]["end_ps"]
+            assert posts[-1] > begin + table["for_ps"] - 60 * MS
         assert noted[i]["wrong"] == 0
     assert noted[2]["messages"] == 5
 
@@ -157,7 +157,7 @@ def test_without_a_time_they_begin_at_once_and_a_rank_without_flows_is_done() ->
 
 def test_due_says_what_no_completion_brings() -> None:
     world = LooseWorld(2, 0)
-    ranks = flows(world, 2, [{"name": "a", "src": 0, "dst": 1, "start_ns": 5000, "for_ns": 7000}], 16, at=10_000)
+    ranks = flows(world, 2, [{"name": "a", "src": 0, "dst": 1, "start_ps": 5000, "for_ps": 7000}], 16, at=10_000)
     job = ranks.jobs[0]
     assert isinstance(job, Flows)
     assert job.deadline() == 15_000 and job.senders[0].posted == 0
@@ -262,7 +262,7 @@ def test_arrived_bytes_are_told_per_flow_and_bin() -> None:
     assert lines == [], "what was placed before is not the flow's"
     engine.bytes = {there.bundle.qpns[0]: 1100, there.bundle.qpns[1]: 50, twin.bundle.qpns[1]: 7, 999: 99}
     log.bin(30, 20)
-    assert lines == [(30, "flow", {"flow": 0, "bin_ns": 20, "rx": 150}), (30, "flow", {"flow": 2, "bin_ns": 20, "rx": 7})]
+    assert lines == [(30, "flow", {"flow": 0, "bin_ps": 20, "rx": 150}), (30, "flow", {"flow": 2, "bin_ps": 20, "rx": 7})]
     lines.clear()
     log.bin(50, 20)
     assert lines == []
@@ -280,14 +280,14 @@ def test_packets_per_path_and_windows_of_senders() -> None:
         return {"qpn": qpn, "peer": 1, "ev": ev, "data_tx": sent}
 
     engine.rows = [row(a, 0, 5), row(a, 65536, 0), row(b, 0, 1), row(back, 0, 9)]
-    engine.cwnd = [{"qpn": q, "peer": 1, "cwnd": 9, "in_flight": 4, "srtt_ns": 3} for q in (a, b, back)]
+    engine.cwnd = [{"qpn": q, "peer": 1, "cwnd": 9, "in_flight": 4, "srtt_ps": 3} for q in (a, b, back)]
     lines: list[tuple[int, str, dict[str, Any]]] = []
     log = FlowLog(engine, job, lambda *line: lines.append(line))  # type: ignore[arg-type]
     engine.rows = [row(a, 0, 7), row(a, 65536, 2), row(b, 0, 4), row(back, 0, 100)]
     log.bin(30, 20)
-    assert lines[0] == (30, "evs", {"peer": 1, "bin_ns": 20, "tx": {"0": 5, "65536": 2}})
+    assert lines[0] == (30, "evs", {"peer": 1, "bin_ps": 20, "tx": {"0": 5, "65536": 2}})
     assert [(kind, f["flow"], f["qpn"]) for _, kind, f in lines[1:]] == [("cwnd", 0, a), ("cwnd", 2, b)]
-    assert lines[1][2] == {"flow": 0, "qpn": a, "peer": 1, "cwnd": 9, "in_flight": 4, "srtt_ns": 3}
+    assert lines[1][2] == {"flow": 0, "qpn": a, "peer": 1, "cwnd": 9, "in_flight": 4, "srtt_ps": 3}
     lines.clear()
     job.senders[1].complete = True
     engine.rows[1] = row(a, 131072, 3)  # re-routed: the same row, another path
@@ -300,7 +300,7 @@ def test_without_flows_every_queue_pair_that_sends_is_logged() -> None:
     """Those of collectives and jobs, which have no numbers."""
     engine = FakeEngine()
     engine.rows = [{"qpn": 7, "peer": 1, "ev": 0, "data_tx": 3}, {"qpn": 8, "peer": 2, "ev": 1, "tx_packets": 5}]
-    engine.cwnd = [{"qpn": q, "peer": q - 6, "cwnd": 9, "in_flight": 4, "srtt_ns": 3} for q in (7, 8)]
+    engine.cwnd = [{"qpn": q, "peer": q - 6, "cwnd": 9, "in_flight": 4, "srtt_ps": 3} for q in (7, 8)]
     lines: list[tuple[int, str, dict[str, Any]]] = []
     log = PathLog(engine, lambda *line: lines.append(line))  # type: ignore[arg-type]
     log.bin(10, 20)
@@ -308,8 +308,8 @@ def test_without_flows_every_queue_pair_that_sends_is_logged() -> None:
     engine.rows[1]["tx_packets"] = 9
     log.bin(30, 20)
     assert lines == [
-        (30, "evs", {"peer": 2, "bin_ns": 20, "tx": {"1": 4}}),
-        (30, "cwnd", {"bin_ns": 20, "qpn": 8, "peer": 2, "cwnd": 9, "in_flight": 4, "srtt_ns": 3}),
+        (30, "evs", {"peer": 2, "bin_ps": 20, "tx": {"1": 4}}),
+        (30, "cwnd", {"bin_ps": 20, "qpn": 8, "peer": 2, "cwnd": 9, "in_flight": 4, "srtt_ps": 3}),
     ]
     lines.clear()
     log.bin(50, 20)
@@ -357,10 +357,10 @@ def test_a_flow_may_be_kept_to_few_paths() -> None:
         ({"src": 0, "dst": 0, "messages": 1}, r"flow 0 \(x\) goes from rank 0 to 0: two different ranks below 2"),
         ({"src": 0, "dst": 2, "messages": 1}, "two different ranks below 2"),
         ({"src": -1, "dst": 1, "messages": 1}, "whole numbers from 0"),
-        ({"src": 0, "dst": 1}, "give one of for_ns and messages"),
-        ({"src": 0, "dst": 1, "messages": 1, "for_ns": 1}, "give one of for_ns and messages"),
+        ({"src": 0, "dst": 1}, "give one of for_ps and messages"),
+        ({"src": 0, "dst": 1, "messages": 1, "for_ps": 1}, "give one of for_ps and messages"),
         ({"src": 0, "dst": 1, "messages": 0}, "at least 1"),
-        ({"src": 0, "dst": 1, "for_ns": 1.5}, "whole numbers"),
+        ({"src": 0, "dst": 1, "for_ps": 1.5}, "whole numbers"),
         ({"src": 0, "dst": 1, "messages": 1, "to": 1}, "flow 0: got an unexpected keyword argument 'to'"),
         ({"src": 0, "messages": 1}, "flow 0: missing 1 required positional argument: 'dst'"),
     ],

@@ -197,9 +197,9 @@ def test_links_store_and_forward_and_the_delay_passes_once() -> None:
     hosts[0].todo = [(0, to(0, 2, dscp.NO_TRIM, 1000)), (0, to(0, 1, dscp.NO_TRIM, 1000))]
     began = net.now
     net.run(began + 10**9)
-    wire_ns = 1000 * 8 * 100
-    assert [at - began for at, _, _ in hosts[2].got] == [4 * wire_ns + TINY.delay_ns]
-    assert [at - began for at, _, _ in hosts[1].got] == [3 * wire_ns + TINY.delay_ns], "behind the first on its first link"
+    wire_ps = 1000 * 8 * 100
+    assert [at - began for at, _, _ in hosts[2].got] == [4 * wire_ps + TINY.delay_ps]
+    assert [at - began for at, _, _ in hosts[1].got] == [3 * wire_ps + TINY.delay_ps], "behind the first on its first link"
 
 
 def test_both_classes_share_the_link_and_control_overtakes() -> None:
@@ -243,7 +243,7 @@ def test_an_overloaded_last_hop_trims_at_full_rate_and_headers_overtake() -> Non
     assert {len(data) for data in cut} == {TRIM_BYTES} and len(cut) == sum(p.trimmed for p in net.ports.values()) > 5
     assert sender.peak <= fabric.trim_bytes(False)
     busy = sum(len(data) for _, _, data in got) * 800
-    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ns + 3 * fabric.frame_bytes * 800, rel=0.02)
+    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps + 3 * fabric.frame_bytes * 800, rel=0.02)
 
 
 # --- with real engines -------------------------------------------------------------------------------------------------
@@ -263,12 +263,12 @@ def min_rtt(fabric: Fabric, peer: int, size: int = 1) -> tuple[int, int]:
     for k in range(8):
         engines[0].post_write(qa, k, data, region.va, region.rkey, -1)
         assert net.run(net.now + 10**10, done)
-    return engines[0].counters()["min_rtt_ns"], 1 << engines[0].config.ts_shift
+    return engines[0].counters()["min_rtt_ps"], 1 << engines[0].config.ts_shift
 
 
-@pytest.mark.parametrize("fabric", [TINY, TINY.with_(nic_rate=4_000_000, fabric_rate=8_000_000), TINY.with_(delay_ns=0)])
+@pytest.mark.parametrize("fabric", [TINY, TINY.with_(nic_rate=4_000_000, fabric_rate=8_000_000), TINY.with_(delay_ps=0)])
 def test_an_idle_round_trip_is_the_fabrics_base_rtt(fabric: Fabric) -> None:
-    for peer, expected in ((2, fabric.base_rtt_ns), (1, fabric.local_rtt_ns)):
+    for peer, expected in ((2, fabric.base_rtt_ps), (1, fabric.local_rtt_ps)):
         got, unit = min_rtt(fabric, peer, fabric.mtu)
         assert abs(got - expected) <= unit
 
@@ -276,7 +276,7 @@ def test_an_idle_round_trip_is_the_fabrics_base_rtt(fabric: Fabric) -> None:
 def test_short_packets_save_serialisation_only_so_that_their_samples_compare() -> None:
     """What the links save on a packet of four bytes is what the engine adds to its RTT."""
     got, unit = min_rtt(TINY, 2)
-    assert abs(got - TINY.base_rtt_ns) <= unit
+    assert abs(got - TINY.base_rtt_ps) <= unit
 
 
 def test_marks_follow_the_seed() -> None:

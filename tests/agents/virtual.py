@@ -95,7 +95,7 @@ class VirtualNetwork:
         if port.node.startswith("h"):
             host = int(port.node[1:])
             far = self.fabric.sites > 1 and self.fabric.is_far(host, host_of_inner(frame[62:78]))
-            late = self.fabric.delay_ns + (self.fabric.long_haul_delay_ns if far else 0)
+            late = self.fabric.delay_ps + (self.fabric.long_haul_delay_ps if far else 0)
             self.at(self.now + late, lambda: self._deliver(host, port.plane, frame))
             return
         dst = frame[38:54]

@@ -22,7 +22,7 @@ MESSAGE = 256
 STEPS = 3
 KEPT = 1024
 """Immediates of a peer that a job may keep for later: as many as the peer may have under way (agents/collectives/group.py)."""
-FLOWS = (Flow("a", 0, 1, messages=3), Flow("b", 2, 0, messages=3), Flow("c", 0, 3, for_ns=4000))
+FLOWS = (Flow("a", 0, 1, messages=3), Flow("b", 2, 0, messages=3), Flow("c", 0, 3, for_ps=4000))
 
 
 class Verbs:

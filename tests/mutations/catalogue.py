@@ -72,7 +72,7 @@ MUTATIONS = (
     ),
     _bug(
         "overdue EV not held", "mrc/paths/path.py", "path_set",
-        ("or now - self.oldest_ns >", "or self.oldest_ns - now >"),
+        ("or now - self.oldest_ps >", "or self.oldest_ps - now >"),
     ),
     _bug(
         "plane not rotated", "mrc/sender/requester.py", "requester",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scenarios.figures.books import DROPS
 from testbed.dataplane.counters import books
 from testbed.faults.plan import back_after, used
-from testbed.simulated.windows import BEGIN_NS
+from testbed.simulated.windows import BEGIN
 from tests.properties.world import BITS, MANY, SMALL, Weather, World
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
@@ -22,7 +22,7 @@ from topologies.paths import path_evs
 
 
 class Setting(NamedTuple):
-    """``active``: most paths in use; ``immediates``: most in flight; ``delay_ns``: of the fabric, -1 for its own; ``begin``: the time
+    """``active``: most paths in use; ``immediates``: most in flight; ``delay_ps``: of the fabric, -1 for its own; ``begin``: the time
     at the start."""
 
     fabric: str = "small"
@@ -31,13 +31,13 @@ class Setting(NamedTuple):
     active: int = 128
     immediates: int = 3
     seed: int = 1
-    delay_ns: int = -1
-    begin: int = BEGIN_NS
+    delay_ps: int = -1
+    begin: int = BEGIN
 
     def world(self, may_fail: bool = False, **options: int) -> World:
         fabric = {"small": SMALL, "many": MANY}[self.fabric].with_(trimming=self.trimming)
-        if self.delay_ns >= 0:
-            fabric = fabric.with_(delay_ns=self.delay_ns)
+        if self.delay_ps >= 0:
+            fabric = fabric.with_(delay_ps=self.delay_ps)
         mine = {"active_evs": self.active, "max_wimm": self.immediates, "congestion": self.congestion, "mpr": 128, "exponential": 25}
         mine["timeout"] = 2  # 13 base RTTs: packets are short here
         return World(fabric, self.seed, may_fail, self.begin, **{**mine, **options})
@@ -90,7 +90,7 @@ KINDS = ("link", "port", "flap", "switch", "silent", "plane", "dead-paths", "los
 
 SETTINGS = st.builds(
     Setting, st.sampled_from(["small", "many"]), st.booleans(), st.sampled_from(["nscc", "nscc", "fixed"]), st.sampled_from([128, 6, 2]),
-    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([BEGIN_NS, 0]),
+    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([BEGIN, 0]),
 )  # fmt: skip
 SIDES = st.integers(0, 1)
 POSTS = st.builds(Post, SIDES, st.one_of(st.integers(0, 300), st.integers(0, 20_000)), st.booleans())
@@ -149,7 +149,7 @@ def somewhere(fabric: Fabric, kind: str, n: int, percent: int) -> tuple[str, dic
     share = percent / 100
     last = fabric.host_count - 1
     plane, uplink = ev_fields(path_evs(fabric, 0, last)[n % len(path_evs(fabric, 0, last))])
-    cycle = f"{fabric.base_rtt_ns * (1 + n % 9) // 1000}us"
+    cycle = f"{fabric.base_rtt_ps * (1 + n % 9) // 1000}us"
     return {
         "link": (cable, {}),
         "port": (nics[n % len(nics)], {}),

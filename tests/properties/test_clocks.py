@@ -16,7 +16,7 @@ from tests.properties.world import World
 
 LATER = 1 << 55
 """A year and more. A multiple of the range of every fabric's 16-bit timestamps, so that they read the same."""
-TIMES = ("sent_ns", "last_data_ns")
+TIMES = ("sent_ps", "last_data_ps")
 """Fields of events that are times, not durations."""
 YOUNG: dict[str, list[Action]] = {
     "one plane of several": [*LOAD, Break("plane", 1), Wait(40), Mend(), Post(0, 9_000), Wait(40)],
@@ -47,6 +47,6 @@ def test_a_scene_goes_the_same_whenever_it_begins(name: str) -> None:
 @pytest.mark.parametrize("fabric", ["small", "many"])
 @pytest.mark.parametrize("name", YOUNG)
 def test_planes_are_lost_while_the_clock_is_younger_than_a_round_trip(name: str, fabric: str, delay_s: int) -> None:
-    setting = Setting(fabric, delay_ns=delay_s * 1_000_000_000)
+    setting = Setting(fabric, delay_ps=delay_s * 1_000_000_000)
     young, old = (list(story(play(setting._replace(begin=begin), YOUNG[name]), begin)) for begin in (0, LATER))
     assert young == old and all(young)

@@ -18,7 +18,7 @@ from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
 from testbed.simulated.network import Network, Station
-from testbed.simulated.windows import BEGIN_NS
+from testbed.simulated.windows import BEGIN
 from tests.fabrics import near
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
@@ -183,7 +183,7 @@ class Host(Station):
 class World:
     """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the start, ns."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = BEGIN_NS, **options: Any) -> None:
+    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = BEGIN, **options: Any) -> None:
         self.fabric, self.seed, self.may_fail = fabric, seed, may_fail
         self.rng = Random(f"world {seed}")
         self.network = Network(fabric)
@@ -201,7 +201,7 @@ class World:
         a.engine.connect_qp(self.now, a.qp.qpn, b.made)
         b.engine.connect_qp(self.now, b.qp.qpn, a.made)
         self.config = a.engine.config
-        self.rtt = fabric.base_rtt_ns
+        self.rtt = fabric.base_rtt_ps
         self.before = self.network.rows()
 
     @property

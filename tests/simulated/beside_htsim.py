@@ -57,7 +57,7 @@ def ideal_us(pattern: str) -> float:
     """The busiest port's packets at line rate, and a base RTT."""
     busiest = {"permutation": 1, "permutation, 2:1": 2, "incast": 7, "all-to-all": PLANE.host_count - 1}[pattern]
     bits = busiest * BYTES[pattern] // MSS * PLANE.frame_bytes * 8
-    return (bits * 1e9 / PLANE.nic_rate + PLANE.base_rtt_ns) / PLANE.dilation / 1000
+    return (bits * 1e9 / PLANE.nic_rate + PLANE.base_rtt_ps) / PLANE.dilation / 1000
 
 
 class Figures(NamedTuple):
@@ -168,7 +168,7 @@ def ours(pattern: str, rows: Sequence[str], seeds: Sequence[int], folder: Path) 
         messages = pd.read_parquet(there / "messages.parquet")
         for run in summary["runs"]:
             ends = messages[messages["run"] == run["run"]]
-            took = (ends["end_ns"] - ends["start_ns"].min()) / PLANE.dilation / 1000
+            took = (ends["end_ps"] - ends["start_ps"].min()) / PLANE.dilation / 1000
             sent = len(flows) * BYTES[pattern] // MSS + run["packets"]["retransmitted"]
             figures = Figures(ideal_us(pattern) / took.max(), took.min() / took.max(), run["packets"]["trimmed"] / sent)
             made[names[run["transport"]]].append(figures)

@@ -95,7 +95,7 @@ def test_a_lossless_fabric_loses_nothing_to_an_incast_that_another_drops(tmp_pat
 def test_mrc_over_ecmp_leaves_the_dead_evs_and_gets_them_back_when_the_switches_have_re_routed(tmp_path: Path) -> None:
     summary = run(tmp_path, RING)
     (entry,) = summary["runs"]
-    assert entry["verdict"] == "ok" and entry["packets"]["unexplained"] == 0 and entry["reconvergence_ns"] == 80_000
+    assert entry["verdict"] == "ok" and entry["packets"]["unexplained"] == 0 and entry["reconvergence_ps"] == 80_000
     fault = entry["failovers"][0]
     assert fault["lost"] > 0 and fault["left_queue_pairs"] > 0
     assert entry["packets"]["lost"] > 0

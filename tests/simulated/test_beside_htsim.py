@@ -22,10 +22,10 @@ CONFIG = Config.from_fabric(PLANE, {"receiver_penalty": 0})
 
 def windows(kind: type[Nscc], seed: int) -> list[int]:
     """After each of 400 signals as a sender meets them: idle spells and crowded ones."""
-    rng, it, now, made = Random(seed), kind(CONFIG, PLANE.base_rtt_ns), 0, []
+    rng, it, now, made = Random(seed), kind(CONFIG, PLANE.base_rtt_ps), 0, []
     crowded = False
     for _ in range(400):
-        now += PLANE.base_rtt_ns // rng.choice((1, 4, 16))
+        now += PLANE.base_rtt_ps // rng.choice((1, 4, 16))
         crowded = crowded != (rng.random() < 0.05)
         flight = rng.randrange(1 + it.cwnd)
         what = rng.random()
@@ -34,7 +34,7 @@ def windows(kind: type[Nscc], seed: int) -> list[int]:
         elif what < 0.25:
             it.on_wrong_loss(now, it.mtu)
         else:
-            rtt = -1 if what < 0.4 else PLANE.base_rtt_ns + int(rng.random() ** 3 * (2 if crowded else 0.5) * PLANE.base_rtt_ns)
+            rtt = -1 if what < 0.4 else PLANE.base_rtt_ps + int(rng.random() ** 3 * (2 if crowded else 0.5) * PLANE.base_rtt_ps)
             it.on_sack(now, rng.randrange(1, 5) * it.mtu, flight, rng.random() < 0.5 * crowded, rtt, 0, restore=False)
         made.append(it.cwnd)
     return made

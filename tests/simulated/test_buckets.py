@@ -25,7 +25,7 @@ def test_ports_that_catch_up_make_a_ring_as_fast_as_the_emulated_one(size: str, 
         (tmp_path / name).mkdir()
         (entry,) = simulate(scenario, tmp_path / name, figures=False)["runs"]
         assert entry["verdict"] == "ok"
-        return float(entry["typical_step_ns"] * scenario.transports[0].fabric.dilation) / 1e6
+        return float(entry["typical_step_ps"] * scenario.transports[0].fabric.dilation) / 1e6
 
     on_wires = step_ms("wires")
     monkeypatch.setattr("testbed.simulated.cluster.Network", BucketNetwork)

@@ -29,8 +29,8 @@ def test_an_idle_path_takes_its_links_and_the_delay() -> None:
     begun = bench.net.time
     assert bench.one(frame(SACK_BYTES, dscp.CONTROL)) is not None
     ((sack, _),) = bench.got
-    assert (data - there) + (sack - begun) == TINY.base_rtt_ns
-    assert data - there == TINY.data_ns(local=False) + TINY.delay_ns
+    assert (data - there) + (sack - begun) == TINY.base_rtt_ps
+    assert data - there == TINY.data_ps(local=False) + TINY.delay_ps
 
 
 def test_a_link_spaces_frames_by_their_time_on_the_wire() -> None:
@@ -143,5 +143,5 @@ def test_the_controllers_policy_reaches_the_agents_in_the_same_moment(tmp_path: 
         cluster.clock.sleep(0.001)
         assert cluster.agents[3].call("denied") == ["p1-t1-1"]
         told = [entry for entry in cluster.controller_journal(0) if entry["event"] == "denylist-pushed"]
-        assert [entry["agents"] for entry in told] == [4, 4, 4] and told[1]["effect_ns"] == told[1]["heard_ns"] == at
+        assert [entry["agents"] for entry in told] == [4, 4, 4] and told[1]["effect_ps"] == told[1]["heard_ps"] == at
         assert cluster.allow("p1-t1-1") and cluster.denied() == []

@@ -78,9 +78,9 @@ def test_a_sender_stops_pfc_ns_after_the_frame_that_crosses_xoff() -> None:
     # frame time, and one more frame of the first is on the wire.
     at, paused = bench.stopped[0]
     assert paused
-    came = (at - bench.fabric.pfc_ns - begun) // FRAME_NS  # frames of h0 that had come when the limit was crossed
+    came = (at - bench.fabric.pfc_ps - begun) // FRAME_NS  # frames of h0 that had come when the limit was crossed
     assert came / 2 * FULL == pytest.approx(xoff, abs=2 * FULL)
-    assert (at - bench.fabric.pfc_ns - begun) % FRAME_NS == 0
+    assert (at - bench.fabric.pfc_ps - begun) % FRAME_NS == 0
     bench.settle()
 
 

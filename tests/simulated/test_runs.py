@@ -189,7 +189,7 @@ def test_books_close_when_what_was_sent_before_the_end_has_come_to_rest(tmp_path
 
 
 def test_what_is_on_its_way_when_the_books_are_closed_has_not_vanished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.run.one_run.drain_ns", lambda fabric, faults: 0)
+    monkeypatch.setattr("scenarios.run.one_run.drain_ps", lambda fabric, faults: 0)
     _, summary = ran(tmp_path, FAR, transports=("mrc",))
     for entry in summary["runs"]:
         left = entry["packets"]["on_the_way"]
@@ -262,7 +262,7 @@ def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, k
     assert not causes or entry["packets"]["causes"].keys() & causes, entry["packets"]
     assert (entry["packets"].get("corrupted", 0) > 0) == (kind == "corrupt")
     if kind in ("slow", "straggler"):
-        assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
+        assert entry["step_time_ps"]["max"] > 1.2 * undisturbed["step_time_ps"]["max"]
 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
@@ -295,7 +295,7 @@ def test_links_are_checked_before_the_first_packet(tmp_path: Path, check: int) -
     run = Run(directory / "raw" / entry["run"])
     (start,) = run.of("start")
     first = min(line["t"] for line in run.of("mapper"))
-    assert start["t"] - first >= check * run.fabric.base_rtt_ns
+    assert start["t"] - first >= check * run.fabric.base_rtt_ps
     assert entry["mapper"]["denied_at_start"] == (1 if check else 0) and entry["mapper"]["wrong"] == 0
     assert (entry["untrimmed_loss"] == 0) == bool(check)
 

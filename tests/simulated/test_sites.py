@@ -69,7 +69,7 @@ def test_a_frame_takes_its_five_cables_and_arrives_after_both_delays(src: int, d
         address = shift(address)
     wires = sum(len(sent) * 8_000_000_000 // link.rate for link in cables)
     ((at, plane, got),) = host.got
-    assert (at - begin, plane, got[21]) == (wires + TWO.delay_ns + TWO.long_haul_delay_ns, value >> 16, 60)
+    assert (at - begin, plane, got[21]) == (wires + TWO.delay_ps + TWO.long_haul_delay_ps, value >> 16, 60)
     assert net.quiet()
 
 
@@ -86,9 +86,9 @@ def test_what_comes_from_near_does_not_wait_for_what_comes_from_far() -> None:
     begin = net.time
     net.send(0, 0, frame(0, 5, 0, 4238))
     net.send(4, 0, frame(4, 5, 0, 4238))
-    net.run(begin + TWO.long_haul_delay_ns // 2)
+    net.run(begin + TWO.long_haul_delay_ps // 2)
     net.send(7, 0, frame(7, 5, 0, 4238))
-    net.run(begin + 3 * TWO.long_haul_delay_ns)
+    net.run(begin + 3 * TWO.long_haul_delay_ps)
     sources = [addressing.host_of_inner(data[62:78]) for _, _, data in host.got]
     assert sources == [4, 7, 0] and [at for at, _, _ in host.got] == sorted(at for at, _, _ in host.got)
 
@@ -98,7 +98,7 @@ def test_a_cut_long_haul_cable_takes_what_is_on_it() -> None:
     net.set_link(TWO.link("p0-t1-0:p0-t1-2"), False)
     net.send(0, 0, frame(0, 5, ev(0, 0)))
     net.send(0, 0, frame(0, 5, ev(0, 1)))
-    net.run(net.time + 3 * TWO.long_haul_delay_ns)
+    net.run(net.time + 3 * TWO.long_haul_delay_ps)
     assert len(host.got) == 1 and {r["port"]: r["drop_link_down_packets"] for r in net.rows() if r["drop_link_down_packets"]} == {
         "p0-t1-0-s1": 1
     }

@@ -14,7 +14,7 @@ from testbed.simulated.network import Network, Station
 from testbed.simulated.port import SimPort
 from tests.simulated.test_queue import TINY, frame
 
-DELAY = TINY.delay_ns
+DELAY = TINY.delay_ps
 INNER_SOURCE_END = 54 + 8 + 15
 
 
@@ -135,7 +135,7 @@ def test_two_senders_at_the_same_moments_share_the_last_place_of_a_queue() -> No
 
 
 def test_without_delay_hosts_talk_in_one_process(tmp_path: Path) -> None:
-    fabric = TINY.with_(delay_ns=0)
+    fabric = TINY.with_(delay_ps=0)
     with SimulatedCluster(fabric) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, 1)
         hosts = list(range(fabric.host_count))

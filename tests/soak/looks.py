@@ -35,18 +35,18 @@ def resident(pid: int) -> int:
 
 def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
     """What is wrong with the books of agents, switches and cables since ``before``, in words."""
-    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ns)
+    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ps)
 
 
-def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ns: int) -> str:
+def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ps: int) -> str:
     """How much of what went wrong may be the machine's, in one line. ``loops``: the agents' own account of how late they woke."""
     shares = [share for _, share in watch.samples]
     mean = sum(shares) / len(shares) if shares else 0.0
     busy_s = sum(share > BUSY for share in shares) * SAMPLE_S
-    late = max((int(loop.get("lag_max_ns", 0)) for loop in loops), default=0)
-    often = max((int(loop.get("lag_p99_ns", 0)) for loop in loops), default=0)
+    late = max((int(loop.get("lag_max_ps", 0)) for loop in loops), default=0)
+    often = max((int(loop.get("lag_p99_ps", 0)) for loop in loops), default=0)
     return (
         f"the machine: CPU {mean:.0%} busy, above {BUSY:.0%} for {busy_s:.1f} s of {len(shares) * SAMPLE_S:.0f} s, a timer up to "
-        f"{watch.delay_max_ns / 1e6:.0f} ms late; agents woke up to {late / 1e6:.0f} ms late (p99 {often / 1e6:.1f} ms), "
-        f"a base RTT is {base_rtt_ns / 1e6:.0f} ms"
+        f"{watch.delay_max_ps / 1e6:.0f} ms late; agents woke up to {late / 1e6:.0f} ms late (p99 {often / 1e6:.1f} ms), "
+        f"a base RTT is {base_rtt_ps / 1e6:.0f} ms"
     )

@@ -56,7 +56,7 @@ def both_ways(cluster: Cluster) -> int:
     flows: list[dict[str, Any]] = []
     for src in hosts:
         dst = (src + len(hosts) // 2) % len(hosts)
-        flows.append({"name": f"h{src}-h{dst}", "src": src, "dst": dst, "for_ns": int(SECONDS * 1e9)})
+        flows.append({"name": f"h{src}-h{dst}", "src": src, "dst": dst, "for_ps": int(SECONDS * 1e9)})
     notes: list[dict[str, Any]] = []
     connect(cluster.agents, hosts, "flows", 1, 4, flows)
     at = time.monotonic_ns() + 100_000_000
@@ -100,7 +100,7 @@ def test_nothing_healthy_is_ever_blamed(tmp_path: Path, name: str, load: Load) -
         f"{name}, {took:.0f} s at {share:.0%} of line rate, {right} results right, {sent} data packets, {counters['trims']} trimmed, "
         f"{counters['retransmitted']} sent again; {len(given_up)} EVs given up, {len(blamed)} planes or endpoints blamed, {len(losses)} "
         f"losses found, {len(spurious)} of them wrongly, {len(rtos)} timeouts, {len(dead)} queue pairs in ERROR\n"
-        f"{machine(watch, logged(tmp_path, 'loop'), fabric.base_rtt_ns)}"
+        f"{machine(watch, logged(tmp_path, 'loop'), fabric.base_rtt_ps)}"
     )
     print(said)
     first = "".join(f"\n{line}" for line in sorted([*given_up, *blamed, *losses, *spurious, *rtos], key=lambda line: int(line["t"]))[:12])

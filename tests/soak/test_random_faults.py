@@ -114,7 +114,7 @@ def test_random_faults_for_a_long_time() -> None:
             cluster.stop_agents()
     finally:
         watch.stop()
-        stalls = machine(watch, logged(kept, "loop"), fabric.base_rtt_ns)
+        stalls = machine(watch, logged(kept, "loop"), fabric.base_rtt_ps)
         print(stalls)
     dead = [line for line in logged(kept, "qp") if line["state"] == "ERROR"]
     assert not dead, f"{dead[:3]}"

@@ -31,16 +31,16 @@ def test_what_is_down_at_the_beginning_is_known_and_what_changes_later_after_the
     assert network.look() is None
 
     cluster.set_link(OTHER, False)
-    delay_ns = RECONVERGENCE_NS * cluster.fabric.dilation
-    assert network.look() == delay_ns / 1e9 and known(cluster) == [{CABLE}] * 4
-    cluster.network.run(cluster.network.time + int(delay_ns) - 1)
+    delay_ps = RECONVERGENCE_NS * cluster.fabric.dilation
+    assert network.look() == delay_ps / 1e9 and known(cluster) == [{CABLE}] * 4
+    cluster.network.run(cluster.network.time + int(delay_ps) - 1)
     assert network.look() is not None and known(cluster) == [{CABLE}] * 4
     cluster.set_link(CABLE, True)
     network.look()
     cluster.network.run(cluster.network.time + 1)
     network.look()
     assert known(cluster) == [{CABLE, OTHER}] * 4  # that the cable is back will be known later
-    cluster.network.run(cluster.network.time + int(delay_ns))
+    cluster.network.run(cluster.network.time + int(delay_ps))
     assert network.look() is None and known(cluster) == [{OTHER}] * 4
 
 

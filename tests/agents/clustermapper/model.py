@@ -85,4 +85,4 @@ class Model:
 
     def rtts(self, buckets: int) -> float:
         """Buckets in base RTTs."""
-        return buckets * BUCKET_ROUNDS * probes.interval_ns(self.fabric, self.options) / self.fabric.base_rtt_ns
+        return buckets * BUCKET_ROUNDS * probes.interval_ps(self.fabric, self.options) / self.fabric.base_rtt_ps

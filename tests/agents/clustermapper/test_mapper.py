@@ -49,7 +49,7 @@ class Runner:
 def play(net: VirtualNetwork, runner: Runner, rtts: int, until: Callable[[], bool] = lambda: False) -> None:
     fabric = net.fabric
     for _ in range(rtts // 4):
-        net.run(net.now + 4 * fabric.base_rtt_ns)
+        net.run(net.now + 4 * fabric.base_rtt_ps)
         runner.look(net.now)
         if until():
             return
@@ -60,7 +60,7 @@ def test_on_a_healthy_fabric_every_probe_comes_back() -> None:
     runner = Runner(TINY, mappers)
     play(net, runner, 400)
     assert runner.named == [] and net.dropped == 0
-    rounds = 400 * TINY.base_rtt_ns // mappers[0].interval
+    rounds = 400 * TINY.base_rtt_ps // mappers[0].interval
     for mapper in mappers:
         told = mapper.counters()
         assert abs(told["mapper_tx"] - rounds * 2 * TINY.planes) <= 4 * TINY.planes
@@ -87,7 +87,7 @@ def test_the_link_that_is_named_is_the_link_that_was_broken() -> None:
         assert runner.localiser.verdicts[link.name].state != CLEAR_STATE
         if rate == 1.0:
             assert [(f.name, f.state) for f in runner.localiser.findings()] == [(link.name, DEAD)]
-            assert runner.named[0][0] - 1_000_000 < 16 * TINY.base_rtt_ns + probes.deadline_ns(TINY)
+            assert runner.named[0][0] - 1_000_000 < 16 * TINY.base_rtt_ps + probes.deadline_ps(TINY)
 
 
 def test_full_queues_are_no_loss_and_a_dead_link_under_load_is_found() -> None:
@@ -203,7 +203,7 @@ def test_after_a_pause_of_the_process_nothing_is_lost() -> None:
             pending.append((port, bytes(buffer[start : start + length])))
 
     net.engines[2] = cast(Engine, Asleep())
-    net.run(net.now + 100 * TINY.base_rtt_ns)
+    net.run(net.now + 100 * TINY.base_rtt_ps)
     net.engines[2] = cast(Engine, asleep)
     assert pending, "probes came back meanwhile"
     asleep.timer(net.now)  # before it has read them
@@ -235,12 +235,12 @@ def test_foreign_and_hostile_frames_change_nothing() -> None:
 
 def test_a_stopped_mapper_is_silent() -> None:
     net, mappers = world(TINY)
-    net.run(net.now + 20 * TINY.base_rtt_ns)
+    net.run(net.now + 20 * TINY.base_rtt_ps)
     for mapper in mappers:
         mapper.stop()
     assert all(m.deadline() == NEVER for m in mappers)
     before = [m.frames.tx for m in mappers]
-    net.run(net.now + 20 * TINY.base_rtt_ns)
+    net.run(net.now + 20 * TINY.base_rtt_ps)
     assert [m.frames.tx for m in mappers] == before
     assert mappers[0].table()["running"] is False
 
@@ -251,7 +251,7 @@ def test_what_was_counted_is_told_before_the_answer_that_probing_has_ended() -> 
     nic = Nic(TINY, 0, cast(Engine, Endpoint(TINY, 0, {}, 1)), cast(Any, NoPorts()), lambda: now)
     agent = Agent(TINY, 0, nic, lambda line: None, notes.append, lambda: now)
     assert "ok" in agent.answer({"op": "mapper_start", "seed": 1})
-    now += 2 * nic.mapper.bucket_ns
+    now += 2 * nic.mapper.bucket_ps
     nic.mapper.timer(now)  # a bucket is full, and the loop hears of the request before it passes on what was found
     assert "ok" in agent.answer({"op": "mapper_stop"})
     assert [note["event"] for note in notes] == ["mapper"]

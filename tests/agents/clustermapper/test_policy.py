@@ -17,7 +17,7 @@ from topologies.paths import path_evs, path_links
 
 TINY = load_fabric("tiny")
 DEMO = load_fabric("demo")
-RTT = DEMO.base_rtt_ns
+RTT = DEMO.base_rtt_ps
 NIC = "h3:p1-t0-0"
 UPPER = "p1-t0-0:p1-t1-2"
 
@@ -117,7 +117,7 @@ def test_two_hosts_with_a_living_path_keep_one_that_is_not_denied(story: list[li
     entries: set[str] = set()
     for now, found in enumerate(story):
         findings = [Finding(name, state, (name,), rate, True, 0) for name, state, rate in {f[0]: f for f in found}.values()]
-        for what, entry, _ in policy.decide(now * TINY.base_rtt_ns, findings):
+        for what, entry, _ in policy.decide(now * TINY.base_rtt_ps, findings):
             if what == "deny":
                 assert entry not in entries
                 entries.add(entry)

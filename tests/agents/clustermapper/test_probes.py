@@ -139,11 +139,11 @@ def test_without_upper_switches_only_the_nic_links_are_probed() -> None:
 def test_probes_take_less_than_one_per_cent_of_a_port(name: str, mtu: int) -> None:
     fabric = load_fabric(name).with_(mtu=mtu)
     for options in (DEFAULT, Options(interval=0.1)):
-        interval = probes.interval_ns(fabric, options)
+        interval = probes.interval_ps(fabric, options)
         bits = 2 * probes.LENGTH * 8
         assert bits * 1e9 / interval <= 0.0100001 * fabric.nic_rate
     if mtu == 4096:
-        assert probes.interval_ns(fabric, DEFAULT) == 2 * fabric.base_rtt_ns  # the default is not what the bound makes of it
+        assert probes.interval_ps(fabric, DEFAULT) == 2 * fabric.base_rtt_ps  # the default is not what the bound makes of it
 
 
 @pytest.mark.parametrize("trimming", [True, False])
@@ -151,8 +151,8 @@ def test_the_deadline_outlasts_full_queues_both_ways(trimming: bool) -> None:
     fabric = load_fabric("demo").with_(trimming=trimming)
     queued = [fabric.trim_bytes(False), fabric.trim_bytes(False), fabric.trim_bytes(True)] if trimming else [fabric.buffer_bytes] * 3
     slowest = sum(size * 8e9 / rate for size, rate in zip(queued, (fabric.fabric_rate, fabric.fabric_rate, fabric.nic_rate), strict=True))
-    assert probes.deadline_ns(fabric) > fabric.base_rtt_ns + slowest
-    assert probes.deadline_ns(fabric) < (12 if trimming else 30) * fabric.base_rtt_ns
+    assert probes.deadline_ps(fabric) > fabric.base_rtt_ps + slowest
+    assert probes.deadline_ps(fabric) < (12 if trimming else 30) * fabric.base_rtt_ps
 
 
 def test_shares_differ_by_seed_and_not_by_host() -> None:

@@ -84,7 +84,7 @@ class Crowd:
             self.look()
             return until_done and all(f.done for f in self.flows)
 
-        return self.net.run(self.net.now + int(rtts * self.fabric.base_rtt_ns), done)
+        return self.net.run(self.net.now + int(rtts * self.fabric.base_rtt_ps), done)
 
     def rates(self, rtts: float) -> list[float]:
         """Payload each flow places from now on for so long, as a share of a host's payload line rate."""

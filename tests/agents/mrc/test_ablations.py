@@ -30,7 +30,7 @@ def test_oblivious_spraying_never_leaves_a_dead_path_and_delivers_all_the_same()
     dead = "p1-t0-0:p1-t1-2"
     rig.net.down.add(dead)
     rig.rtts(30)
-    late = rig.net.now - 3 * rig.fabric.base_rtt_ns
+    late = rig.net.now - 3 * rig.fabric.base_rtt_ps
     assert used(rig, late) == {ev(p, k) for p in range(4) for k in range(4)}, "the dead one as well"
     assert not rig.a.of("plane") and not [f for _, f in rig.a.of("ev") if f["to"] == "ASSUMED_BAD"]
     lost = {f["ev"] for _, f in rig.a.of("loss")}
@@ -63,32 +63,32 @@ def test_without_path_order_a_loss_is_found_later_and_by_time() -> None:
 
 def test_one_ev_is_one_path_of_one_plane_and_moves_with_loss_and_port() -> None:
     rig = Busy(writes=4, active_evs=1)
-    (first,) = used(rig, rig.began - 5 * rig.fabric.base_rtt_ns)
+    (first,) = used(rig, rig.began - 5 * rig.fabric.base_rtt_ps)
     paths = rig.requester.paths
     assert paths.in_rotation == 1 and paths.live_planes == 1
     plane = first >> 16
     cut = f"p{plane}-t0-0:p{plane}-t1-{first & 0xFFFF}"
     rig.net.down.add(cut)
     rig.rtts(60)
-    (second,) = used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+    (second,) = used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ps)
     assert second != first and second >> 16 == plane, "replaced inside its plane"
     rig.a.engine.port_state(rig.net.now, plane, False)
     rig.net.down.add(f"h0:p{plane}-t0-0")
     rig.rtts(30)
-    (third,) = used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+    (third,) = used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ps)
     assert third >> 16 != plane, "its plane is gone: another takes over"
     assert paths.in_rotation == 1
     rig.net.down.clear()
     rig.a.engine.port_state(rig.net.now, plane, True)
     rig.rtts(20)
-    assert len(used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ns)) == 1
+    assert len(used(rig, rig.net.now - 3 * rig.fabric.base_rtt_ps)) == 1
     rig.finish()
 
 
 @pytest.mark.parametrize("active, planes", [(1, 1), (2, 2), (3, 3), (4, 4), (8, 4)])
 def test_fewer_evs_than_planes_use_so_many_planes(active: int, planes: int) -> None:
     rig = Busy(writes=2, active_evs=active)
-    got = used(rig, rig.net.now - 6 * rig.fabric.base_rtt_ns)
+    got = used(rig, rig.net.now - 6 * rig.fabric.base_rtt_ps)
     assert len({e >> 16 for e in got}) == planes and len(got) == active
     rig.finish()
 

@@ -39,7 +39,7 @@ def test_bad_options_are_one_line(options: dict[str, Any], words: str) -> None:
 
 
 def test_the_sack_period_follows_a_small_bdp() -> None:
-    slow = DEMO.with_(nic_rate=DEMO.nic_rate // 10, delay_ns=DEMO.delay_ns)
+    slow = DEMO.with_(nic_rate=DEMO.nic_rate // 10, delay_ps=DEMO.delay_ps)
     assert Config.from_fabric(DEMO, {}).sack_bytes <= 16384
     assert Config.from_fabric(slow, {}).sack_bytes == max(256, slow.planes * slow.plane_bdp // 7) < 16384
     assert Config.from_fabric(load_fabric("demo"), {}).sack_bytes == Config.from_fabric(load_fabric("demo-1p"), {}).sack_bytes == 16384

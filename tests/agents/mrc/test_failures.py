@@ -67,7 +67,7 @@ def test_a_dead_t1_or_link_costs_a_bounded_number_of_packets(cut: str) -> None:
     assert not [f for _, f in rig.a.of("plane")]
     rig.net.down -= cables
     rig.rtts(30)
-    assert rig.data_on(dead, rig.net.now - 4 * rig.fabric.base_rtt_ns)
+    assert rig.data_on(dead, rig.net.now - 4 * rig.fabric.base_rtt_ps)
     rig.finish()
 
 
@@ -80,10 +80,10 @@ def test_a_silent_t0_is_found_as_a_plane_and_the_window_keeps_its_size() -> None
     assert [f for _, f in rig.a.of("plane")] == [{"peer": 7, "plane": 2, "from": "USED", "to": "SUSPECT", "cause": "all is lost"}]
     assert set(rig.given_up()) == {ev(2, k) for k in range(4)}
     assert rig.requester.congestion.cwnd >= 0.6 * before  # three planes' share, less little
-    assert {ev_of(f) >> 16 for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - rig.fabric.base_rtt_ns} == {0, 1, 3}
+    assert {ev_of(f) >> 16 for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - rig.fabric.base_rtt_ps} == {0, 1, 3}
     rig.net.down -= dead
     rig.rtts(25)
-    assert rig.data_on({ev(2, k) for k in range(4)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+    assert rig.data_on({ev(2, k) for k in range(4)}, rig.net.now - 3 * rig.fabric.base_rtt_ps)
     rig.finish()
 
 
@@ -128,9 +128,9 @@ def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
         rig.net.down.discard(link)
         healed = rig.net.now
         assert rig.run(60, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))  # noqa: B023
-        out.append((rig.net.now - healed) / rig.fabric.base_rtt_ns)
+        out.append((rig.net.now - healed) / rig.fabric.base_rtt_ps)
         rig.rtts(6)
-        assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ns)
+        assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ps)
     assert all(later > sooner for sooner, later in pairwise(out)), out
 
 
@@ -145,7 +145,7 @@ def test_paths_that_are_dead_at_the_start_are_all_found(seed: int) -> None:
     rig.rtts(25)
     bad = {f["ev"] for _, f in rig.a.of("ev") if f["to"] == "ASSUMED_BAD"}
     assert bad == dead and len(dead) > 5
-    late = [f for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - 10 * rig.fabric.base_rtt_ns]
+    late = [f for t, h, f in rig.sent if h == 0 and is_data(f) and t > rig.net.now - 10 * rig.fabric.base_rtt_ps]
     assert late and not [f for f in late if ev_of(f) in dead]
 
 
@@ -207,5 +207,5 @@ def test_a_hint_takes_paths_out_before_a_single_loss_is_inferred() -> None:
     rig.a.engine.hint(rig.net.now, [])
     back = rig.net.now
     assert rig.run(60, lambda: any(t > back and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
-    assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ns  # probed at once, not when the back-off ends
+    assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ps  # probed at once, not when the back-off ends
     rig.finish()

@@ -95,7 +95,7 @@ def loss(net: VirtualNetwork, random: Random) -> None:
 
 
 def reordering(net: VirtualNetwork, random: Random) -> None:
-    late = {link: random.randrange(0, net.fabric.base_rtt_ns // 2) for link in sorted(set(net.link_of.values()))}
+    late = {link: random.randrange(0, net.fabric.base_rtt_ps // 2) for link in sorted(set(net.link_of.values()))}
     net.jitter = lambda frame, link, now: late[link]
 
 
@@ -115,7 +115,7 @@ def trims(net: VirtualNetwork, random: Random) -> None:
 
 
 def port_falls(net: VirtualNetwork, random: Random) -> None:
-    rtt = net.fabric.base_rtt_ns
+    rtt = net.fabric.base_rtt_ps
 
     def change(up: bool) -> None:
         (net.down.discard if up else net.down.add)("h3:p1-t0-1")
@@ -156,8 +156,8 @@ def test_every_byte_arrives_and_neither_finds_the_other_wrong(story: Story, seco
             side.collect()
         return all(side.writes() == MESSAGES for side in sides)
 
-    assert net.run(net.now + 400 * fabric.base_rtt_ns, done), [(side.done, getattr(side.end, "violations", [])[:3]) for side in sides]
-    net.run(net.now + 4 * fabric.base_rtt_ns)
+    assert net.run(net.now + 400 * fabric.base_rtt_ps, done), [(side.done, getattr(side.end, "violations", [])[:3]) for side in sides]
+    net.run(net.now + 4 * fabric.base_rtt_ps)
     assert (net.dropped > 0) == (story in (loss, dead_path, port_falls)) and (dscp.TRIMMED in seen) == (story is trims), (
         "the story happened"
     )

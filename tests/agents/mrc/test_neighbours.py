@@ -41,7 +41,7 @@ class Pair(Rig):
             self.write(self.written, self.data)
 
     def rtts(self, n: float) -> None:
-        self.run(n * self.fabric.base_rtt_ns / 1e9)
+        self.run(n * self.fabric.base_rtt_ps / 1e9)
 
     def planes_of_data(self, since: int, host: int = 0) -> set[int]:
         return {ev_of(f) >> 16 for t, h, f in self.sent if h == host and t > since and is_data(f)}
@@ -78,7 +78,7 @@ def test_a_port_down_at_either_end_takes_its_plane_out_both_ways_and_back(side: 
     rig.rtts(12)
     first = min(t for t, h, f in rig.sent if h == 0 and t > back and is_data(f) and ev_of(f) >> 16 == 2)
     probes = [t for t, h, f in rig.sent if h == 0 and t > back and op_of(f) == wire.PROBE and ev_of(f) >> 16 == 2]
-    assert back < probes[0] < first <= back + 8 * rig.fabric.base_rtt_ns  # hold-down, one probe, then data
+    assert back < probes[0] < first <= back + 8 * rig.fabric.base_rtt_ps  # hold-down, one probe, then data
     assert a.health.state[2] == b.health.state[2] == USED
     assert down < settled < back
     assert rig.run(600, lambda: len(rig.a.writes) == 3)
@@ -92,7 +92,7 @@ def test_an_update_goes_over_every_live_plane_until_it_is_answered() -> None:
     rig.rtts(FAST_TRIES + 9)
     updates = [(t, ev_of(f) >> 16, psn_of(f) & 0xFFFF) for t, h, f in rig.sent if h == 0 and op_of(f) == wire.ENDPOINT_REQUEST]
     times = sorted({t for t, _, _ in updates})
-    gaps = [round((y - x) / rig.fabric.base_rtt_ns) for x, y in pairwise(times)]
+    gaps = [round((y - x) / rig.fabric.base_rtt_ps) for x, y in pairwise(times)]
     assert gaps[: FAST_TRIES - 1] == [1] * (FAST_TRIES - 1) and gaps[FAST_TRIES - 1 : FAST_TRIES + 2] == [1, 2, 4]
     assert {number for _, _, number in updates} == {1}
     assert all({p for t, p, _ in updates if t == at} == {0, 2, 3} for at in times)
@@ -197,7 +197,7 @@ def test_sacks_leave_a_path_that_works_one_way_only() -> None:
     rig.stream(8)
     rig.rtts(60)
     assert not set(responder.reverse.evs) & deaf
-    late = [f for t, h, f in rig.sent if h == 7 and op_of(f) == wire.SACK and t > rig.net.now - 10 * rig.fabric.base_rtt_ns]
+    late = [f for t, h, f in rig.sent if h == 7 and op_of(f) == wire.SACK and t > rig.net.now - 10 * rig.fabric.base_rtt_ps]
     lost = sum(ev_of(f) in deaf for f in late)
     assert len(late) > 50 and lost == 0
 

@@ -34,34 +34,34 @@ def sent(rig: Rig, size: int, seconds: float = 60.0) -> float:
     rig.write(1, data)
     assert rig.run(seconds, lambda: len(rig.a.writes) == 1)
     assert bytes(rig.b.memory)[64 : 64 + size] == data and rig.b.guards_intact()
-    return (rig.net.now - begin) / TWO.rtt_ns(rig.host_a, rig.host_b)
+    return (rig.net.now - begin) / TWO.rtt_ps(rig.host_a, rig.host_b)
 
 
 def test_the_configuration_between_sites_follows_its_rtt() -> None:
     near = Config.from_fabric(TWO, {})
     far = near.between_sites(TWO)
-    assert far.base_rtt == TWO.haul_rtt_ns and far.queue_rtt == near.queue_rtt == near.base_rtt == TWO.base_rtt_ns
+    assert far.base_rtt == TWO.haul_rtt_ps and far.queue_rtt == near.queue_rtt == near.base_rtt == TWO.base_rtt_ps
     assert far.rto >= near.rto / near.base_rtt * far.base_rtt, "at least as many RTTs"
     assert far.rto <= 2 * near.rto / near.base_rtt * far.base_rtt
-    window = 1.5 * TWO.host_rate * TWO.haul_rtt_ns / 8e9
+    window = 1.5 * TWO.host_rate * TWO.haul_rtt_ps / 8e9
     assert far.mpr % 128 == 0 and window / TWO.mtu <= far.mpr < window / TWO.mtu + 129
     assert far.ts_shift == near.ts_shift and (0x10000 << far.ts_shift) > 4 * far.base_rtt, "stamps of both ends compare, and wrap late"
     assert near.base_rtt / 2**near.ts_shift > 32, "stamps are fine enough for a site's RTT"
-    assert near.between_sites(TWO.with_(long_haul_delay_ns=2 * 10**10)).mpr == 255 * 128, "as far as the field goes"
+    assert near.between_sites(TWO.with_(long_haul_delay_ps=2 * 10**10)).mpr == 255 * 128, "as far as the field goes"
 
 
 def test_one_site_has_one_configuration() -> None:
-    assert Config.from_fabric(TINY, {}).longest_rtt == 0 and Config.from_fabric(TINY, {}).queue_rtt == TINY.base_rtt_ns
+    assert Config.from_fabric(TINY, {}).longest_rtt == 0 and Config.from_fabric(TINY, {}).queue_rtt == TINY.base_rtt_ps
 
 
 @pytest.mark.parametrize("pair", [FAR, NEAR])
 def test_a_message_takes_a_round_trip_of_its_pair(pair: tuple[int, int]) -> None:
     rig = Rig(TWO, *pair, 1 << 16)
     assert 0.95 < sent(rig, 4096) < 1.01
-    rig.run(0.1 * TWO.rtt_ns(*pair) / 1e9)  # the SACK comes after the ACK
+    rig.run(0.1 * TWO.rtt_ps(*pair) / 1e9)  # the SACK comes after the ACK
     counters = rig.a.engine.counters()
     assert counters["retransmitted"] == counters["probes_tx"] == 0
-    assert counters["min_rtt_ns"] == pytest.approx(TWO.rtt_ns(*pair), rel=0.03)
+    assert counters["min_rtt_ps"] == pytest.approx(TWO.rtt_ps(*pair), rel=0.03)
 
 
 def test_what_may_be_on_the_way_fills_the_long_way() -> None:

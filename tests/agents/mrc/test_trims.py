@@ -57,7 +57,7 @@ class Trimming(Sender):
 
     def names(self, k: int) -> tuple[int, int]:
         """EV and timestamp of the k-th packet's latest transmission, as a NACK echoes them."""
-        return self.path(k).ev, self.packet(k).sent_ns >> self.config.ts_shift & 0xFFFF
+        return self.path(k).ev, self.packet(k).sent_ps >> self.config.ts_shift & 0xFFFF
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
@@ -75,14 +75,14 @@ class Trimming(Sender):
         """The EVs rest for exactly the doubts that are open."""
         doubted = Counter(d.path for d in self.r.doubts.open.values())
         assert [path.doubts for path in self.r.paths.all] == [doubted[path] for path in self.r.paths.all]
-        assert self.r.doubts.at == min((d.due_ns for d in self.r.doubts.open.values()), default=NEVER)
+        assert self.r.doubts.at == min((d.due_ps for d in self.r.doubts.open.values()), default=NEVER)
 
     def everything(self) -> tuple[Any, ...]:
         """What a NACK may change."""
         r = self.r
         packets = [None if p is None else p.state for p in r.sent.ring]
         paths = [path.state for path in r.paths.all]
-        return r.sent.in_flight, packets, list(r.sent.lost_queue), paths, r.trims, r.timers.progress_ns
+        return r.sent.in_flight, packets, list(r.sent.lost_queue), paths, r.trims, r.timers.progress_ps
 
     def state_of(self, path: Path) -> int:
         return path.state
@@ -355,7 +355,7 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
     s.send(3)
     for k, beyond, told in ((0, True, 0), (1, False, 1)):
         psn = FIRST + k
-        ts = s.packet(k).sent_ns >> s.config.ts_shift & 0xFFFF
+        ts = s.packet(k).sent_ps >> s.config.ts_shift & 0xFFFF
         returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.path(k).ev, ts, s.config.ts_shift, beyond)
         assert len([x for x in s.said if x[0] == "nack"]) == told
     s.books()
@@ -389,7 +389,7 @@ class Cutter:
         small = trimmed(frame, self.to)
         assert is_high(small)
         net, engine, port = self.rig.net, self.rig.b.engine, d["ev"] >> 16
-        net.at(now + net.fabric.delay_ns + self.late, lambda: engine.receive(net.now, port, bytearray(small), 0, len(small)))
+        net.at(now + net.fabric.delay_ps + self.late, lambda: engine.receive(net.now, port, bytearray(small), 0, len(small)))
         return False
 
     def trace(self, now: int, port: str, frame: bytes) -> None:
@@ -449,7 +449,7 @@ def test_the_nack_goes_out_before_anything_else_in_the_high_class() -> None:
     rig.write(1, bytes(200_000))
     assert finish(rig)
     at = next(now for now, d in cutter.got if d["name"] == "NACK")
-    assert at - 1_000_000 < DEMO.base_rtt_ns
+    assert at - 1_000_000 < DEMO.base_rtt_ps
 
 
 def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
@@ -521,7 +521,7 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     inner = cutter.fate
 
     def fate(frame: bytes, link: str, now: int) -> bool:
-        cutter.late = int(rng.random() * late * DEMO.base_rtt_ns)
+        cutter.late = int(rng.random() * late * DEMO.base_rtt_ps)
         return rng.random() >= lost and inner(frame, link, now)
 
     rig.net.fate = fate
@@ -532,7 +532,7 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     r = engine.qps[rig.a.qpn].requester
     if unplug:
         for k, up in ((1, False), (3, True)):
-            rig.net.at(rig.net.now + k * DEMO.base_rtt_ns, lambda up=up: engine.port_state(rig.net.now, 1, up))  # type: ignore[misc]
+            rig.net.at(rig.net.now + k * DEMO.base_rtt_ps, lambda up=up: engine.port_state(rig.net.now, 1, up))  # type: ignore[misc]
     assert rig.run(3600, lambda: len(rig.a.writes) == 3)
     assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
     rig.run(1.0)
@@ -565,7 +565,7 @@ def test_a_trimmed_probe_is_answered_skip_once_and_is_no_evidence_of_order() -> 
             rig.net.ports[port].backlog = 10 * DEMO.plane_bdp // 2
         engine.qps[rig.a.qpn].to_probe.append(path)
         before = r.sent.seq_high, [p.seq_high for p in r.paths.all], r.rtt.samples
-        rig.net.run(rig.net.now + 2 * DEMO.base_rtt_ns, lambda answers=answers: bool(answers))  # type: ignore[misc]
+        rig.net.run(rig.net.now + 2 * DEMO.base_rtt_ps, lambda answers=answers: bool(answers))  # type: ignore[misc]
         (answer,) = answers
         assert answer["pr"] == 1 and answer["entropy"] == path.ev
         assert answer["m"] == (1 if cut else 0)

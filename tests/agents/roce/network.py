@@ -36,17 +36,17 @@ class Sent(NamedTuple):
 
 
 class Network:
-    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ns`` is one way, for data up to ``jitter_ns`` more; ``duplicate`` a
+    """``lose(sent)`` and ``mark(sent)`` decide on each frame; ``delay_ps`` is one way, for data up to ``jitter_ps`` more; ``duplicate`` a
     probability."""
 
     def __init__(
-        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ns: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
+        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ps: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
     ) -> None:
         self.endpoints = endpoints
         self.fabric = fabric
-        self.delay_ns = delay_ns
+        self.delay_ps = delay_ps
         self.duplicate = duplicate
-        self.jitter_ns = 0
+        self.jitter_ps = 0
         self.lose: Callable[[Sent], bool] = lambda sent: False
         self.mark: Callable[[Sent], bool] = lambda sent: False  # CE, if it is ECT
         self.rng = random.Random(seed)
@@ -99,11 +99,11 @@ class Network:
         self.sent.append(sent)
         wire = len(frame) * 8_000_000_000 // self.fabric.nic_rate
         if high:
-            arrives = self.now + wire + self.delay_ns
+            arrives = self.now + wire + self.delay_ps
         else:
             start = max(self.now, self._wire_free.get((host, port), 0))
             self._wire_free[host, port] = start + wire
-            arrives = start + wire + self.delay_ns + (self.rng.randrange(self.jitter_ns) if self.jitter_ns else 0)
+            arrives = start + wire + self.delay_ps + (self.rng.randrange(self.jitter_ps) if self.jitter_ps else 0)
         if self.lose(sent):  # at the far end: it took its time on the wire
             return
         if self.mark(sent) and frame[15] & 0x30:

@@ -20,12 +20,12 @@ LINE = 1_000_000
 FRAME_NS = 8_000_000  # 1000 bytes at line rate
 
 
-def dcqcn(slack_ns: int = 0, paced: bool = False, **changes: Any) -> Dcqcn:
+def dcqcn(slack_ps: int = 0, paced: bool = False, **changes: Any) -> Dcqcn:
     given: dict[str, Any] = {
         "line": LINE, "min_rate": 1000, "rate_ai": 10_000.0, "rate_hai": 50_000.0, "g": 0.25, "initial_alpha": 1.0,
-        "fast_recovery": 5, "byte_counter": 10_000, "timer_ns": 1000, "alpha_ns": 1100, "cut_ns": 100,
+        "fast_recovery": 5, "byte_counter": 10_000, "timer_ps": 1000, "alpha_ps": 1100, "cut_ps": 100,
     }  # fmt: skip
-    return Dcqcn(Parameters(**{**given, **changes}), 1 << 20, slack_ns, paced)
+    return Dcqcn(Parameters(**{**given, **changes}), 1 << 20, slack_ps, paced)
 
 
 def cut_twice(at: int = 0) -> Dcqcn:
@@ -56,7 +56,7 @@ def test_before_any_cnp_there_is_neither_limit_nor_timer() -> None:
         cc.on_ack(k * FRAME_NS, 1000)
     cc.on_loss(5)
     cc.on_timer(1 << 40)
-    assert (cc.current, cc.target, cc.rate, cc.next_send_ns, cc.timer_at) == (LINE, LINE, 0, -NEVER, NEVER)
+    assert (cc.current, cc.target, cc.rate, cc.next_send_ps, cc.timer_at) == (LINE, LINE, 0, -NEVER, NEVER)
 
 
 def test_the_first_cnp_halves_the_rate_and_starts_the_stages() -> None:
@@ -68,7 +68,7 @@ def test_the_first_cnp_halves_the_rate_and_starts_the_stages() -> None:
 
 
 def test_alpha_shrinks_once_per_period_without_a_cnp_and_sets_the_depth_of_the_next_cut() -> None:
-    cc = dcqcn(timer_ns=1 << 40)
+    cc = dcqcn(timer_ps=1 << 40)
     cc.on_cnp(0)
     assert cc.alpha_now(1099) == 1
     assert cc.alpha_now(1100) == 0.75
@@ -206,29 +206,29 @@ def test_rates_stay_in_order_whatever_happens(happenings: list[tuple[int, str, i
 
 
 def test_what_is_left_of_the_wait_follows_the_rate() -> None:
-    cc = dcqcn(timer_ns=4_000_000, alpha_ns=1 << 40)
+    cc = dcqcn(timer_ps=4_000_000, alpha_ps=1 << 40)
     cc.on_cnp(0)
     cc.on_sent(0, 1000)
-    assert cc.next_send_ns == 2 * FRAME_NS, "half the rate"
+    assert cc.next_send_ps == 2 * FRAME_NS, "half the rate"
     cc.on_timer(4_000_000)  # to 750,000 with three quarters of the wait to go: two thirds of that
-    assert cc.next_send_ns == 4_000_000 + 12_000_000 * 2 // 3
+    assert cc.next_send_ps == 4_000_000 + 12_000_000 * 2 // 3
     cc.on_cnp(6_000_000)  # to 375,000 with 6,000,000 ns to go: twice that
-    assert cc.next_send_ns == 18_000_000
+    assert cc.next_send_ps == 18_000_000
 
 
 def test_lateness_within_the_slack_is_made_up_for_and_idleness_is_not() -> None:
-    cc = FixedWindow(1, LINE, slack_ns=1000)
+    cc = FixedWindow(1, LINE, slack_ps=1000)
     cc.on_sent(0, 1000)
     cc.on_sent(FRAME_NS + 1000, 1000)
-    assert cc.next_send_ns == 2 * FRAME_NS
+    assert cc.next_send_ps == 2 * FRAME_NS
     cc.on_sent(2 * FRAME_NS + 1001, 1000)
-    assert cc.next_send_ns == 3 * FRAME_NS + 1001
+    assert cc.next_send_ps == 3 * FRAME_NS + 1001
 
 
 def test_a_limit_of_the_queue_pairs_own_is_its_line_rate() -> None:
     cc = dcqcn(paced=True)
     cc.on_sent(0, 1000)
-    assert cc.next_send_ns == FRAME_NS
+    assert cc.next_send_ps == FRAME_NS
     cc.on_cnp(0)
     stages(cc, 6)
     assert (cc.current, cc.rate) == (LINE, LINE)
@@ -239,7 +239,7 @@ def test_a_fixed_window_does_not_mind() -> None:
     for what in (cc.on_cnp, cc.on_loss, cc.on_timer):
         what(1)
     cc.on_sent(1, 1000)
-    assert (cc.window, cc.rate, cc.next_send_ns, cc.timer_at) == (5000, 0, -NEVER, NEVER)
+    assert (cc.window, cc.rate, cc.next_send_ps, cc.timer_at) == (5000, 0, -NEVER, NEVER)
 
 
 # --- notification point --------------------------------------------------------------------------------------------------
@@ -256,17 +256,17 @@ def test_one_cnp_per_interval() -> None:
 
 
 def test_published_parameters_on_a_fabric_in_slow_motion() -> None:
-    fabric = load_fabric("rack16").with_(nic_rate=4_000_000, fabric_rate=4_000_000, dilation=25_000.0, delay_ns=-1)
+    fabric = load_fabric("rack16").with_(nic_rate=4_000_000, fabric_rate=4_000_000, dilation=25_000.0, delay_ps=-1)
     o = Options(fabric, {})
     p = o.dcqcn
     assert o.algorithm == "dcqcn"
-    assert o.cnp_interval_ns == 50_000 * 25_000
-    assert (p.timer_ns, p.alpha_ns, p.cut_ns) == (55_000 * 25_000, 55_000 * 25_000, 4_000 * 25_000)
+    assert o.cnp_interval_ps == 50_000 * 25_000
+    assert (p.timer_ps, p.alpha_ps, p.cut_ps) == (55_000 * 25_000, 55_000 * 25_000, 4_000 * 25_000)
     assert (p.line, p.rate_ai, p.rate_hai, p.min_rate) == (4_000_000, 4000.0, 40_000.0, 4000)
     assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter) == (1 / 256, 1.0, 5, 10_000_000)
     assert o.window == 1024 * (4096 + 138), "no window but what can be outstanding"
     assert o.ack_every == 14, "half a BDP of 29.5 packets"
-    assert o.rto_ns == 10 * fabric.base_rtt_ns
+    assert o.rto_ns == 10 * fabric.base_rtt_ps
     # on a real 40 Gb/s port these are the paper's own figures
     real = Options(fabric.with_(nic_rate=40_000_000_000), {}).dcqcn
     assert (real.rate_ai, real.rate_hai) == (40e6, 400e6)
@@ -282,7 +282,7 @@ def test_every_parameter_can_be_set() -> None:
     o = Options(fabric, set_to)
     p = o.dcqcn
     assert isinstance(o.congestion(), FixedWindow) and o.congestion().window == 2 * fabric.plane_bdp and o.congestion().rate == 1_000_000
-    assert (o.cnp_interval_ns, p.cut_ns, p.alpha_ns, p.timer_ns) == (40_000_000, 50_000_000, 10_000_000, 3_000_000_000)
+    assert (o.cnp_interval_ps, p.cut_ps, p.alpha_ps, p.timer_ps) == (40_000_000, 50_000_000, 10_000_000, 3_000_000_000)
     assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter) == (0.5, 0.25, 1, 32_767)
     assert (p.line, p.rate_ai, p.rate_hai, p.min_rate) == (1_000_000, 10_000.0, 100_000.0, 2000)
     limited = Options(fabric, {"rate_limit": 1_000_000}).congestion()

@@ -95,7 +95,7 @@ def test_both_directions_and_psn_wrap() -> None:
 def test_one_flow_fills_its_plane_and_never_more(congestion: str) -> None:
     """No window, or 1.5 BDP and an ACK for every fifth packet, keep the path full; the port never exceeds its rate."""
     net, a, b, qa, _ = pair(TINY, congestion=congestion)
-    net.delay_ns = TINY.base_rtt_ns // 2 - TINY.frame_bytes * 8_000_000_000 // TINY.nic_rate // 2
+    net.delay_ps = TINY.base_rtt_ps // 2 - TINY.frame_bytes * 8_000_000_000 // TINY.nic_rate // 2
     region = b.register(bytearray(2_000_000))
     a.post_write(qa, 1, memoryview(bytes(2_000_000)), region.va, region.rkey, -1)
     net.run(done=lambda: bool(a._completions))
@@ -144,7 +144,7 @@ def test_receiver_not_ready_waits_and_delivers_once_ready() -> None:
     memory = bytearray(8)
     region = b.register(memory)
     a.post_write(qa, 1, memoryview(b"12345678"), region.va, region.rkey, 9)
-    net.run(until=3 * TINY.base_rtt_ns)
+    net.run(until=3 * TINY.base_rtt_ps)
     assert memory == bytearray(8), "placed before there was a receive request"
     assert b.counters()["rx_receiver_not_ready"] >= 2
     assert a.completions() == []

@@ -149,7 +149,7 @@ def test_a_request_that_cannot_be_is_refused_for_good(name: str) -> None:
     assert v.b.completions() == [Completion(v.qb, 6, WRITE, FLUSHED, -1, 3), Completion(v.qb, 5, 1, FLUSHED, -1, 0)]
     assert v.b.paths()[0]["qp_state"] == "ERROR"
     # dead for good: a sound request is not placed any more, and is told so
-    v.net.now = 10 * TINY.base_rtt_ns
+    v.net.now = 10 * TINY.base_rtt_ps
     said = []
     for _ in range(2):
         v.give(data_frame(0x0A, v.psn, v.qb, reth(v.region.va, v.region.rkey, 4) + b"good"))

@@ -75,7 +75,7 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
     net.mark = lambda s: s.host == 0 and sum(x.host == 0 for x in net.sent) == 10
     net.run(done=lambda: bool(a._completions))
     (cnp,) = cnps(net)
-    heard = cnp.at + CNP_FRAME * 800 + net.delay_ns
+    heard = cnp.at + CNP_FRAME * 800 + net.delay_ps
     out = [s for s in net.sent if s.host == 0]
     wire = 4214 * 800
     timer = 55_000 * 10_000
@@ -86,9 +86,9 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
         assert all(abs(gap - wire / rate) <= 2 for gap in gaps), (stage, wire / rate, gaps[:5])
     assert a.counters()["retransmitted"] == 0
     tx = a._qp(qa).tx
-    assert tx.srtt_ns > 2 * net.delay_ns
+    assert tx.srtt_ps > 2 * net.delay_ps
     assert a.windows() == [
-        {"qpn": qa, "peer": 2, "cwnd": tx.congestion.window, "in_flight": 0, "srtt_ns": tx.srtt_ns, "rate_bps": tx.congestion.rate}
+        {"qpn": qa, "peer": 2, "cwnd": tx.congestion.window, "in_flight": 0, "srtt_ps": tx.srtt_ps, "rate_bps": tx.congestion.rate}
     ]
 
 
@@ -125,13 +125,13 @@ def test_an_idle_queue_pairs_rate_comes_back_too() -> None:
 def test_no_round_trip_is_measured_on_a_packet_sent_twice() -> None:
     net, a, _, qa, _ = start(4096, rto_ns=4_500_000)
     net.run()
-    assert a.counters()["retransmitted"] == 1 and a._qp(qa).tx.srtt_ns == 0
+    assert a.counters()["retransmitted"] == 1 and a._qp(qa).tx.srtt_ps == 0
 
 
 @pytest.mark.parametrize("rto_bdp", [1, 10])
 def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
     """At a hundredth of the line rate a packet leaves every ten base RTTs: each asks for its ACK, and no timer fires."""
-    rto = rto_bdp * TINY.base_rtt_ns
+    rto = rto_bdp * TINY.base_rtt_ps
     net, a, b, _, _ = start(40 * 4096, rate_limit=TINY.nic_rate // 100, rto_ns=rto)
     net.run(done=lambda: bool(a._completions))
     assert a.counters()["rtos"] == a.counters()["retransmitted"] == 0
@@ -140,11 +140,11 @@ def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
 
 def test_an_ack_is_asked_for_every_quarter_of_the_timeout() -> None:
     """At a third of the line rate, three base RTTs apart although ten packets lie between: 2.5 base RTTs hold 8."""
-    net, a, b, _, _ = start(100 * 4096, rate_limit=TINY.nic_rate // 3, ack_every=1000, rto_ns=10 * TINY.base_rtt_ns)
+    net, a, b, _, _ = start(100 * 4096, rate_limit=TINY.nic_rate // 3, ack_every=1000, rto_ns=10 * TINY.base_rtt_ps)
     net.run(done=lambda: bool(a._completions))
     asked = [s.at for s in net.sent if s.host == 0 and s.frame[110] & 0x80]
-    assert all(y - x <= 2.5 * TINY.base_rtt_ns for x, y in itertools.pairwise(asked))
-    assert all(y - x > 1.9 * TINY.base_rtt_ns for x, y in itertools.pairwise(asked[:-1]))
+    assert all(y - x <= 2.5 * TINY.base_rtt_ps for x, y in itertools.pairwise(asked))
+    assert all(y - x > 1.9 * TINY.base_rtt_ps for x, y in itertools.pairwise(asked[:-1]))
     assert a.counters()["rtos"] == 0
 
 

@@ -43,14 +43,14 @@ def test_a_hole_costs_one_nak_and_everything_from_it_again() -> None:
     turn = next(i for i in range(1, len(psns)) if psns[i] <= psns[i - 1])
     assert psns[turn:] == list(range(3, 20)), "all from the hole on, in order, once"
     wire = 4214 * 8_000_000_000 // TINY.nic_rate
-    hole_passed = 16 * 800 + 5 * wire + net.delay_ns  # packet 4, the fifth, is the first to show the gap
+    hole_passed = 16 * 800 + 5 * wire + net.delay_ps  # packet 4, the fifth, is the first to show the gap
     assert nak_at == hole_passed
-    heard = nak_at + 122 * 800 + net.delay_ns
+    heard = nak_at + 122 * 800 + net.delay_ps
     events = a.events()
     assert kinds(events) == ["loss", "rtx"]
     at, _, fields = events[0]
     assert at == heard
-    assert fields == {"peer": 2, "ev": a.paths()[0]["ev"], "psn": (first + 3) & 0xFFFFFF, "rule": "nak", "sent_ns": out[3].at}
+    assert fields == {"peer": 2, "ev": a.paths()[0]["ev"], "psn": (first + 3) & 0xFFFFFF, "rule": "nak", "sent_ps": out[3].at}
     assert events[1] == (heard, "rtx", {"peer": 2, "ev": fields["ev"], "psn": fields["psn"], "count": turn - 3})
     assert heard <= out[turn].at <= heard + wire
     assert a.counters()["retransmitted"] == turn - 3
@@ -61,7 +61,7 @@ def test_a_hole_costs_one_nak_and_everything_from_it_again() -> None:
 
 def test_a_second_hole_at_the_same_place_waits_for_the_timer() -> None:
     """The responder is silent until the expected PSN comes; so a lost retransmission costs an RTO."""
-    net, a, b, qa, _ = pair(TINY, window=4 * 4230, rto_ns=10 * TINY.base_rtt_ns)
+    net, a, b, qa, _ = pair(TINY, window=4 * 4230, rto_ns=10 * TINY.base_rtt_ps)
     region = b.register(bytearray(4 * 4096))
     first = a._qp(qa).tx.una & 0xFFFFFF
     net.lose = lambda s: s.host == 0 and s.psn == first and sum(x.psn == first and x.host == 0 for x in net.sent) <= 2
@@ -72,7 +72,7 @@ def test_a_second_hole_at_the_same_place_waits_for_the_timer() -> None:
     assert kinds(events) == ["loss", "rtx", "rto", "loss", "rtx"]
     sent = [s.at for s in net.sent if s.psn == first and s.host == 0]
     assert len(sent) == 3
-    assert events[2][0] == sent[1] + 10 * TINY.base_rtt_ns, "armed by the retransmission of the oldest"
+    assert events[2][0] == sent[1] + 10 * TINY.base_rtt_ps, "armed by the retransmission of the oldest"
 
 
 def test_the_packet_that_fills_the_window_asks_for_an_ack() -> None:
@@ -182,7 +182,7 @@ def test_a_dead_path_stalls_until_the_network_reroutes() -> None:
     (event,) = a.events()
     new = a.paths()[0]["ev"]
     assert event[:2] == (net.now, "reroute")
-    assert event[2].pop("last_data_ns") in {s.at for s in net.sent if s.host == 0}
+    assert event[2].pop("last_data_ps") in {s.at for s in net.sent if s.host == 0}
     assert event[2] == {"peer": 2, "ev": new, "old": old}
     assert cable not in {li.name for li in path_links(TINY, 0, 2, new)}
     start = net.now

@@ -16,7 +16,7 @@ from tests.agents.roce.network import Network, pair
 from tests.agents.roce.test_delivery import TINY, exchange, random_loss
 from topologies import load_fabric
 
-RTT = TINY.base_rtt_ns
+RTT = TINY.base_rtt_ps
 
 
 def write(net: Network, packets: int) -> tuple[Network, list[Completion], dict[str, int], dict[str, int]]:
@@ -46,7 +46,7 @@ def test_every_byte_arrives_once_and_completions_come_in_order(
 ) -> None:
     made = pair(TINY, seed=seed, duplicate=duplicate, recovery="selective", reorder_rtts=reorder)
     net, a, _, _, _ = made
-    net.jitter_ns = jitter * RTT
+    net.jitter_ps = jitter * RTT
     random_loss(net, loss, seed)
     exchange(made, lengths, seed)
     assert a.paths()[0]["outstanding"] == 0 and a.windows()[0]["in_flight"] == 0
@@ -73,11 +73,11 @@ def test_a_retransmission_that_is_lost_is_found_by_what_left_after_it() -> None:
 
 def test_packets_that_only_overtake_each_other_are_not_sent_again() -> None:
     net, *_ = pair(TINY, recovery="selective", reorder_rtts=3.0)
-    net.jitter_ns = 2 * RTT
+    net.jitter_ps = 2 * RTT
     _, completions, sender, receiver = write(net, 300)
     assert completions[0].status == OK and sender["retransmitted"] == 0 and receiver["naks_tx"] > 0
     net, *_ = pair(TINY, recovery="selective")
-    net.jitter_ns = 2 * RTT
+    net.jitter_ps = 2 * RTT
     assert write(net, 300)[2]["retransmitted"] > 0, "IRN takes what is overtaken for lost"
 
 
@@ -107,7 +107,7 @@ def test_the_window_is_a_bdp_unless_it_is_set() -> None:
     demo = load_fabric("demo-1p")
     assert Options(demo, {"recovery": "selective"}).window == demo.plane_bdp
     assert Options(demo, {"recovery": "selective", "window_bdp": 2.0}).window == 2 * demo.plane_bdp
-    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ns == 15_000 * int(demo.dilation)
+    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ps == 15_000 * int(demo.dilation)
 
 
 def test_copies_of_an_early_packet_do_not_pile_up() -> None:

@@ -15,7 +15,7 @@ from tests.fabrics import near
 from topologies import load_fabric
 from topologies.clos import Fabric
 
-RACK = near(load_fabric("rack16").with_(planes=1, t1_per_plane=1, nic_rate=4_000_000, fabric_rate=4_000_000, delay_ns=-1))
+RACK = near(load_fabric("rack16").with_(planes=1, t1_per_plane=1, nic_rate=4_000_000, fabric_rate=4_000_000, delay_ps=-1))
 MESSAGE = bytes(k * 7 & 0xFF for k in range(1 << 17))
 SECOND = 1_000_000_000
 

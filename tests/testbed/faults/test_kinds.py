@@ -100,13 +100,13 @@ def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -
     on, keys = kind.draw(TINY, random.Random(seed))
     for undo in ("clear", "heal"):
         fault = cluster.inject(name, on, **keys)
-        assert fault.told_ns == cluster.clock.now() and [made.number for made in cluster.faults()] == [fault.number]
+        assert fault.told_ps == cluster.clock.now() and [made.number for made in cluster.faults()] == [fault.number]
         assert (state(cluster) != whole) is not kind.stalls
         cluster.clock.sleep(0.35)
         assert kind.just_now(fault)
         if undo == "clear":
             cluster.clear(fault.number)
-            cluster.clock.sleep(kind.lingers_ns(fault.target.keys) / 1e9 + 0.001)
+            cluster.clock.sleep(kind.lingers_ps(fault.target.keys) / 1e9 + 0.001)
         else:
             cluster.heal()
         assert cluster.faults() == [] and state(cluster) == whole

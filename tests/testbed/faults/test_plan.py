@@ -31,7 +31,7 @@ def test_plans_stay_within_their_bounds(fabric: Fabric, seed: int) -> None:
     assert [fault.at for fault in made] == sorted(fault.at for fault in made)
     for fault in made:
         assert 0 < fault.at < fault.until <= fault.over <= 30 and fault.until - fault.at <= LONGEST_S
-        assert fault.until - fault.at > 3 * fabric.base_rtt_ns / 1e9
+        assert fault.until - fault.at > 3 * fabric.base_rtt_ps / 1e9
         assert resolve(fabric, fault.kind, fault.on, fault.keys, 1).on == fault.target.on
         assert sum(other.at <= fault.at < other.over for other in made) <= MOST_AT_ONCE
     assert Paths(fabric).longest_cut(made) <= MOST_CUT_S

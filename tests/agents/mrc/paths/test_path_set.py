@@ -103,19 +103,19 @@ def test_whatever_the_lap_an_ev_that_is_not_held_is_found(seed: int, held: set[i
         picked(p, 0, 0)
     p.rtt_limit[0] = 10
     for i in held:
-        p.all[i].oldest_ns = 1
+        p.all[i].oldest_ps = 1
     assert picked(p, 100, 0) in {0, 1, 2, 3} - held
 
 
 def test_held_is_reversible_and_no_verdict() -> None:
     p = paths()
     p.rtt_limit[0] = 10
-    p.all[2].gap_ns = 5
-    p.all[2].oldest_ns = 100
+    p.all[2].gap_ps = 5
+    p.all[2].oldest_ps = 100
     assert not p.all[2].on_hold(115, p.rtt_limit[0])
     assert p.all[2].on_hold(116, p.rtt_limit[0])
     assert p.all[2].state == ev_state.GOOD
-    p.all[2].oldest_ns = NEVER
+    p.all[2].oldest_ps = NEVER
     assert not p.all[2].on_hold(10_000, p.rtt_limit[0])
 
 
@@ -320,7 +320,7 @@ def test_an_ev_with_its_share_in_flight_is_passed_over_and_a_full_plane_waited_f
     assert picked(p, 0, 1) == -1 and p.full  # not passed over: planes stay equally loaded
     assert picked(p, 0, 2) in (8, 9, 10, 11)
     for i in (4, 5, 6, 7):
-        p.all[i].oldest_ns = 1
+        p.all[i].oldest_ps = 1
     p.rtt_limit[1] = 10
     assert picked(p, 12, 1) == -1 and not p.full  # overdue: held, and the plane is passed over
     p.all[6].flying = 2

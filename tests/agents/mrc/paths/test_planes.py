@@ -181,7 +181,7 @@ def test_what_was_not_guilty_itself_is_back_with_one_clean_answer() -> None:
 
 def test_an_acknowledgement_of_what_was_sent_later_clears_the_plane() -> None:
     p = Planes()
-    p.suspicion.acked_ns[1] = p.now - SRTT
+    p.suspicion.acked_ps[1] = p.now - SRTT
     for ev in (4, 5, 6):
         assert p.lose(ev, p.now - SRTT - ev) == 0  # all sent before that: single paths are dead, others live
     assert p.states(1) == {ev_state.ASSUMED_BAD, ev_state.GOOD}

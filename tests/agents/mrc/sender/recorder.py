@@ -17,7 +17,7 @@ from agents.mrc.sender.congestion.nscc import Nscc
 from tests.agents.mrc.crowd import Crowd
 from topologies.clos import Fabric
 
-FABRIC = Fabric("story", 2, 2, 2, 3, delay_ns=15_001_200)
+FABRIC = Fabric("story", 2, 2, 2, 3, delay_ps=15_001_200)
 FILE = Path(__file__).parent / "data" / "incast.jsonl"
 
 

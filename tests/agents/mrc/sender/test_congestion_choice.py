@@ -40,9 +40,9 @@ def make_congestion(config: Config, path_rtt: int) -> Congestion:
 
 
 def test_nscc_unless_said_otherwise() -> None:
-    assert isinstance(make_congestion(config(), DEMO.base_rtt_ns), Nscc)
-    assert isinstance(make_congestion(config(congestion="nscc"), DEMO.base_rtt_ns), Nscc)
-    assert isinstance(make_congestion(config(congestion="fixed"), DEMO.base_rtt_ns), FixedWindow)
+    assert isinstance(make_congestion(config(), DEMO.base_rtt_ps), Nscc)
+    assert isinstance(make_congestion(config(congestion="nscc"), DEMO.base_rtt_ps), Nscc)
+    assert isinstance(make_congestion(config(congestion="fixed"), DEMO.base_rtt_ps), FixedWindow)
 
 
 def test_each_qp_has_its_own_with_its_own_paths_rtt() -> None:
@@ -51,12 +51,12 @@ def test_each_qp_has_its_own_with_its_own_paths_rtt() -> None:
     near, far = (rig.a.engine.qps[rig.a.qpn].requester.congestion for rig in rigs)
     assert near is not far
     held = Config.from_fabric(DEMO, {}).sack_bytes
-    assert near.cwnd == int(1.5 * DEMO.host_rate * DEMO.local_rtt_ns / 8e9) + held
-    assert far.cwnd == int(1.5 * DEMO.host_rate * DEMO.base_rtt_ns / 8e9) + held
+    assert near.cwnd == int(1.5 * DEMO.host_rate * DEMO.local_rtt_ps / 8e9) + held
+    assert far.cwnd == int(1.5 * DEMO.host_rate * DEMO.base_rtt_ps / 8e9) + held
 
 
 def test_a_fixed_window_does_not_move_but_with_the_planes() -> None:
-    w = make_congestion(config(congestion="fixed", window_bdp=2.0), DEMO.base_rtt_ns)
+    w = make_congestion(config(congestion="fixed", window_bdp=2.0), DEMO.base_rtt_ps)
     w.planes_changed(4)
     size = w.cwnd
     assert abs(size - 8 * DEMO.plane_bdp) <= 1
@@ -70,7 +70,7 @@ def test_a_fixed_window_does_not_move_but_with_the_planes() -> None:
 
 
 def test_a_fixed_window_lets_two_packets_go() -> None:
-    w = make_congestion(config(congestion="fixed", window_bdp=0.1), DEMO.base_rtt_ns)
+    w = make_congestion(config(congestion="fixed", window_bdp=0.1), DEMO.base_rtt_ps)
     assert w.cwnd == 2 * (DEMO.mtu + 88)
 
 
@@ -103,7 +103,7 @@ def test_a_wrong_name_is_told_in_a_line(name: str, words: str) -> None:
 
 @pytest.mark.parametrize("fabric", [TINY, DEMO])
 def test_a_window_that_no_signal_moves_is_what_the_base_class_is(fabric: Any) -> None:
-    c = Congestion(Config.from_fabric(fabric, {}), fabric.base_rtt_ns)
+    c = Congestion(Config.from_fabric(fabric, {}), fabric.base_rtt_ps)
     size = c.cwnd
     c.planes_changed(2)
     c.on_sack(1, 1, 1, True, 1, 1, True)

@@ -39,7 +39,7 @@ class Sender:
         evs = list(path_evs(fabric, 0, fabric.host_count - 1))
         self.log: list[Any] = []
         paths = PathSet(self.config, 7, evs, Random(1), self.log)
-        self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ns), self.log, Deal(1, Random(0)))
+        self.r = Requester(self.config, 16, 7, paths, FixedWindow(self.config, fabric.base_rtt_ps), self.log, Deal(1, Random(0)))
         self.r.start(T0, FIRST, self.config.mpr)
         for k in range(messages):
             self.r.post(k, memoryview(bytes(packets * fabric.mtu)), 0, 1, 5 if imm else -1)
@@ -142,7 +142,7 @@ def test_a_light_plane_sends_when_the_others_are_held() -> None:
     for plane in (1, 2, 3):
         s.r.paths.rtt_limit[plane] = 0
         for path in s.r.paths.active[plane]:
-            path.oldest_ns = 1
+            path.oldest_ps = 1
     s.send(1)
     assert s.latest.path.plane == 0
 
@@ -317,7 +317,7 @@ def test_a_retransmission_takes_its_own_plane_when_the_others_are_held() -> None
     other = 1 - plane
     s.r.paths.rtt_limit[other] = 0
     for path in s.r.paths.active[other]:
-        path.oldest_ns = 1
+        path.oldest_ps = 1
     s.send(1)
     assert s.latest.psn == FIRST and s.latest.path.plane == plane
 
@@ -449,7 +449,7 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     s = Sender()
     s.send(4)
     shift = s.config.ts_shift
-    ts = s.packet(0).sent_ns >> shift & 0xFFFF
+    ts = s.packet(0).sent_ps >> shift & 0xFFFF
     ev = s.path(0).ev
     psn = FIRST & 0xFFFFFF
     returned.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)

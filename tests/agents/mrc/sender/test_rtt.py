@@ -63,7 +63,7 @@ def test_the_soonest_answer_of_a_packet() -> None:
     assert t.soonest(100, 100) <= 0  # nothing known yet
     t.sample(1, 0, 2000)
     assert t.soonest(100, 100) == 900  # an idle path may be quicker than any sample
-    t.data_ns = 400
+    t.data_ps = 400
     assert t.soonest(75, 100) == 800
     assert t.as_full(500, 100, 100) == 500 and t.as_full(500, 25, 100) == 800
     t.sample(2, 0, 800)

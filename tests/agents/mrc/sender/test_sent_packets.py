@@ -37,7 +37,7 @@ class Window:
         """Bytes in flight, packets in flight on the path and the path's oldest are those of the packets."""
         flying = self.sent.flying()
         assert (self.sent.in_flight, self.path.flying) == (100 * len(flying), len(flying))
-        assert self.path.oldest_ns == min((p.sent_ns for p in flying), default=NEVER)
+        assert self.path.oldest_ps == min((p.sent_ps for p in flying), default=NEVER)
 
 
 def test_a_packet_acknowledged_leaves_flight_once() -> None:
@@ -45,7 +45,7 @@ def test_a_packet_acknowledged_leaves_flight_once() -> None:
     for _ in range(2):
         w.sent.acked(w.sent.latest(FIRST))
     w.books()
-    assert w.sent.latest(FIRST).state == ACKED and w.sent.in_flight == 200 and w.path.oldest_ns == 2 * GAP
+    assert w.sent.latest(FIRST).state == ACKED and w.sent.in_flight == 200 and w.path.oldest_ps == 2 * GAP
 
 
 def test_what_is_lost_or_trimmed_goes_again_the_lowest_first_as_another_transmission() -> None:

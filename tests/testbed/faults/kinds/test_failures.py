@@ -17,7 +17,7 @@ def gone(seed: int, laps: int) -> list[tuple[int, str]]:
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("failures", "fabric", seed=seed, **CYCLE)
     cluster.clock.sleep(0.1 * laps * len(UPLINKS) - 0.05)
-    events = [((event.t - fault.told_ns) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
+    events = [((event.t - fault.told_ps) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
     assert events[0] == (0, "begin", UPLINKS)
     downs, ups = events[1::2], events[2::2]
     assert [(t + 30, "up", links) for t, _, links in downs] == ups

@@ -13,7 +13,7 @@ def test_it_is_down_for_its_part_of_every_period() -> None:
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("flap", CABLE, period="100ms", duty=0.4)
     cluster.clock.sleep(0.12)
-    events = [((event.t - fault.told_ns) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
+    events = [((event.t - fault.told_ps) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
     gone = [(0, "begin"), (0, "down"), (40, "up"), (100, "down")]
     assert events == [(*event, (CABLE,)) for event in gone]
 

@@ -29,7 +29,7 @@ def test_it_runs_for_its_share_and_a_late_part_does_not_shift_the_next() -> None
     fault = Injected(1, tiny("straggler", "h2", share=0.25, period="100ms"), 0)
     kind.begin(fault, bench)
     for late in (0, 3_000_000, 0):
-        bench.now = fault.due_ns + late
+        bench.now = fault.due_ps + late
         kind.advance(fault, bench)
     assert bench.calls == [(0, 2, True), (75_000_000, 2, False), (103_000_000, 2, True), (175_000_000, 2, False)]
     assert bench.phases == ["begin"], "nothing of the fabric comes and goes"
