@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 
 from topologies.structs import Written
 
+OLD = "MRCBED_TICKS" in os.environ
+"""Whether a tick is what it was before times were ps: MRCBED_TICKS of them are a ns. To prove that no event moved; it goes next."""
 NS = int(os.environ.get("MRCBED_TICKS", 1000))
 """One ns in the unit of time."""
 US, MS, S = 10**3 * NS, 10**6 * NS, 10**9 * NS
-BPS = int(os.environ.get("MRCBED_TICKS", 1))
+BPS = NS if OLD else 1
 """A bit/s at the stretched clock."""
 OLD_MS = 10**6
 """A ms of the stretched clock, as long as ticks are its ns."""
