@@ -37,7 +37,7 @@ class Agent:
 
 @dataclass
 class Push:
-    """One list on its way to all agents. Times are monotonic ns."""
+    """One list on its way to all agents."""
 
     number: int
     op: str
@@ -120,10 +120,9 @@ class AgentLinks:
             self._lose(agent, "" if agent.ending else "it hung up")
         return not agent.lines.closed
 
-    def expire(self) -> None:
-        """Journal pushes that have waited long enough for answers."""
-        now = self._clock()
-        self._close_pushes([push for push in self._open if now - push.pushed_ps >= patient(ANSWER_S) * 1e9])
+    def expire(self, until_ps: int) -> None:
+        """Journal pushes that began by ``until_ps``: they have waited long enough for answers."""
+        self._close_pushes([push for push in self._open if push.pushed_ps <= until_ps])
 
     @property
     def settled(self) -> bool:

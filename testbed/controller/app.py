@@ -53,17 +53,18 @@ class FabricController(RyuApp):
         self.doors = doors
         self.southbound = southbound
         self.tables = static_tables(config.fabric)
-        self.links = FailedLinks(config.fabric, time.monotonic_ns())
+        self.now = config.clock.clock().now
+        self.links = FailedLinks(config.fabric, self.now())
         self.ports = PortStates(config.fabric)
-        self.steering = Steering(config.fabric, self.links, Journal(), time.monotonic_ns)
-        self.steering.after_push = lambda: spawn(self._expire)
+        self.steering = Steering(config.fabric, self.links, Journal(), self.now)
+        self.steering.after_push = self._after_push
         views = Views(config.fabric, self.tables, southbound.read, self.links, lambda: self.steering.denylist.entries, southbound.counts)
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
         """Program the switches, print "ready", and listen until the end of the process. Raises UserError."""
         tables.program(self.southbound, self.tables)
-        now = time.monotonic_ns()
+        now = self.now()
         for port, up in self.southbound.port_states().items():
             self.observe(port, up, now)
         serve(self.rest, self.doors.listener)
@@ -90,9 +91,14 @@ class FabricController(RyuApp):
         self._apply(event.change)
 
     def _apply(self, change: LinkChange) -> None:
-        self.links.apply(change, time.monotonic_ns())
+        self.links.apply(change, self.now())
         self.steering.link_changed(change)
 
-    def _expire(self) -> None:
-        time.sleep(patient(ANSWER_S))
-        self.steering.agents.expire()
+    def _after_push(self) -> None:
+        pushed_ps = self.now()
+
+        def expire() -> None:
+            time.sleep(patient(ANSWER_S))
+            self.steering.agents.expire(pushed_ps)
+
+        spawn(expire)

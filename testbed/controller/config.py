@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
+from agents.clock import WallClock
 from testbed.errors import UserError
 from topologies import Fabric
 from topologies.structs import Refused, convert, one_of, text
@@ -18,8 +19,19 @@ LEAST_TOKEN = 32
 """Characters: 128 bits, if they are hexadecimal digits [ours]."""
 
 
+class Time(Struct, frozen=True, forbid_unknown_fields=True):
+    """What :meth:`agents.clock.WallClock.to_dict` gives."""
+
+    dilation: Annotated[float, Meta(gt=0.0)]
+    origin: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+
+    def clock(self) -> WallClock:
+        return WallClock(self.dilation, self.origin)
+
+
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
+    clock: Time
     ports: dict[str, Any]
     """Switch port name -> its ifindex in the switches' namespace. Host ports are left out: they are in other namespaces."""
     netns: str

@@ -24,7 +24,7 @@ class Denial:
     """The entry as ``topologies.denylist.check_entry`` writes it."""
     by: str
     reason: str
-    since_ps: int  # monotonic
+    since_ps: int
 
 
 class Denylist:

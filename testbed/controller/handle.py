@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from agents.clock import Clock
 from testbed.controller.client import ControllerClient
 from testbed.controller.denylist import OPERATOR, Denylist
 from testbed.errors import UserError
@@ -39,7 +40,7 @@ class Agent(Protocol):
 class ControllerHandle:
     """``process`` None: there is no controller. ``token``: the controller accepts changes only with it (testbed/controller/rest.py)."""
 
-    def __init__(self, fabric: Fabric, process: subprocess.Popen[bytes] | None, token: str = "") -> None:
+    def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
         self.token = token
         self.over = False
@@ -47,7 +48,7 @@ class ControllerHandle:
         self._process = process
         self._buffer = b""
         self._agents: Sequence[Agent] = ()
-        self._fabric = fabric
+        self._fabric, self._now = fabric, clock.now
         self._own = Denylist(fabric)  # as far as this process knows; in force without a controller
 
     @property
@@ -126,10 +127,10 @@ class ControllerHandle:
         answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
-            self._own.deny(entry, reason, by, time.monotonic_ns())
+            self._own.deny(entry, reason, by, self._now())
             return new
         self._adopt()
-        new = self._own.deny(entry, reason, by, time.monotonic_ns())[1]
+        new = self._own.deny(entry, reason, by, self._now())[1]
         self._tell_agents()
         return new
 
@@ -161,7 +162,7 @@ class ControllerHandle:
         entries = list(self._agents[0].call("denied"))
         for entry in entries:
             if entry not in self._own.entries:
-                self._own.deny(entry, "in force when the controller went", OPERATOR, time.monotonic_ns())
+                self._own.deny(entry, "in force when the controller went", OPERATOR, self._now())
         for entry in self._own.entries:
             if entry not in entries:
                 self._own.allow(entry)

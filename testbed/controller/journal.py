@@ -34,8 +34,8 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """Enter something that happened at ``now`` (monotonic ns). No two entries have the same time, so that a reader can say where it
-        stopped: an entry that would have the time of another is entered a nanosecond later."""
+        """Enter something that happened at ``now``. No two entries have the same time, so that a reader can say where it
+        stopped: an entry that would have the time of another is entered a picosecond later."""
         if self.entries and now <= self.entries[-1]["t_ps"]:
             now = self.entries[-1]["t_ps"] + 1
         entry = {"t_ps": now, "event": event, **fields}

@@ -18,7 +18,7 @@ JOURNAL_LENGTH = 10_000
 
 @dataclass(frozen=True)
 class LinkChange:
-    """A link failed or came back. Times are monotonic ns."""
+    """A link failed or came back."""
 
     link: str
     up: bool
@@ -73,5 +73,5 @@ class FailedLinks:
         self.journal.append({**asdict(change), "handled_ps": now})
 
     def state(self, link: str) -> tuple[bool, int]:
-        """(up, since when in ns)."""
+        """(up, since when)."""
         return link not in self.failed, self._since[link]

@@ -140,7 +140,7 @@ class Rest:
         try:
             return int(request.query["since"])
         except ValueError:
-            raise BadRequest(f"since={request.query['since']!r} must be a time in monotonic ns, as entries have in t_ps") from None
+            raise BadRequest(f"since={request.query['since']!r} must be a time in ps, as entries have in t_ps") from None
 
     def _agents(self) -> dict[str, Any]:
         agents = self._steering.agents.agents

@@ -85,8 +85,9 @@ class _Ear(RyuApp):
 
     OFP_VERSIONS = [ofp.OFP_VERSION]  # noqa: RUF012  (Ryu's own way)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, now: Callable[[], int], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.now = now
         self.waiting: dict[tuple[Any, int], Any] = {}
         self.news: Any = hub.Queue()
 
@@ -98,7 +99,7 @@ class _Ear(RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def port(self, event: Any) -> None:
-        heard_ps = time.monotonic_ns()
+        heard_ps = self.now()
         deleted = event.msg.reason == ofp.OFPPR_DELETE
         self.news.put(PortReport(event.msg.desc.name.decode(), not deleted and _up(event.msg.desc), heard_ps))
 
@@ -110,9 +111,9 @@ class _Ear(RyuApp):
 class Bridges:
     """OpenFlow sessions with all switches. Nothing is connected before :meth:`connect`."""
 
-    def __init__(self, sockets: Mapping[str, Path]) -> None:
-        """``sockets``: switch -> where it listens."""
-        self._sockets = sockets
+    def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
+        """``sockets``: switch -> where it listens. ``now`` dates reports."""
+        self._sockets, self._now = sockets, now
         self._datapaths: dict[str, Any] = {}
         self._ear: Any = None
 
@@ -121,7 +122,7 @@ class Bridges:
         if self._ear is not None:
             return
         manager = AppManager.get_instance()
-        self._ear = manager.instantiate(_Ear)
+        self._ear = manager.instantiate(_Ear, self._now)
         handshake = manager.instantiate(_Handshake)
         for app in (self._ear, handshake):
             app.start()

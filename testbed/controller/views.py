@@ -25,8 +25,8 @@ PAGES = {
     "/v1/failed-links": "the failed-link map",
     "/v1/paths/{src}/{dst}": "every path between two hosts",
     "/v1/events": "journal of link changes",
-    "/v1/journal": "journal of everything, ?since=T_NS for what came after",
-    "/v1/stream": "the journal as it grows, a JSON object per line; ?since=T_NS replays first. Also /events",
+    "/v1/journal": "journal of everything, ?since=T_PS for what came after",
+    "/v1/stream": "the journal as it grows, a JSON object per line; ?since=T_PS replays first. Also /events",
     "/v1/denylist": "what is denied, by whom and why; POST and DELETE change it",
     "/v1/agents": "the agents that are told, and the policy",
 }

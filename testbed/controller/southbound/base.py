@@ -21,7 +21,7 @@ class PortReport(NamedTuple):
 
     port: str
     up: bool
-    heard_ps: int  # monotonic
+    heard_ps: int
 
 
 class Southbound(Protocol):

@@ -23,7 +23,7 @@ class EbpfSouthbound:
         self._ports = config.ports
         self._port_of = {number: name for name, number in config.ports.items()}
         self._map = routes
-        self._watcher = LinkWatcher(links, self._port_of)
+        self._watcher = LinkWatcher(links, self._port_of, config.clock.clock().now)
 
     def program(self, tables: Tables) -> None:
         entries = {

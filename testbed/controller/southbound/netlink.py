@@ -10,8 +10,7 @@ import ctypes
 import errno
 import os
 import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from agents.packets import rtnetlink
 from testbed.controller.southbound.base import PortReport
@@ -65,8 +64,8 @@ def link_socket(netns: str) -> int:
 class LinkWatcher:
     """Reports on the interfaces it was given, by ifindex. ``links``: of :func:`link_socket`."""
 
-    def __init__(self, links: int, ports: Mapping[int, str]) -> None:
-        self._ports = ports
+    def __init__(self, links: int, ports: Mapping[int, str], now: Callable[[], int]) -> None:
+        self._ports, self._now = ports, now
         self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=links)
 
@@ -87,7 +86,7 @@ class LinkWatcher:
                 raise UserError(f"controller: lost the kernel's link events: {error.strerror}") from None
             self._ask()  # messages were lost: ask for the state of all interfaces
             return []
-        return self._parse(data, time.monotonic_ns())
+        return self._parse(data, self._now())
 
     def _ask(self) -> None:
         self._socket.send(REQUEST)

@@ -21,7 +21,8 @@ class OpenFlowSouthbound:
         """Opens no connection yet."""
         self._switches = config.fabric.switches
         self._port_numbers = config.ports
-        self._bridges = Bridges({switch: config.bridges / f"{switch}.mgmt" for switch in self._switches})
+        sockets = {switch: config.bridges / f"{switch}.mgmt" for switch in self._switches}
+        self._bridges = Bridges(sockets, config.clock.clock().now)
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:

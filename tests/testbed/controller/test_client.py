@@ -71,7 +71,7 @@ def endless(first: bytes, again: bytes, pause: float = 0.0) -> Answer:
 
 
 OK = b"HTTP/1.1 200 OK\r\n\r\n"
-LINK = {"link": "a:b", "state": "up", "since_ns": 1, "denied": [], "paths": 3}
+LINK = {"link": "a:b", "state": "up", "since_ps": 1, "denied": [], "paths": 3}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_token_that_is_none_is_refused(token: str) -> None:
         (page(b"{}"), "no controller of ours"),
         (page(b"[1]"), "no controller of ours"),
         (page(b"[{}]"), "no controller of ours"),
-        (page(json.dumps([{**LINK, "since_ns": None}]).encode()), "no controller of ours"),
+        (page(json.dumps([{**LINK, "since_ps": None}]).encode()), "no controller of ours"),
         (page(json.dumps([{**LINK, "denied": [1]}]).encode()), "no controller of ours"),
         (page(b"[NaN]"), "no controller of ours"),
         (page(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"), "answered 302 Found"),
@@ -157,8 +157,8 @@ def test_what_a_controller_says_is_returned_whole(serve: Callable[[Answer], str]
 @pytest.mark.parametrize(
     "data",
     [
-        b"[{}]", b"{}", b'{"entry": "p0"}', b'{"t_ns": 1, "event": "deny"}\n', b'{"t_ns": 1e400, "event": "x"}\n', b"[]\n",
-        b'{"t_ns": -9000000000000000000, "event": "hint-pushed", "links": 5}\n', b"x" * (3 << 20),
+        b"[{}]", b"{}", b'{"entry": "p0"}', b'{"t_ps": 1, "event": "deny"}\n', b'{"t_ps": 1e400, "event": "x"}\n', b"[]\n",
+        b'{"t_ps": -9000000000000000000, "event": "hint-pushed", "links": 5}\n', b"x" * (3 << 20),
     ],
 )  # fmt: skip
 def test_commands_end_in_one_line(command: str, data: bytes, serve: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:

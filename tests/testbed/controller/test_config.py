@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from testbed.controller.config import from_dict, load
 from testbed.errors import UserError
 from topologies import load_fabric
@@ -12,6 +13,7 @@ from topologies import load_fabric
 TINY = load_fabric("tiny")
 GOOD: dict[str, Any] = {
     "fabric": TINY.to_dict(),
+    "clock": WallClock(12_500.0, 5).to_dict(),
     "ports": {port.name: 1000 + port.number for port in TINY.ports},
     "netns": "/proc/self/ns/net",
     "maps": "/sys/fs/bpf/mrcbed",
@@ -24,7 +26,7 @@ GOOD: dict[str, Any] = {
 
 def test_host_ports_are_left_out() -> None:
     config = from_dict(GOOD)
-    assert config.fabric == TINY
+    assert config.fabric == TINY and config.clock.clock().to_dict() == GOOD["clock"]
     assert "h0-p0" not in config.ports
     assert config.ports["p0-t0-0-d0"] > 1000
 
@@ -41,6 +43,8 @@ def test_host_ports_are_left_out() -> None:
         ({"maps": 3}, "maps = 3 "),
         ({"southbound": "smoke"}, "southbound = 'smoke': there are ebpf, openflow"),
         ({"fabric": {"name": "x"}}, "fabric.planes is missing"),
+        ({"clock": {"dilation": 0.0, "origin": 5}}, "clock.dilation = 0.0"),
+        ({"clock": {"dilation": 1.0}}, "clock.origin is missing"),
         ({"ports": {}}, "ports lacks the ifindex of 24 switch ports"),
         ({"ports": {**GOOD["ports"], "p0-t0-0-d0": "x"}}, "ports.p0-t0-0-d0 = 'x' is no interface"),
     ],

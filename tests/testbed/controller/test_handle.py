@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from testbed.controller.handle import ControllerHandle
 from topologies import FabricError, load_fabric
 
@@ -41,7 +42,7 @@ def dead() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_without_a_controller(dead: Any) -> None:
-    handle = ControllerHandle(FABRIC, None)
+    handle = ControllerHandle(FABRIC, WallClock())
     assert handle.deny("p0-t1-1:p0-t0-0", "why") is True and handle.deny(LINK) is False
     first = [FakeAgent(), FakeAgent()]
     assert handle.begin(first, {}, "none") == ""
@@ -59,12 +60,12 @@ def test_without_a_controller(dead: Any) -> None:
 
 def test_agents_of_a_healthy_fabric_are_not_bothered() -> None:
     agent = FakeAgent()
-    ControllerHandle(FABRIC, None).begin([agent], {}, "hint")
+    ControllerHandle(FABRIC, WallClock()).begin([agent], {}, "hint")
     assert agent.calls == []
 
 
 def test_after_its_death_what_agents_hold_is_in_force(dead: subprocess.Popen[bytes]) -> None:
-    handle = ControllerHandle(FABRIC, dead)
+    handle = ControllerHandle(FABRIC, WallClock(), dead)
     agents = [FakeAgent(["p1-t1-0", LINK]), FakeAgent(["p1-t1-0", LINK])]
     handle.begin(agents, {}, "hint")
     handle._own.deny("p0", "told it, and taken back by somebody else through REST", "operator", 1)
@@ -74,13 +75,13 @@ def test_after_its_death_what_agents_hold_is_in_force(dead: subprocess.Popen[byt
 
 
 def test_what_it_says_is_read_line_by_line_and_its_end_is_known(dead: subprocess.Popen[bytes]) -> None:
-    handle = ControllerHandle(FABRIC, dead)
+    handle = ControllerHandle(FABRIC, WallClock(), dead)
     assert handle.line(1.0) == "ready 1" and not handle.over
     assert handle.line(1.0) == "" and handle.over
 
 
 def test_one_that_is_silent_is_not_waited_for() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        handle = ControllerHandle(FABRIC, process)
+        handle = ControllerHandle(FABRIC, WallClock(), process)
         assert handle.line(0.05) == "" and not handle.over
         handle.close()

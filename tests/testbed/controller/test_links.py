@@ -13,7 +13,7 @@ def test_either_end_fails_the_link_and_both_must_return() -> None:
     ports = PortStates(TINY)
     down = ports.report(LINK.a.name, False, 10)
     assert down is not None
-    assert (down.link, down.up, down.port, down.heard_ns) == (LINK.name, False, LINK.a.name, 10)
+    assert (down.link, down.up, down.port, down.heard_ps) == (LINK.name, False, LINK.a.name, 10)
     assert ports.report(LINK.b.name, False, 11) is None, "the other end tells nothing new"
     assert ports.report(LINK.a.name, True, 12) is None, "one end is still down"
     up = ports.report(LINK.b.name, True, 13)
@@ -42,4 +42,4 @@ def test_map_and_journal() -> None:
         links.apply(change, handled)
     assert links.failed == {LINK.name: Failure(300, 307)}
     assert links.state(LINK.name) == (False, 300)
-    assert [(e["up"], e["heard_ns"], e["handled_ns"]) for e in links.journal] == [(False, 100, 103), (True, 200, 201), (False, 300, 307)]
+    assert [(e["up"], e["heard_ps"], e["handled_ps"]) for e in links.journal] == [(False, 100, 103), (True, 200, 201), (False, 300, 307)]

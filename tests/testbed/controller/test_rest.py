@@ -62,7 +62,7 @@ def test_every_listed_page_answers(service: Service, prefix: str) -> None:
 
 def test_deny_and_allow(service: Service) -> None:
     said = service.ask("POST", "/denylist", 201, {"entry": "p1-t1-2:p1-t0-1", "reason": "dirty optics"})
-    assert said == {"entry": LINK, "by": "operator", "reason": "dirty optics", "since_ns": said["since_ns"], "new": True}
+    assert said == {"entry": LINK, "by": "operator", "reason": "dirty optics", "since_ps": said["since_ps"], "new": True}
     assert service.ask("POST", "/v1/denylist", 200, {"entry": LINK})["new"] is False
     service.ask("POST", "/denylist", 201, {"entry": LINK, "by": "clustermapper", "reason": "lossy"})
     service.ask("POST", "/denylist", 201, {"entry": "h0>h7@p0/3"})
@@ -196,7 +196,7 @@ def test_paths_over_a_link_are_as_counted_one_by_one(fabric: Fabric) -> None:
 @pytest.mark.parametrize("path", ["/events", "/v1/stream"])
 def test_the_stream_replays_if_asked(service: Service, path: str) -> None:
     service.ask("POST", "/denylist", 201, {"entry": LINK})
-    at = service.ask("GET", "/journal")[0]["t_ns"]
+    at = service.ask("GET", "/journal")[0]["t_ps"]
     assert service.ask("GET", path).take() == []
     assert [e["entry"] for e in service.ask("GET", path, query={"since": "0"}).take()] == [LINK]
     assert service.ask("GET", path, query={"since": str(at)}).take() == []
@@ -204,7 +204,7 @@ def test_the_stream_replays_if_asked(service: Service, path: str) -> None:
 
 def test_a_time_that_is_none_is_400(service: Service) -> None:
     for page in ("/events", "/journal"):
-        assert "monotonic ns" in service.ask("GET", page, 400, query={"since": "yesterday"})["error"]
+        assert "a time in ps" in service.ask("GET", page, 400, query={"since": "yesterday"})["error"]
 
 
 def test_too_many_readers_are_503_and_strangers_leave_room_for_the_owners_readers(service: Service) -> None:
