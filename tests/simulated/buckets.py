@@ -11,6 +11,7 @@ from testbed.simulated.frame import RETRY, Call, Frame, within_kind
 from testbed.simulated.network import Network
 from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort, is_high
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 
 class BucketNetwork(Network):
@@ -49,7 +50,7 @@ class BucketNetwork(Network):
         far.stats[ARRIVED_BYTES + high] += frame.size
         far.stats[ARRIVED_PACKETS + high] += 1
         if far.host >= 0:
-            ended = max(self.time, self._ends.get((far.number, high), 0) + frame.size * 8_000_000_000 // port.rate)
+            ended = max(self.time, self._ends.get((far.number, high), 0) + frame.size * BYTE // port.rate)
             self._ends[far.number, high] = ended
             self.delayed[far.host] += 1
             frame.landed = True

@@ -17,6 +17,7 @@ from testbed.prompt.collective import kind_of
 from testbed.prompt.collective import run as run_at_prompt
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
+from topologies.units import US
 
 TINY = load_fabric("tiny")
 RING = """
@@ -56,8 +57,8 @@ def one_run(cluster: SimulatedCluster, what: Scenario, directory: Path) -> tuple
     return OneRun(cluster, Spec(what, what.transports[0], "interleaved", 1), directory, progress), shown
 
 
-@pytest.mark.parametrize("at_ms", [None, 50])
-def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(tmp_path: Path, at_ms: int | None) -> None:
+@pytest.mark.parametrize("at_us", [None, 50])
+def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(tmp_path: Path, at_us: int | None) -> None:
     """From the start, and in the middle of a step."""
     with SimulatedCluster(TINY) as cluster:
         run, shown = one_run(cluster, scenario(tmp_path), tmp_path / "run")
@@ -66,10 +67,10 @@ def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(tmp_path: Path, 
             cluster.deny("p0")
             cluster.deny("p1")
 
-        if at_ms is None:
+        if at_us is None:
             deny()
         else:
-            cluster.network.at(cluster.clock.now() + at_ms * 1_000_000, deny)
+            cluster.network.at(cluster.clock.now() + at_us * US, deny)
         assert run.go() == "timeout"
     assert run.reason == f"no end after 3 s: ranks [0, 1, 2, 3] not done; {LINE}"
     assert [line for line in shown if line] == [LINE], "one line, once"
@@ -81,7 +82,7 @@ def test_a_run_goes_on_when_a_plane_is_allowed_again(tmp_path: Path) -> None:
         cluster.deny("p0")
         cluster.deny("p1")
         run, shown = one_run(cluster, scenario(tmp_path, timeout="60s", steps=3), tmp_path / "run")
-        cluster.network.at(cluster.clock.now() + 1_000_000_000, lambda *_: cluster.allow("p1"))
+        cluster.network.at(cluster.clock.now() + 100 * US, lambda *_: cluster.allow("p1"))
         assert run.go() == "done", run.reason
     assert shown[-2:] == [LINE, ""] and run.record["wrong"] == {str(rank): 0 for rank in range(4)}
 
@@ -121,7 +122,7 @@ def test_the_prompt_says_so_too(tmp_path: Path) -> None:
         with pytest.raises(UserError) as error:
             run_at_prompt(cluster, console, "allreduce", kind_of("ring-allreduce"), words)  # type: ignore[arg-type]
         assert str(error.value) == f"rank 0 (h0) lost rank 1: retries exhausted: {LINE}"
-        cluster.network.at(cluster.clock.now() + 1_000_000_000, lambda *_: cluster.allow("p0"))
+        cluster.network.at(cluster.clock.now() + 100 * US, lambda *_: cluster.allow("p0"))
         run_at_prompt(cluster, console, "allreduce", kind_of("ring-allreduce"), words)  # type: ignore[arg-type]
     first, second, third, figures = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert (first, second, third) == (LINE, LINE, "there is a path for every pair again") and figures.endswith("every sum right")

@@ -8,9 +8,10 @@ from agents.packets import dscp
 from testbed.dataplane.counters import books
 from tests.simulated.test_queue import LAST_HOP, NIC, TINY, UPLINK, Bench, frame
 from topologies.addressing import ev, path_address
+from topologies.units import BYTE, MS, US
 
 FULL = TINY.frame_bytes
-FRAME_NS = FULL * 8_000_000_000 // TINY.nic_rate
+FRAME = FULL * BYTE // TINY.nic_rate
 FROM_T1 = ("p0-t1-0-d1", "p0-t1-1-d1")
 
 
@@ -38,7 +39,7 @@ class Lossless(Bench):
             assert self.net.send(host, 0, over(uplink, host))
 
     def settle(self) -> None:
-        self.net.run(self.net.time + 10_000_000_000)
+        self.net.run(self.net.time + MS)
         assert self.net.quiet() and books(self.net.rows()) == []
         assert all(port.held == 0 and not port.stops and not port.pause.on for port in self.net.ports)
 
@@ -54,7 +55,7 @@ def test_two_senders_on_one_uplink_lose_nothing_and_share_it() -> None:
         assert bench.port(ingress).hold_limit == bench.fabric.pfc_bytes[0] + bench.fabric.pfc_headroom(TINY.nic_rate)
     assert bench.row(UPLINK)["pauses"] == 0
     # the uplink never stood still: two full queues took turns
-    assert bench.got[-1][0] - bench.got[0][0] == pytest.approx(999 * FRAME_NS, rel=1e-6)
+    assert bench.got[-1][0] - bench.got[0][0] == pytest.approx(999 * FRAME, rel=1e-6)
 
 
 def test_without_pfc_the_same_load_is_dropped() -> None:
@@ -62,7 +63,7 @@ def test_without_pfc_the_same_load_is_dropped() -> None:
     for _ in range(500):
         bench.net.send(0, 0, over(0))
         bench.net.send(1, 0, over(0))
-    bench.net.run(bench.net.time + 10_000_000_000)
+    bench.net.run(bench.net.time + MS)
     assert len(bench.got) < 1000
     assert "pauses" not in bench.row(NIC)
 
@@ -73,14 +74,14 @@ def test_a_sender_stops_pfc_ns_after_the_frame_that_crosses_xoff() -> None:
     begun = bench.net.time
     for host in (0, 1):
         bench.burst(host, 0, 200)
-    bench.net.run(begun + 200 * FRAME_NS)
+    bench.net.run(begun + 200 * FRAME)
     # Of every two frames that come in, one of each host, one has left when the next two come: each host's backlog grows by half a frame a
     # frame time, and one more frame of the first is on the wire.
     at, paused = bench.stopped[0]
     assert paused
-    came = (at - bench.fabric.pfc_ps - begun) // FRAME_NS  # frames of h0 that had come when the limit was crossed
+    came = (at - bench.fabric.pfc_ps - begun) // FRAME  # frames of h0 that had come when the limit was crossed
     assert came / 2 * FULL == pytest.approx(xoff, abs=2 * FULL)
-    assert (at - bench.fabric.pfc_ps - begun) % FRAME_NS == 0
+    assert (at - bench.fabric.pfc_ps - begun) % FRAME == 0
     bench.settle()
 
 
@@ -104,7 +105,7 @@ def test_what_is_not_in_the_lossless_class_is_trimmed_and_dropped_as_ever() -> N
     for _ in range(300):
         for host in (0, 1):
             bench.net.send(host, 0, frame(FULL, dscp.TRIMMABLE, src=host))
-    bench.net.run(bench.net.time + 10_000_000_000)
+    bench.net.run(bench.net.time + MS)
     assert bench.row(UPLINK)["trimmed"] > 0 and bench.row("h0-p0")["pauses"] == 0
 
 
@@ -112,11 +113,11 @@ def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it() -> None:
     bench = Lossless()
     for host in (0, 1):
         bench.burst(host, 0, 200)
-    bench.net.run(bench.net.time + 60 * FRAME_NS)
+    bench.net.run(bench.net.time + 60 * FRAME)
     assert bench.port("p0-t0-0-d0").held > 0 and bench.stopped
     link = TINY.link("p0-t0-0:p0-t1-0")
     bench.net.set_link(link, up=False)
-    bench.net.run(bench.net.time + 1_000_000_000)
+    bench.net.run(bench.net.time + 100 * US)
     bench.settle()
     assert bench.row(UPLINK)["drop_link_down_packets"] > 0
     assert bench.stopped[-1][1] is False
@@ -132,7 +133,7 @@ def test_a_paused_nic_whose_cable_is_pulled_is_not_paused_when_it_is_back() -> N
     for host in (0, 1):
         bench.burst(host, 0, 300)
     while not bench.stopped:
-        bench.net.run(bench.net.time + FRAME_NS)
+        bench.net.run(bench.net.time + FRAME)
     nic = TINY.link("h0:p0-t0-0")
     bench.net.set_link(nic, up=False)
     assert bench.stopped[-1][1] is False

@@ -13,6 +13,7 @@ from testbed.simulated.network import Network, Station
 from testbed.simulated.port import SimPort, draw
 from topologies import addressing, load_fabric
 from topologies.addressing import ev, inner_address
+from topologies.units import US
 
 TINY = load_fabric("tiny")
 NIC, UPLINK, DOWN, LAST_HOP = "h0-p0", "p0-t0-0-u0", "p0-t1-0-d1", "p0-t0-1-d0"
@@ -73,7 +74,7 @@ class Bench(Station):
         for port, high, n in ports:
             port.waiting, port.waiting_high = (port.waiting, n) if high else (n, port.waiting_high)
         self.net.send(0, 0, sent)
-        self.net.run(self.net.time + 1_000_000_000)
+        self.net.run(self.net.time + 100 * US)
         for port, high, n in ports:
             assert n == (port.waiting_high if high else port.waiting)
             port.waiting, port.waiting_high = (port.waiting, 0) if high else (0, port.waiting_high)

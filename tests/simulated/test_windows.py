@@ -13,6 +13,7 @@ from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.network import Network, Station
 from testbed.simulated.port import SimPort
 from tests.simulated.test_queue import TINY, frame
+from topologies.units import BYTE, MS
 
 DELAY = TINY.delay_ps
 INNER_SOURCE_END = 54 + 8 + 15
@@ -126,7 +127,7 @@ def test_two_senders_at_the_same_moments_share_the_last_place_of_a_queue() -> No
     for _ in range(2000):
         for host in (0, 1):
             assert network.send(host, 0, frame(4242, dscp.NO_TRIM, src=host))
-        network.run(network.time + 4242 * 8_000_000_000 // TINY.nic_rate)
+        network.run(network.time + 4242 * BYTE // TINY.nic_rate)
     network.run(network.time + 100 * DELAY)
     assert books(network.rows()) == []
     dropped = next(row for row in network.rows() if row["port"] == "p0-t0-0-u0")["drop_tail_packets"]
@@ -143,5 +144,5 @@ def test_without_delay_hosts_talk_in_one_process(tmp_path: Path) -> None:
         for agent in cluster.agents:
             agent.call("start", collective="ring-allreduce", message_bytes=64 << 10, steps=2, seed=1)
         notes: list[dict[str, object]] = []
-        assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), lambda: None, 10.0, cluster.clock)
+        assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), lambda: None, MS, cluster.clock)
         assert [note["wrong"] for note in notes if note["event"] == "done"] == [0] * len(hosts)
