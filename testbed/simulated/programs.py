@@ -199,7 +199,7 @@ class SimulatedPrograms:
                     continue
                 sooner = look()
                 wake = min((link.wake for link in self.links if not link.over), default=NEVER)
-                most = LOOK_RTTS * self.network.fabric.base_rtt_ps if sooner is None else max(1, sooner)
+                most = int(LOOK_RTTS * self.network.fabric.base_rtt_ps) if sooner is None else max(1, sooner)
                 self.network.run(min(wake, self.network.time + most))
                 if wake < NEVER:
                     quiet_since = self.network.time

@@ -18,7 +18,7 @@ class Straggler(Cycle):
 
     name, on = "straggler", "host"
     doc = "a host's agent gets a share of the CPU: it is stopped for the rest of every period"
-    keys = (SHARE, PERIOD.optional("20ms"))
+    keys = (SHARE, PERIOD.optional("1600ns"))
     slows = stalls = True
 
     def check(self, keys: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from testbed.simulated.cluster import SimulatedCluster
 from tests.testbed.faults.places import TINY, refused, tiny
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
+from topologies.units import NS, US
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
 
@@ -32,7 +33,7 @@ MANUAL = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
         ("loss", {"probability": 0.1, "seed": -1}, "seed = -1 must be a whole number"),
         ("link", {"seed": 1}, "seed is not a key: there are none"),
         ("flap", {"period": "1s", "duty": 1}, "duty = 1 must be a number above 0 and below 1"),
-        ("flap", {"period": "1us", "duty": 0.5}, "period = '1us' is too short"),
+        ("flap", {"period": "1ns", "duty": 0.5}, "period = '1ns' is too short"),
         ("flap", {"period": "soon", "duty": 0.5}, "period = 'soon' is not a time"),
         ("transceiver", {"period": "1s"}, "duty is missing: a cycle needs period and duty"),
         ("dead-paths", {"share": 1.5}, "share = 1.5 must be a number above 0 and up to 1"),
@@ -45,7 +46,7 @@ def test_a_bad_key_is_one_line(kind: str, keys: dict[str, Any], message: str) ->
 def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:
     assert tiny("loss", "h0-p0", 5, probability="0.1").keys == {"probability": 0.1, "direction": "both", "seed": 5}
     assert tiny("path-loss", "h0>h2@p0/0", 5).keys == {"probability": 1.0, "seed": 5}
-    assert tiny("straggler", "h0", share=0.3).keys == {"share": 0.3, "period": 20_000_000}
+    assert tiny("straggler", "h0", share=0.3).keys == {"share": 0.3, "period": 1600 * NS}
     assert tiny("link", "h0:p0-t0-0", 5).keys == {}
 
 
@@ -102,11 +103,11 @@ def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -
         fault = cluster.inject(name, on, **keys)
         assert fault.told_ps == cluster.clock.now() and [made.number for made in cluster.faults()] == [fault.number]
         assert (state(cluster) != whole) is not kind.stalls
-        cluster.clock.sleep(0.35)
+        cluster.clock.sleep(350 * US)
         assert kind.just_now(fault)
         if undo == "clear":
             cluster.clear(fault.number)
-            cluster.clock.sleep(kind.lingers_ps(fault.target.keys) / 1e9 + 0.001)
+            cluster.clock.sleep(kind.lingers_ps(fault.target.keys) + 1)
         else:
             cluster.heal()
         assert cluster.faults() == [] and state(cluster) == whole

@@ -7,17 +7,18 @@ import pytest
 from testbed.faults.keys import FaultError
 from testbed.simulated.cluster import SimulatedCluster
 from tests.testbed.faults.places import TINY, refused, tiny
+from topologies.units import US
 
 UPLINKS = tuple(link.name for link in TINY.links if link.kind == "fabric")
-CYCLE = {"period": "100ms", "outage": "30ms"}
+CYCLE = {"period": "100us", "outage": "30us"}
 
 
 def gone(seed: int, laps: int) -> list[tuple[int, str]]:
-    """(ms after the begin, link) of each failure; every link must be back after its outage."""
+    """(us after the begin, link) of each failure; every link must be back after its outage."""
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("failures", "fabric", seed=seed, **CYCLE)
-    cluster.clock.sleep(0.1 * laps * len(UPLINKS) - 0.05)
-    events = [((event.t - fault.told_ps) // 1_000_000, event.phase, event.links) for event in cluster.fault_events()]
+    cluster.clock.sleep((100 * laps * len(UPLINKS) - 50) * US)
+    events = [((event.t - fault.told_ps) // US, event.phase, event.links) for event in cluster.fault_events()]
     assert events[0] == (0, "begin", UPLINKS)
     downs, ups = events[1::2], events[2::2]
     assert [(t + 30, "up", links) for t, _, links in downs] == ups
@@ -40,15 +41,15 @@ def test_those_of_one_plane() -> None:
     assert links and all(link in UPLINKS and link.startswith("p1-") for link in links)
 
 
-@pytest.mark.parametrize("outage", ["100ms", "0ms"])
+@pytest.mark.parametrize("outage", ["100us", "0us"])
 def test_one_link_is_down_at_a_time(outage: str) -> None:
-    refused(FaultError, "failures", "fabric", "outage must be more than nothing and less than the period", period="100ms", outage=outage)
+    refused(FaultError, "failures", "fabric", "outage must be more than nothing and less than the period", period="100us", outage=outage)
 
 
 def test_it_heals_with_the_link_that_is_down() -> None:
     cluster = SimulatedCluster(TINY)
     fault = cluster.inject("failures", "fabric", **CYCLE)
-    cluster.clock.sleep(0.01)
+    cluster.clock.sleep(10 * US)
     assert list(cluster.link_states().values()).count(False) == 1
     cluster.clear(fault.number)
     assert all(cluster.link_states().values()) and cluster.fault_events()[-1].phase == "heal"

@@ -6,6 +6,7 @@ from testbed.faults.kinds import KINDS, FaultError
 from testbed.faults.targets import Injected
 from tests.testbed.faults.places import refused, tiny
 from topologies import FabricError
+from topologies.units import US
 
 
 class Bench:
@@ -26,16 +27,16 @@ class Bench:
 
 def test_it_runs_for_its_share_and_a_late_part_does_not_shift_the_next() -> None:
     kind, bench = KINDS["straggler"], Bench()
-    fault = Injected(1, tiny("straggler", "h2", share=0.25, period="100ms"), 0)
+    fault = Injected(1, tiny("straggler", "h2", share=0.25, period="100us"), 0)
     kind.begin(fault, bench)
-    for late in (0, 3_000_000, 0):
+    for late in (0, 3 * US, 0):
         bench.now = fault.due_ps + late
         kind.advance(fault, bench)
-    assert bench.calls == [(0, 2, True), (75_000_000, 2, False), (103_000_000, 2, True), (175_000_000, 2, False)]
+    assert bench.calls == [(0, 2, True), (75 * US, 2, False), (103 * US, 2, True), (175 * US, 2, False)]
     assert bench.phases == ["begin"], "nothing of the fabric comes and goes"
     assert kind.just_now(fault) == "running"
     kind.undo(fault, bench)
-    assert bench.calls[-1] == (175_000_000, 2, False)
+    assert bench.calls[-1] == (175 * US, 2, False)
 
 
 def test_what_it_cannot_be() -> None:
