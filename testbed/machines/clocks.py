@@ -16,7 +16,7 @@ PINGS = 100
 
 
 class Reading(NamedTuple):
-    """One question: our clock before it and after the answer, and theirs between, ns."""
+    """One question: our machine's clock before it and after the answer, and theirs between, ns."""
 
     before: int
     theirs: int
@@ -24,10 +24,10 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """``ns`` to add to their clock to have ours; ``unsure_ps``: it is wrong by that at most, if the ways there and back took any time."""
+    """Of machines' clocks: ns to add to theirs to have ours, and by how much that is wrong at most, if the ways took any time."""
 
-    ns: int
-    unsure_ps: int
+    wall_ns: int
+    wall_unsure_ns: int
 
 
 def offset(readings: Iterable[Reading]) -> Offset:
@@ -36,7 +36,7 @@ def offset(readings: Iterable[Reading]) -> Offset:
     return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
 
 
-def unsure_ps(begin: Offset, end: Offset) -> int:
+def wall_unsure_ns(begin: Offset, end: Offset) -> int:
     """Bound on how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
     should be 0 apart from ours, and what it is apart is drift, or the first shift's error."""
-    return max(abs(begin.ns) + begin.unsure_ps, abs(end.ns) + end.unsure_ps)
+    return max(abs(one.wall_ns) + one.wall_unsure_ns for one in (begin, end))

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 import msgspec
 
 from agents.process.control import AgentClient, AgentError
+from testbed.controller.config import Time
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.trunk import Trunk
 from testbed.errors import ClusterDied, UserError, explain
@@ -50,7 +51,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class _Begin(msgspec.Struct):
     """The same, as it comes."""
 
-    offset: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    wall_offset_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+    clock: Time
     fabric: dict[str, Any]
     machine: int
     addresses: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_MACHINES)]
@@ -61,7 +63,8 @@ class _Begin(msgspec.Struct):
 class Begin:
     """The order to begin."""
 
-    offset_ps: int
+    wall_offset_ns: int
+    clock: Time  # the coordinator's, which is right here once the machine's is shifted
     fabric: Fabric
     machine: int
     addresses: tuple[str, ...]
@@ -75,7 +78,8 @@ class Begin:
         divide(fabric, len(order.addresses))
         if not 0 <= order.machine < len(order.addresses):
             raise ValueError(f"machine {order.machine} of {len(order.addresses)}")
-        return cls(order.offset, fabric, order.machine, tuple(str(IPv4Address(text)) for text in order.addresses), order.results)
+        addresses = tuple(str(IPv4Address(text)) for text in order.addresses)
+        return cls(order.wall_offset_ns, order.clock, fabric, order.machine, addresses, order.results)
 
 
 def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
@@ -90,7 +94,7 @@ def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
         return 0
     try:
         begin = Begin.read(message)
-        shift_time(begin.offset_ps)
+        shift_time(begin.wall_offset_ns)
         with measures(begin.results):
             return sandbox.run(lambda: FarSide(wire, begin, message.get("id", 0), watches).run())
     except (ValueError, OSError, UserError) as error:
@@ -104,15 +108,15 @@ def measures(results: str) -> AbstractContextManager[None]:
     return measuring(Path(results)) if results else nullcontext()
 
 
-def shift_time(offset_ps: int) -> None:
-    """Processes that this one starts from now on read a monotonic clock that is ``offset_ps`` ahead of this one's. Raises UserError."""
+def shift_time(wall_offset_ns: int) -> None:
+    """Processes that this one starts from now on read a monotonic clock that is so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
     if _libc.unshare(_CLONE_NEWTIME):
         reason = os.strerror(ctypes.get_errno())
         raise UserError(f"the kernel refused a time namespace ({reason}), by which machines share a clock: it needs CONFIG_TIME_NS")
-    seconds, ns = divmod(already + offset_ps, 1_000_000_000)
+    seconds, ns = divmod(already + wall_offset_ns, 1_000_000_000)
     with open("/proc/self/timens_offsets", "w") as file:
         file.write(f"monotonic {seconds} {ns}\n")
 
@@ -134,7 +138,8 @@ class FarSide:
         self._wake, self._waker = os.pipe()
         self._ending, self._over = threading.Event(), threading.Event()
         trunk = Trunk(divide(begin.fabric, len(begin.addresses)), begin.machine, begin.addresses)
-        self.cluster = Cluster(begin.fabric, controller=False, trunk=trunk, progress=self._progress)
+        self.cluster = Cluster(begin.fabric, dilation=begin.clock.dilation, controller=False, trunk=trunk, progress=self._progress)
+        self.cluster.clock.origin = begin.clock.origin  # all machines' time begins at the coordinator's 0
         self.orders = Orders(self.cluster, wire, watches)
         self._closed: set[int] = set()  # hosts whose agent has hung up
 

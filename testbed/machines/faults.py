@@ -7,6 +7,7 @@ fault did is told by one machine, the one with its first cable.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from testbed.errors import UserError
@@ -33,18 +34,21 @@ class MachineFaults:
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError, FabricError or UserError; then nothing has begun."""
-        target = resolve(self.fabric, kind, on, keys, run_seed)
-        if kind == "kill" and target.host < 0:
+        return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
+
+    def strike(self, target: Target) -> Injected:
+        """Raises :class:`UserError`; then nothing has begun."""
+        if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
-        answers = ask_all([self.channels[m] for m in machines], "inject", kind=kind, on=on, keys=dict(keys), run_seed=run_seed)
+        answers = ask_all([self.channels[m] for m in machines], "strike", target=asdict(target))
         self._last += 1
         teller = self._teller(target)
         told = dict(zip(machines, answers, strict=True))
         fault = Injected(self._last, target, told[teller]["told_ps"], told[teller]["due_ps"], told[teller]["down"])
         self._numbers[fault.number] = {machine: answer["number"] for machine, answer in told.items()}
         self._tellers[teller, told[teller]["number"]] = fault.number
-        if KINDS[kind].heals:
+        if KINDS[target.kind].heals:
             self._active[fault.number] = fault
         return fault
 

@@ -19,14 +19,14 @@ from testbed.dataplane.trunk import TrunkCounters
 from testbed.emulated import trace
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.targets import FaultEvent, Injected, Target
 from testbed.machine import sandbox
 from testbed.machines.wire import Wire
 from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
-WatchFactory = Callable[[Cluster, float], RunWatch]
-"""(cluster, seconds between two looks) -> a watch that has not been started."""
+WatchFactory = Callable[[Cluster, int], RunWatch]
+"""(cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
 """The most seconds of a command in a host, typed at the coordinator's prompt."""
 
@@ -103,13 +103,13 @@ class Orders:
         loads = self.cluster.loads().tolist()
         return {port.number: loads[port.number] for port in self.cluster.part.ports}
 
-    def op_quiesce(self, seconds: float) -> bool:
-        return self.cluster.quiesce(seconds)
+    def op_quiesce(self, most_ps: int) -> bool:
+        return self.cluster.quiesce(most_ps)
 
     # --- faults ------------------------------------------------------------------------------------------------
 
-    def op_inject(self, kind: str, on: str, keys: dict[str, Any], run_seed: int) -> Told:
-        return _told(self.cluster.inject(kind, on, run_seed=run_seed, **keys))
+    def op_strike(self, target: Target) -> Told:
+        return _told(self.cluster.strike(target))
 
     def op_clear(self, number: int) -> int:
         return self.cluster.clear(number)
@@ -138,8 +138,8 @@ class Orders:
 
     # --- the watch over a run ------------------------------------------------------------------------------------
 
-    def op_watch_start(self, interval_s: float) -> None:
-        self._watch = self._watches(self.cluster, interval_s)
+    def op_watch_start(self, interval_ps: int) -> None:
+        self._watch = self._watches(self.cluster, interval_ps)
         self._watch.start()
 
     def op_watch_mark(self) -> None:
@@ -181,14 +181,14 @@ class Orders:
         self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
 
     def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
-        """(when, whether the kernel took the frame)."""
+        """(this machine's clock then, ns; whether the kernel took the frame)."""
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 
-    def op_trace_follow(self, mark: str, started_ps: int, seconds: float) -> list[trace.Hop]:
+    def op_trace_follow(self, mark: str, wall_started_ns: int, seconds: float) -> list[trace.Hop]:
         if self._sight is None:
             raise UserError("nobody looks: trace_open comes first")
-        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), started_ps, seconds)]
+        return [cast(trace.Hop, asdict(hop)) for hop in self._sight.follow(bytes.fromhex(mark), wall_started_ns, seconds)]
 
     def op_trace_close(self) -> None:
         if self._sight is not None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agents.clock import WallClock
 from testbed.errors import ClusterDied, first_line
 from testbed.machines.channel import Channel, ask_all, whole
-from testbed.machines.clocks import Offset, unsure_ps
+from testbed.machines.clocks import Offset, wall_unsure_ns
 
 Report = Mapping[str, Any]
-_WORST = {"cores": min, "times": max, "ns": max}
-_STILL = {"step_ps": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+_WORST = {"cores": min, "times": max, "wall_ns": max}
+_STILL = {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
 class MachineWatch:
     """A watch of all machines, like scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
 
-    def __init__(self, channels: Sequence[Channel], interval_s: float, carried: Callable[[], Mapping[str, int]]) -> None:
-        self._channels, self._interval_s, self._carried = channels, interval_s, carried
+    def __init__(self, clock: WallClock, channels: Sequence[Channel], interval: int, carried: Callable[[], Mapping[str, int]]) -> None:
+        self._clock, self._channels, self._interval, self._carried = clock, channels, interval, carried
         self._begin: list[Offset] = []
         self._result: dict[str, Any] = {}
         self.samples: list[tuple[int, float]] = []
@@ -31,7 +32,7 @@ class MachineWatch:
     def start(self) -> None:
         """Begin on all machines. Raises as :meth:`testbed.machines.channel.Channel.ask`."""
         self._begin = [channel.offset() for channel in self._channels]
-        ask_all(self._channels, "watch_start", interval_s=self._interval_s)
+        ask_all(self._channels, "watch_start", interval_ps=self._interval)
 
     def mark(self) -> None:
         """The measured part begins, or ends."""
@@ -53,10 +54,13 @@ class MachineWatch:
 
     def _whole(self, answers: list[dict[str, Any]], ends: list[Offset], trunk: dict[str, int]) -> dict[str, Any]:
         names = [channel.name for channel in self._channels]
-        unsure = {name: unsure_ps(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
+        unsure = {name: wall_unsure_ns(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
         return {
             **merged(dict(zip(names, (answer["result"] for answer in answers), strict=True))),
-            "clocks": {"unsure_ps": max(unsure.values()), "by_machine": unsure, "moved_ps": [end.ns for end in ends]},
+            "clocks": {
+                "unsure_ps": self._clock.span(max(unsure.values())), "wall_by_machine_ns": unsure,
+                "wall_moved_ns": [end.wall_ns for end in ends],
+            },
             "trunk": trunk,
             "machines": [{"name": c.name, "address": c.place.address, **c.facts} for c in self._channels],
         }  # fmt: skip
@@ -82,8 +86,8 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
         rows = [row for report in every for row in report["ports"]["ports"]]
         frame = max(report["ports"]["frame_bytes"] for report in every)
         summary["ports"] = {"looks": min(report["ports"]["looks"] for report in every), "frame_bytes": frame, "ports": rows}
-    if all("window_ps" in report for report in every):
-        summary["window_ps"] = max(report["window_ps"] for report in every)
+    if all("wall_window_ns" in report for report in every):
+        summary["wall_window_ns"] = max(report["wall_window_ns"] for report in every)
         pressures = [report["pressure"] for report in every if report["pressure"] is not None]
         summary["pressure"] = max(pressures, default=None)
         summary["processes"] = [
@@ -98,8 +102,7 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
 def _clocks(reports: Mapping[str, Report]) -> dict[str, Any]:
     clocks = {name: report["clock"] for name, report in reports.items()}
     return {
-        "step_ps": max(clock["step_ps"] for clock in clocks.values()),
-        "slept_ns": max(clock["slept_ns"] for clock in clocks.values()),
+        **{key: max(clock[key] for clock in clocks.values()) for key in ("wall_step_ns", "wall_slept_ns")},
         "drift_ppm": max((clock["drift_ppm"] for clock in clocks.values()), key=abs),
         "strangers": [f"{stranger} on {name}" for name, clock in clocks.items() for stranger in clock["strangers"]],
     }

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.clock import REAL, Clock
+from agents.clock import WallClock
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
@@ -32,7 +32,7 @@ from testbed.machine.slowness import patient
 from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all, whole
-from testbed.machines.clocks import Offset, unsure_ps
+from testbed.machines.clocks import Offset, wall_unsure_ns
 from testbed.machines.faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.watch import MachineWatch
@@ -45,18 +45,20 @@ START_S = 60.0
 STILL_S = 0.02
 """The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
-LOADS_NS = 4_000_000
-"""The longest time that an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
+LOADS_S = 0.004
+"""How long an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
 
 
 class Machines(TakesFaults):
-    """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none."""
+    """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none. ``dilation``: as
+    :class:`agents.clock.WallClock` has it."""
 
     name = EMULATED
 
     def __init__(
-        self, fabric: Fabric, places: Sequence[Place], version: str, results: str = "", progress: Callable[[str, float], None] | None = None
-    ) -> None:
+        self, fabric: Fabric, places: Sequence[Place], version: str, results: str = "",
+        progress: Callable[[str, float], None] | None = None, *, dilation: float,
+    ) -> None:  # fmt: skip
         self.fabric = fabric
         self.places = tuple(places)
         self.parts = divide(fabric, len(places))
@@ -64,13 +66,13 @@ class Machines(TakesFaults):
             raise UserError(
                 f"fabric {fabric.name!r}: pfc = true holds packets in switches, which no machine has as a whole: leave it or --on out"
             )
-        self.clock: Clock = REAL
+        self.clock = WallClock(dilation)
         self.channels: list[Channel] = []
         self.captures: list[Any] = []
         self.booted_ns = 0
         self.offsets: list[Offset] = []
-        self.unsure_ps = 0
-        self.control = ControllerHandle(fabric, None)
+        self.wall_unsure_ns = 0
+        self.control = ControllerHandle(fabric, self.clock)
         self.controller_alive = self.controller_lost = False
         self._version, self._results = version, results
         self._progress = progress or (lambda stage, share: None)
@@ -96,16 +98,18 @@ class Machines(TakesFaults):
             for channel in self.channels:
                 channel.hello(self._version)
             self._progress("setting clocks", 0.1)
-            shifts = [channel.offset().ns for channel in self.channels]
+            shifts = [channel.offset().wall_ns for channel in self.channels]
             addresses = [place.address for place in self.places]
-            common = {"fabric": self.fabric.to_dict(), "addresses": addresses, "results": self._results}
+            common = {
+                "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results
+            }  # fmt: skip
             asked = [
-                (channel, channel.begin("begin", offset=shift, machine=number, **common))
+                (channel, channel.begin("begin", wall_offset_ns=shift, machine=number, **common))
                 for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))
             ]
             answers_of(asked, START_S)
             self.offsets = [channel.offset() for channel in self.channels]
-            self.unsure_ps = max(unsure_ps(found, found) for found in self.offsets)
+            self.wall_unsure_ns = max(wall_unsure_ns(found, found) for found in self.offsets)
             self._progress("looking whether machines reach each other", 0.9)
             self._check_trunk()
             self._faults = MachineFaults(self.fabric, self.parts, self.channels)
@@ -271,20 +275,21 @@ class Machines(TakesFaults):
     def backlog(self, port: str) -> int:
         number = self._port_numbers[port]
         at, loads = self._loads
-        if loads is None or self.clock.now() - at > LOADS_NS:
+        if loads is None or self.clock.now() - at > self.clock.patience(LOADS_S):
             loads = self.loads()
         return int(loads[number, 1])
 
-    def quiesce(self, timeout: float) -> bool:
+    def quiesce(self, timeout: int) -> bool:
         """Wait until no port has anything queued, and nothing is on the trunk."""
-        until = time.monotonic() + timeout
+        until = self.clock.now() + timeout
         while True:
             before = self._carried()
-            quiet = all(ask_all(self.channels, "quiesce", timeout + START_S, seconds=max(0.0, until - time.monotonic())))
+            left = max(0, until - self.clock.now())
+            quiet = all(ask_all(self.channels, "quiesce", self.clock.wall_s(left) + START_S, most_ps=left))
             time.sleep(STILL_S)
             if quiet and self._carried() == before:
                 return True
-            if time.monotonic() > until:
+            if self.clock.now() > until:
                 return False
 
     # --- watching ------------------------------------------------------------------------------------------------
@@ -296,8 +301,8 @@ class Machines(TakesFaults):
     def port_watch(self) -> None:
         return None
 
-    def run_watch(self, interval_s: float) -> MachineWatch:
-        return MachineWatch(self.channels, interval_s, self.trunk)
+    def run_watch(self, interval: int) -> MachineWatch:
+        return MachineWatch(self.clock, self.channels, interval, self.trunk)
 
     def trunk(self) -> dict[str, int]:
         """What befell frames between the machines, all ports together (layout.TRUNK_WORDS), and frames there that were none of ours."""
@@ -336,7 +341,7 @@ class Machines(TakesFaults):
             hops = [first_hop(self.fabric, src, dst, ev)]
             at, taken = begin.ask("trace_send", host=src, port=hops[0].port, frame=frame.hex())
             for channel, seconds in ((begin, 0.0), (end, wait)) if begin is not end else ((end, wait),):
-                seen = channel.ask("trace_follow", mark=mark.hex(), started_ps=at, seconds=seconds) if taken else []
+                seen = channel.ask("trace_follow", mark=mark.hex(), wall_started_ns=at, seconds=seconds) if taken else []
                 hops += [Hop(**hop) for hop in seen]
             return hops
         finally:

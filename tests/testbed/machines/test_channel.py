@@ -108,7 +108,7 @@ def test_a_line_without_end_is_cut(far: Callable[..., Channel], monkeypatch: pyt
     [
         ("clock", "{}"), ("clock", '{"theirs": "x"}'), ("clock", '{"theirs": null}'), ("clock", "null"), ("begin", "5"),
         ("counters", '[{"p": 1}]'),
-        ("trunk", '{"carried": {"a": [1]}, "strays": 0}'), ("loads", "[]"), ("ping", '["yes"]'), ("inject", '{"number": 1}'),
+        ("trunk", '{"carried": {"a": [1]}, "strays": 0}'), ("loads", "[]"), ("ping", '["yes"]'), ("strike", '{"number": 1}'),
         ("fault_events", '[{"t": 1}]'), ("link_states", '{"a": 1}'), ("watch_stop", '{"samples": [[1]], "delay_max_ns": 1, "result": {}}'),
         ("trace_send", "[1]"), ("trace_follow", '[{"at_us": "x"}]'), ("quiesce", "null"), ("set_link", '"1"'),
     ],

@@ -8,38 +8,43 @@ from scenarios.figures.fidelity import Evidence, judge
 from testbed.machines.watch import merged
 
 
+def process(name: str) -> dict[str, Any]:
+    return {"name": name, "wall_cpu_ns": 1, "wall_delay_ns": 2, "turns": 3}
+
+
 def report(**changes: Any) -> dict[str, Any]:
     return {
-        "clock": {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.1, "strangers": []}, "gaps": [], "cores": 2, "failure": "", "shaper_late": 0,
-        "ports": {"looks": 10, "frame_bytes": 4300, "ports": [{"port": "p"}]}, "window_ns": 100, "pressure": 0.1,
-        "processes": [{"name": "h0", "cpu_ns": 1, "delay_ns": 2, "turns": 3}, {"name": "runner", "cpu_ns": 1, "delay_ns": 2, "turns": 3}],
+        "clock": {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.1, "strangers": []},
+        "gaps": [], "cores": 2, "failure": "", "shaper_late": 0,
+        "ports": {"looks": 10, "frame_bytes": 4300, "ports": [{"port": "p"}]}, "wall_window_ns": 100, "pressure": 0.1,
+        "processes": [process("h0"), process("runner")],
         "cpu_shares": {"busy": 0.1}, **changes,
     }  # fmt: skip
 
 
 def test_rows_come_together_and_of_single_figures_the_worst_stays() -> None:
-    slept = {"step_ns": 5, "slept_ns": 7, "drift_ppm": -3.0, "strangers": ["h2"]}
-    second = report(clock=slept, gaps=[(5, 6)], cores=4, failure="OSError", shaper_late=3, window_ns=120, pressure=0.5)
-    second |= {"cpu_shares": {"busy": 0.9}, "processes": [{"name": "h2", "cpu_ns": 1, "delay_ns": 2, "turns": 3}]}
+    slept = {"wall_step_ns": 5, "wall_slept_ns": 7, "drift_ppm": -3.0, "strangers": ["h2"]}
+    second = report(clock=slept, gaps=[(5, 6, 7)], cores=4, failure="OSError", shaper_late=3, wall_window_ns=120, pressure=0.5)
+    second |= {"cpu_shares": {"busy": 0.9}, "processes": [process("h2")]}
     one = merged({"a": report(), "b": second})
-    assert one["clock"] == {"step_ns": 5, "slept_ns": 7, "drift_ppm": -3.0, "strangers": ["h2 on b"]}
-    assert (one["gaps"], one["cores"], one["failure"], one["shaper_late"]) == ([(5, 6)], 6, "b: OSError", 3)
-    assert (one["window_ns"], one["pressure"], one["cpu_shares"]) == (120, 0.5, {"busy": 0.9})
+    assert one["clock"] == {"wall_step_ns": 5, "wall_slept_ns": 7, "drift_ppm": -3.0, "strangers": ["h2 on b"]}
+    assert (one["gaps"], one["cores"], one["failure"], one["shaper_late"]) == ([(5, 6, 7)], 6, "b: OSError", 3)
+    assert (one["wall_window_ns"], one["pressure"], one["cpu_shares"]) == (120, 0.5, {"busy": 0.9})
     assert [row["name"] for row in one["processes"]] == ["h0", "runner on a", "h2"]
     assert one["ports"] == {"looks": 10, "frame_bytes": 4300, "ports": [{"port": "p"}] * 2}
 
 
 def test_the_tightest_quota_and_the_most_stops_of_any_machine_stay() -> None:
-    first, second = {"cores": 0.5, "times": 3, "ns": 90}, {"cores": 2, "times": 0, "ns": 0}
-    assert merged({"a": report(quota=second), "b": report(quota=first)})["quota"] == {"cores": 0.5, "times": 3, "ns": 90}
+    first, second = {"cores": 0.5, "times": 3, "wall_ns": 90}, {"cores": 2, "times": 0, "wall_ns": 0}
+    assert merged({"a": report(quota=second), "b": report(quota=first)})["quota"] == {"cores": 0.5, "times": 3, "wall_ns": 90}
     assert "quota" not in merged({"a": report(), "b": report()}), "of an earlier version"
 
 
 def test_a_machine_that_did_not_see_the_whole_run_leaves_its_window_out() -> None:
     partial = report(shaper_late=None)
-    del partial["window_ns"]
+    del partial["wall_window_ns"]
     one = merged({"a": report(), "b": partial})
-    assert "window_ns" not in one and "processes" not in one and one["shaper_late"] is None
+    assert "wall_window_ns" not in one and "processes" not in one and one["shaper_late"] is None
 
 
 def reasons(**watch: Any) -> tuple[str, ...]:
