@@ -13,43 +13,47 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from agents.clock import Clock, WallClock
 from agents.process.control import AgentError
 from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
 from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
-from testbed.world import EMULATED, Ports, World
+from testbed.world import EMULATED, Ports, RunWatch, World
+from topologies.units import NS
 
-GAP_NS = 1_000_000_000
+GAP_S = 1.0
 """A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 6, 0.01
-"""Samples of the ports per base RTT, and the shortest interval between them [ours]: a sample costs some 0.1 ms."""
+"""Samples of the ports per base RTT, and the shortest interval between them on this machine [ours]: a sample costs some 0.1 ms."""
 
 
 class Watch(threading.Thread):
-    """``processes`` returns the run's processes by name; ``ports`` samples its ports, every ``look_s`` seconds.
+    """``clock``: a wall clock. ``processes`` returns the run's processes by name; ``ports`` samples its ports, every ``interval``.
 
-    ``samples``: (monotonic ns, busy share). ``delay_max_ns``: the latest wake-up, a sign of a starved machine.
+    ``samples``: (time, busy share). ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
     """
 
     def __init__(
         self,
+        clock: Clock,
         processes: Callable[[], Mapping[str, int]] = dict,
         ports: Ports | None = None,
-        look_s: float = SAMPLE_S,
+        interval: int = 0,
         clocks: Callable[[], Clocks] = read_clocks,
     ) -> None:
+        assert isinstance(clock, WallClock)
         super().__init__(daemon=True, name="fidelity")
         self.samples: list[tuple[int, float]] = []
         self.delay_max_ns = 0
-        self._processes, self._ports, self._read_clocks = processes, ports, clocks
-        self._look_s = max(LOOK_S, min(look_s, SAMPLE_S)) if ports is not None else SAMPLE_S
+        self._clock, self._processes, self._ports, self._read_clocks = clock, processes, ports, clocks
+        self._look_s = max(LOOK_S, min(clock.wall_s(interval), SAMPLE_S)) if ports is not None else SAMPLE_S
         self._over = threading.Event()
         self._first = self._last = clocks()
         self._kernel = KernelLog()
         self._shaper_late: int | None = None
         self._step = self._slept = 0
-        self._gaps: list[tuple[int, int]] = []
+        self._gaps: list[tuple[int, int, int]] = []  # begin, end, ns of the machine's clock
         self._marks: list[dict[str, Any]] = []
         self._throttled: dict[Path, tuple[Throttled, Throttled]] = {}  # by control group: at the first look in the measured part, and now
         self._cores = usable_cores()
@@ -65,7 +69,7 @@ class Watch(threading.Thread):
     def _sample(self) -> None:
         busy, total, *_ = read_cpu()
         cpu_at = time.monotonic_ns() + int(SAMPLE_S * 1e9)
-        waited = _waited_ps()
+        waited = _waited_ns()
         while True:
             before = time.monotonic_ns()
             if self._over.wait(self._look_s):
@@ -73,8 +77,8 @@ class Watch(threading.Thread):
             now = time.monotonic_ns()
             late = now - before - int(self._look_s * 1e9)
             self.delay_max_ns = max(self.delay_max_ns, late)
-            if late > GAP_NS and (gap := late - (_waited_ps() - waited)) > GAP_NS:
-                self._gaps.append((now, gap))
+            if late > GAP_S * 1e9 and (gap := late - (_waited_ns() - waited)) > GAP_S * 1e9:
+                self._gaps.append((self._clock.at(now - gap), self._clock.at(now), gap))
             if self._ports is not None:
                 self._ports.look()
             if now < cpu_at:
@@ -82,10 +86,10 @@ class Watch(threading.Thread):
             cpu_at = now + int(SAMPLE_S * 1e9)
             self._look_at_clocks()
             self._look_at_quotas()
-            waited = _waited_ps()
+            waited = _waited_ns()
             new_busy, new_total, *_ = read_cpu()
             if new_total > total:
-                self.samples.append((now, (new_busy - busy) / (new_total - total)))
+                self.samples.append((self._clock.at(now), (new_busy - busy) / (new_total - total)))
             busy, total = new_busy, new_total
 
     def _look_at_clocks(self) -> None:
@@ -118,7 +122,7 @@ class Watch(threading.Thread):
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
         self._marks.append(
-            {"t": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu(), "pids": processes.values()}
+            {"wall_ns": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu(), "pids": processes.values()}
         )
         self._look_at_quotas()
 
@@ -137,14 +141,15 @@ class Watch(threading.Thread):
         drift = ((last.monotonic - first.monotonic) / elapsed - 1) * 1e6 if elapsed > 0 else 0.0
         summary: dict[str, Any] = {
             "clock": {
-                "step_ps": max(0, self._step), "slept_ns": self._slept, "drift_ppm": round(drift, 1), "strangers": self._strangers
+                "wall_step_ns": max(0, self._step), "wall_slept_ns": self._slept, "drift_ppm": round(drift, 1),
+                "strangers": self._strangers,
             },
             "gaps": self._gaps,
             "cores": len(os.sched_getaffinity(0)),
             "quota": {
                 "cores": round(self._cores, 3),
                 "times": max((now.times - first.times for first, now in self._throttled.values()), default=0),
-                "ns": max((now.ns - first.ns for first, now in self._throttled.values()), default=0),
+                "wall_ns": max((now.ns - first.ns for first, now in self._throttled.values()), default=0),
             },
             "failure": self.failure,
             "shaper_late": self._shaper_late,
@@ -162,7 +167,9 @@ class Doubts:
 
     def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
         self._world, self._stalled = world, stalled
-        self._watch = (world.run_watch(SAMPLE_S) or Watch(world.processes)) if world.name == EMULATED else None
+        self._watch: RunWatch | None = None
+        if world.name == EMULATED:
+            self._watch = world.run_watch(world.clock.patience(SAMPLE_S)) or Watch(world.clock, world.processes)
         self._lags: dict[int, dict[str, int]] = {}
 
     def __enter__(self) -> Self:
@@ -180,39 +187,45 @@ class Doubts:
         for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
             with suppress(AgentError):  # it was killed: whoever needs it says so
                 lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
-                self._lags[host] = {} if forget else {key: max(ns, known.get(key, 0)) for key, ns in lag.items()}
+                self._lags[host] = {} if forget else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
 
     def reasons(self) -> list[str]:
         """Why the figures may be the machine's; nothing if they are not."""
         if self._watch is None:
             return []
         self._watch.mark()
-        loops = [{"host": host, **lag} for host, lag in self._lags.items() if host not in self._stalled and lag]
-        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ps))
+        loops = [
+            {"host": host, **{key.replace("_ps", "_ns"): time / NS for key, time in lag.items()}}
+            for host, lag in self._lags.items()
+            if host not in self._stalled and lag
+        ]
+        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ps / NS))
 
 
 def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
     """Return what processes used between two marks, for those that existed at both."""
-    window = end["t"] - begin["t"]
+    window = end["wall_ns"] - begin["wall_ns"]
     waited = None if None in (begin["pressure_us"], end["pressure_us"]) else (end["pressure_us"] - begin["pressure_us"]) * 1000 / window
     rows = []
     for name, former in begin["work"].items():
         now = end["work"].get(name)
         if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:  # else another process has this name now
-            usage = {"cpu_ns": now.cpu_ns - former.cpu_ns, "delay_ps": now.delay_ps - former.delay_ps, "turns": now.turns - former.turns}
-            rows.append({"name": name, **usage})
-    summary: dict[str, Any] = {"window_ps": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
+            rows.append({
+                "name": name, "wall_cpu_ns": now.cpu_ns - former.cpu_ns, "wall_delay_ns": now.delay_ns - former.delay_ns,
+                "turns": now.turns - former.turns,
+            })  # fmt: skip
+    summary: dict[str, Any] = {"wall_window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
     ticks = Cpu(*(b - a for a, b in zip(begin["cpu"], end["cpu"], strict=True)))
     if ticks.total > 0:
         shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
-        own = sum(row["cpu_ns"] for row in rows) / window / (os.cpu_count() or 1)
+        own = sum(row["wall_cpu_ns"] for row in rows) / window / (os.cpu_count() or 1)
         others = max(0.0, shares["busy"] - own - shares["interrupts"] - shares["steal"])
         parts = {"busy": shares["busy"], "own": own, "others": others, "interrupts": shares["interrupts"], "steal": shares["steal"]}
         summary["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}
     return summary
 
 
-def _waited_ps() -> int:
+def _waited_ns() -> int:
     """Return how long this thread has waited for a core since it began; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
-    return 0 if work is None else work.delay_ps
+    return 0 if work is None else work.delay_ns

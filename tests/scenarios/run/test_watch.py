@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from scenarios.run import watch as watching
 from scenarios.run.watch import Watch
 from testbed.machine.kernel_log import KernelLog
 from testbed.machine.load import Clocks, read_clocks, read_work
 from testbed.machine.quota import Throttled
 from tests.waiting import holds, wait_until
+from topologies.units import NS, US
 
 MS = 1_000_000
 
@@ -35,25 +37,25 @@ def ticking(*moved: dict[str, int]) -> Iterator[Clocks]:
 def clock(*moved: dict[str, int]) -> dict[str, Any]:
     """What a watch makes of such clocks."""
     looks = ticking(*moved)
-    made = Watch(clocks=lambda: next(looks))
+    made = Watch(WallClock(), clocks=lambda: next(looks))
     for _ in moved[2:]:
         made._look_at_clocks()
     return dict(made.result()["clock"])
 
 
 def test_clocks_that_go_on_are_not_suspected() -> None:
-    assert clock(*[{}] * 5) == {"step_ns": 0, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+    assert clock(*[{}] * 5) == {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
 
 
 @pytest.mark.parametrize("step", [30 * MS, -30 * MS])
 def test_a_clock_that_was_set_is_seen_and_set_back_it_still_is(step: int) -> None:
-    assert clock({}, {}, {"real": step}, {}, {}) == {"step_ns": 30 * MS - 2000, "slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
-    assert clock({}, {}, {"real": step}, {}, {"real": -step})["step_ns"] == 30 * MS - 2000
+    assert clock({}, {}, {"real": step}, {}, {}) == {"wall_step_ns": 30 * MS - 2000, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": []}
+    assert clock({}, {}, {"real": step}, {}, {"real": -step})["wall_step_ns"] == 30 * MS - 2000
 
 
 def test_a_machine_that_slept_is_not_taken_for_a_clock_that_was_set() -> None:
     found = clock({}, {}, {"boot": 5000 * MS, "real": 5000 * MS}, {})
-    assert (found["slept_ns"], found["step_ns"]) == (5000 * MS, 0)
+    assert (found["wall_slept_ns"], found["wall_step_ns"]) == (5000 * MS, 0)
 
 
 class Gap:
@@ -78,16 +80,20 @@ def test_late_looks_that_did_not_wait_are_gaps(waited: int, gap: list[int], monk
     play = Gap(waited)
     monkeypatch.setattr(watching, "time", play)
     monkeypatch.setattr(watching, "_waited_ns", lambda: play.total)
-    made = Watch()
+    made = Watch(WallClock(dilation=1000.0, origin=0))
     monkeypatch.setattr(made, "_over", play)
     made.run()
-    assert made.failure == "" and [ns for _, ns in made.result()["gaps"]] == gap
+    end = 5600 * US
+    assert made.failure == "" and made.result()["gaps"] == [(end - ns * NS // 1000, end, ns) for ns in gap]
 
 
 def test_a_stopped_process_is_suspended_and_not_starved() -> None:
     """The real thing: SIGSTOP for more than GAP_NS, whatever the machine is like."""
-    code = "import json, sys; from scenarios.run.watch import Watch; w = Watch(); w.start(); print(1, flush=True); sys.stdin.readline()"
-    words = [sys.executable, "-c", code + "; w.stop(); print(json.dumps(w.result()['gaps']))"]
+    code = (
+        "import json, sys; from agents.clock import WallClock; from scenarios.run.watch import Watch; w = Watch(WallClock()); w.start(); "
+    )
+    code += "print(1, flush=True); sys.stdin.readline(); w.stop(); print(json.dumps(w.result()['gaps']))"
+    words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
@@ -97,32 +103,32 @@ def test_a_stopped_process_is_suspended_and_not_starved() -> None:
         process.send_signal(signal.SIGCONT)
         assert holds(lambda: process.poll() is None, 0.5)
         gaps = json.loads(process.communicate("\n", timeout=60)[0])
-    assert len(gaps) == 1 and gaps[0][1] >= 1.5e9
+    assert len(gaps) == 1 and gaps[0][2] >= 1.5e9
 
 
 def test_a_look_that_took_long_is_no_step() -> None:
-    assert clock({}, {}, {"real": 30 * MS, "width": 40 * MS}, {})["step_ns"] == 0
+    assert clock({}, {}, {"real": 30 * MS, "width": 40 * MS}, {})["wall_step_ns"] == 0
 
 
 def test_a_slewed_clock_is_a_drift_and_no_step() -> None:
     slow = {"raw": 100_000, "real": 0}  # monotonic and the day's are slewed alike: 200 ms of theirs are 200.1 of the hardware's
-    assert clock(*[slow] * 6) == {"step_ns": 0, "slept_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
+    assert clock(*[slow] * 6) == {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": pytest.approx(-499.8, abs=0.2), "strangers": []}
 
 
 def test_the_real_clocks_are_sane() -> None:
     def sane() -> bool:
         """At one of several looks: this process may lose its core between two readings of one."""
-        made = Watch()
+        made = Watch(WallClock())
         first = read_clocks()
         holds(lambda: True, 0.02)
         found = made.result()["clock"]
-        return found["step_ns"] < 5 * MS and abs(found["drift_ppm"]) < 20_000 and read_clocks().monotonic > first.monotonic
+        return found["wall_step_ns"] < 5 * MS and abs(found["drift_ppm"]) < 20_000 and read_clocks().monotonic > first.monotonic
 
     assert any(sane() for _ in range(20))
 
 
 def test_what_processes_use_between_the_marks() -> None:
-    made = Watch(lambda: {"runner": os.getpid(), "h0": 2**22 + 1})  # above the largest pid there is
+    made = Watch(WallClock(), lambda: {"runner": os.getpid(), "h0": 2**22 + 1})  # above the largest pid there is
     made.mark()
     own = read_work(os.getpid())
     while (now := read_work(os.getpid())) and own and now.cpu_ns < own.cpu_ns + 60 * MS:
@@ -130,10 +136,12 @@ def test_what_processes_use_between_the_marks() -> None:
     made.mark()
     found = made.result()
     (row,) = found["processes"]  # who is not there has no row
-    assert row["name"] == "runner" and 50 * MS <= row["cpu_ns"] <= 2 * found["window_ns"] and row["delay_ns"] >= 0
+    assert row["name"] == "runner" and 50 * MS <= row["wall_cpu_ns"] <= 2 * found["wall_window_ns"] and row["wall_delay_ns"] >= 0
     assert found["pressure"] is None or found["pressure"] >= 0
     shares = found["cpu_shares"]
-    assert shares["own"] == pytest.approx(row["cpu_ns"] / found["window_ns"] / found["cores"], abs=1e-3) and 0 <= shares["busy"] <= 1
+    assert (
+        shares["own"] == pytest.approx(row["wall_cpu_ns"] / found["wall_window_ns"] / found["cores"], abs=1e-3) and 0 <= shares["busy"] <= 1
+    )
     assert found["clock"]["strangers"] == [] and "ports" not in found
 
 
@@ -149,13 +157,13 @@ def test_stops_by_a_quota_count_within_the_measured_part_wherever_a_process_is_t
     monkeypatch.setattr(watching, "usable_cores", lambda: 2)
     limits = iter([math.inf, math.inf, math.inf, math.inf, 0.08, math.inf, 0.5, 0.5])
     monkeypatch.setattr(watching, "quota_cores", lambda pid: next(limits))
-    made = Watch(lambda: {"h0": os.getpid()})
+    made = Watch(WallClock(), lambda: {"h0": os.getpid()})
     made._look_at_quotas()  # before the measured part: nothing
     made.mark()
     made._look_at_quotas()
     made._look_at_quotas()
     made.mark()
-    assert made.result()["quota"] == {"cores": 0.08, "times": 2, "ns": 200}
+    assert made.result()["quota"] == {"cores": 0.08, "times": 2, "wall_ns": 200}
 
 
 def test_threads_count_and_a_strangers_pid_does_not() -> None:
@@ -167,7 +175,7 @@ def test_threads_count_and_a_strangers_pid_does_not() -> None:
 def test_a_process_that_was_replaced_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([watching.read_work(os.getpid()), None])
     monkeypatch.setattr(watching, "read_work", lambda pid: next(told))
-    made = Watch(lambda: {"h0": os.getpid()})
+    made = Watch(WallClock(), lambda: {"h0": os.getpid()})
     made.mark()
     made.mark()
     assert made.result()["processes"] == []
@@ -175,7 +183,7 @@ def test_a_process_that_was_replaced_has_no_figures(monkeypatch: pytest.MonkeyPa
 
 def test_a_process_with_clocks_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "time_namespace", lambda pid="self": 7 if pid == 3 else 1)
-    made = Watch(lambda: {"h0": 2, "h1": 3})
+    made = Watch(WallClock(), lambda: {"h0": 2, "h1": 3})
     made.mark()
     made.mark()
     assert made.result()["clock"]["strangers"] == ["h1"]
@@ -185,7 +193,7 @@ def test_the_shapers_complaints_are_counted_while_it_watches(tmp_path: Path, mon
     log = tmp_path / "kmsg"
     log.write_text("4,1,2,-;htb: too many events!\n")
     monkeypatch.setattr(watching, "KernelLog", lambda: KernelLog(str(log)))
-    made = Watch()
+    made = Watch(WallClock())
     with log.open("a") as file:
         file.write("4,2,3,-;htb: too many events!\n")
     made.stop()
@@ -208,7 +216,7 @@ class Ports:
 
 
 def watched(ports: Ports) -> dict[str, Any]:
-    made = Watch(ports=ports, look_s=0.01)
+    made = Watch(WallClock(), ports=ports)
     made.start()
     wait_until(lambda: ports.looks >= 3)
     made.stop()
@@ -226,6 +234,6 @@ def test_a_watch_that_broke_says_so() -> None:
 
 
 def test_a_watch_that_never_began_can_be_stopped() -> None:
-    made = Watch()
+    made = Watch(WallClock())
     made.stop()
     assert "processes" not in made.result()
