@@ -35,16 +35,15 @@ INSTANTS = ("rto", "quick_adapt", "reroute", "spurious")
 
 
 class Clock:
-    """Turns ns of the machine's clock into ns of the network since the run's begin, as whole numbers."""
+    """Turns a run's times into ns since its begin, as whole numbers; those outside it into its ends."""
 
     def __init__(self, run: Run) -> None:
         self.begin, self.end = run.window
-        self.dilation = run.fabric.dilation
 
-    def __call__(self, t: int) -> int:
-        return round((min(max(t, self.begin), self.end) - self.begin) / self.dilation)
+    def __call__(self, t: float) -> int:
+        return round(min(max(t, self.begin), self.end) - self.begin)
 
-    def holds(self, t: int) -> bool:
+    def holds(self, t: float) -> bool:
         """Whether a moment lies in the measured part."""
         return self.begin <= t <= self.end
 
@@ -133,7 +132,7 @@ def _steps(run: Run, clock: Clock) -> Iterator[Event]:
 def _paths(run: Run, clock: Clock) -> Iterator[Event]:
     """Every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
     pairs: dict[tuple[int, int], dict[int, list[dict[str, Any]]]] = {}
-    losses: dict[tuple[int, int, int], list[int]] = {}
+    losses: dict[tuple[int, int, int], list[float]] = {}
     for line in run.of("ev"):
         pairs.setdefault((line["host"], line["peer"]), {}).setdefault(line["ev"], []).append(line)
     for line in run.of("loss"):
@@ -208,11 +207,11 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
     """Payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
-    after: dict[int, tuple[int, int]] = {}
+    after: dict[int, tuple[float, int]] = {}
     for line in run.of("goodput"):
         if not clock.holds(line["t"]):
             continue
-        rate = 8 / line["bin_ns"] * clock.dilation  # bit/ns is Gb/s
+        rate = 8 / line["bin_ns"]  # bit/ns is Gb/s
         values = {f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line["rx"])}
         yield _counter(line["host"] + 1, "goodput received [Gb/s]", clock(line["t"]), values)
         after[line["host"]] = (line["t"] + line["bin_ns"], len(line["rx"]))
@@ -230,7 +229,7 @@ def _windows(run: Run, clock: Clock) -> Iterator[Event]:
         if window(line) is not None:
             yield _counter(pid, f"window {pair} [bytes]", at, {"bytes": window(line)})
         if line.get("srtt_ns"):
-            yield _counter(pid, f"RTT {pair} [us]", at, {"us": round(line["srtt_ns"] / clock.dilation / 1000, 3)})
+            yield _counter(pid, f"RTT {pair} [us]", at, {"us": round(line["srtt_ns"] / 1000, 3)})
 
 
 def _queues(run: Run, clock: Clock) -> Iterator[Event]:

@@ -235,7 +235,7 @@ _LINES: Table = {
 }
 """Kind -> what its lines have beside what all may have, :data:`_LINE`. Those of ``queues.jsonl`` have no kind."""
 _LINE = table(
-    "t kind? host peer?~ ev?~ name?~ from?~ to?~ cause?~ on?~ phase?~ psn?~ count?~",
+    "t kind? bin_ns? host peer?~ ev?~ name?~ from?~ to?~ cause?~ on?~ phase?~ psn?~ count?~",
     host=Annotated[int, Meta(ge=-1, le=1 << 20)], ev=Annotated[int, Meta(ge=-1, le=FAR)],
 )  # fmt: skip
 
@@ -307,7 +307,7 @@ def read_record(path: Path, fix: str = AGAIN) -> Table:
 
 
 def _check_record(record: Table, path: Path) -> None:
-    fabric, ranks = Fabric.from_dict({"dilation": 1.0, **record["fabric"]}), record["ranks"]
+    fabric, ranks = Fabric.from_dict({"dilation": 1.0, **record["fabric"]}).real, record["ranks"]
     hosts = [
         *ranks,
         *(int(host) for host in record.get("paths", ())),

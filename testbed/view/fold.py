@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from testbed.view.clock import in_network_time
 from testbed.view.declared import Lines
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
@@ -51,7 +52,7 @@ class Fold:
         self._lines = Lines(run.fabric, len(run.ranks))
         self._partial: dict[str, bytes] = {}
         self._numbers: dict[str, int] = {}
-        self.newest = run.t0  # the latest time that a line has, ns of the run's clock
+        self.newest = run.t0  # the latest time that a line has
         self._waiting: list[tuple[int, str, int, Line]] = []  # time, file, line, content
         self._ev = {pair: dict.fromkeys(states, "used") for pair, states in run.pairs.items()}  # what verdicts on the EV itself say
         self._plane: dict[tuple[int, int, int], str] = {}
@@ -60,7 +61,7 @@ class Fold:
         self._faults: list[Frame] = []  # the last phase of each, in order
         self._losses: dict[tuple[int, int, int], list[int]] = {}  # in this bin: lost, trimmed, sent again
         self._messages: dict[int, int] = {}  # in this bin, by sender
-        self._bin_ns = max(1, round(BIN_RTTS * run.fabric.base_rtt_ns / run.fabric.dilation))
+        self._bin_ns = max(1, BIN_RTTS * run.fabric.base_rtt_ns)
         self._bin_end = self._bin_ns
         self._folders: dict[str, Callable[[int, Line], Iterator[Frame]]] = {
             "fault": self._fault, "ev": self._of_ev, "plane": self._of_plane, "reroute": self._reroute, "goodput": self._goodput,
@@ -88,16 +89,17 @@ class Fold:
                 self._lines.check({"host": -1, **entry}, Path(name))
             except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
                 continue  # a process that is killed may leave half a line; a line of another version means something else
-            when = entry["t"] + (round(entry.get("bin_ns", 0)) if kind != "ports" else 0)  # a bin is written when it is over
+            entry = in_network_time(entry, self.run.dilation)
+            when = entry["t"] + entry.get("bin_ns", 0)  # a bin is written when it is over
             file = "" if name == "runner" else name  # a fault before what follows from it
             self.newest = max(self.newest, when)
             heapq.heappush(self._waiting, (when, file, number, entry))
 
-    def frames(self, until: int | None = None) -> Iterator[Frame]:
-        """Frames of all lines up to a time of the run's clock (ns); None: of all lines."""
+    def frames(self, until: float | None = None) -> Iterator[Frame]:
+        """Frames of all lines up to a time of the run (ns); None: of all lines."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
-            t = self.run.network_ns(when)
+            t = when - self.run.t0
             yield from self._close_bin(t)
             try:
                 frames = list(self._fold(t, entry))
@@ -227,11 +229,10 @@ class Fold:
         self._bin_end = (t // self._bin_ns + 1) * self._bin_ns
 
     def _goodput(self, t: int, line: Line) -> Iterator[Frame]:
-        ns = round(line["bin_ns"] / self.run.fabric.dilation)
-        yield {"f": "rate", "t": t - ns, "ns": ns, "host": line["host"], "tx": line["tx"], "rx": line["rx"]}
+        yield {"f": "rate", "t": t - line["bin_ns"], "ns": line["bin_ns"], "host": line["host"], "tx": line["tx"], "rx": line["rx"]}
 
     def _ports(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {"f": "ports", "t": t, "ns": round(line["ns"] / self.run.fabric.dilation), "rows": line["rows"]}
+        yield {"f": "ports", "t": t, "ns": line["ns"], "rows": line["rows"]}
 
     def _evs(self, t: int, line: Line) -> Iterator[Frame]:
         pair = (line["host"], line["peer"])
@@ -241,41 +242,36 @@ class Fold:
                 idle, shown[ev] = shown[ev], "used"
                 why = f"{path_names([ev])} in use{', was a backup' if idle == 'backup' else ''}"
                 yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": [ev], "state": "used", "why": why}
-        ns = round(line["bin_ns"] / self.run.fabric.dilation)
-        yield {
-            "f": "evs",
-            "t": t - ns,
-            "ns": ns,
-            "src": pair[0],
-            "dst": pair[1],
-            "tx": [[int(ev), count] for ev, count in line["tx"].items()],
-        }
+        tx = [[int(ev), count] for ev, count in line["tx"].items()]
+        yield {"f": "evs", "t": t - line["bin_ns"], "ns": line["bin_ns"], "src": pair[0], "dst": pair[1], "tx": tx}
 
     def _cwnd(self, t: int, line: Line) -> Iterator[Frame]:
         yield {
             "f": "cwnd", "t": t, "src": line["host"], "dst": line["peer"], "qp": line["qpn"], "window": line["cwnd"],
-            "in_flight": line["in_flight"], "srtt_ns": round(line["srtt_ns"] / self.run.fabric.dilation),
+            "in_flight": line["in_flight"], "srtt_ns": line["srtt_ns"],
         }  # fmt: skip
 
     def _srtt(self, t: int, line: Line) -> Iterator[Frame]:
-        srtt = round(line["srtt_ns"] / self.run.fabric.dilation)
-        yield {"f": "cwnd", "t": t, "src": line["host"], "dst": line["peer"], "qp": line["qpn"], "window": line["window"], "srtt_ns": srtt}
+        yield {
+            "f": "cwnd", "t": t, "src": line["host"], "dst": line["peer"], "qp": line["qpn"], "window": line["window"],
+            "srtt_ns": line["srtt_ns"],
+        }  # fmt: skip
 
     def _step(self, t: int, line: Line) -> Iterator[Frame]:
         yield self._of_step(line["rank"], line["step"], line["start_ns"], line["end_ns"], bool(line["ok"]))
 
-    def _of_step(self, rank: int, step: int, start_ns: float, end_ns: float, ok: bool) -> Frame:
+    def _of_step(self, rank: int, step: int, start_ns: int, end_ns: int, ok: bool) -> Frame:
         run = self.run
         return {
-            "f": "step", "t": run.network_ns(end_ns), "start": run.network_ns(start_ns), "rank": rank,
+            "f": "step", "t": end_ns - run.t0, "start": start_ns - run.t0, "rank": rank,
             "step": step - run.warmup_steps, "ok": ok,
         }  # fmt: skip
 
     def _told(self, t: int, line: Line) -> Iterator[Frame]:
         """A job's rank says that a step of its program is over: [phase, number, begin, end, compute, wrong], s of the network."""
-        step = line.get("note", {}).get("step") if isinstance(line.get("note"), dict) else None
-        if isinstance(step, list) and len(step) >= 4 and line["host"] in self.run.ranks:
-            begin, end = (value * 1e9 * self.run.fabric.dilation for value in step[2:4])
+        step = line.get("note", {}).get("step")
+        if step and line["host"] in self.run.ranks:
+            begin, end = (round(value * 1e9) for value in step[2:4])
             frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), begin, end, not any(step[5:]))
             yield frame | {"phase": int(step[0])}
 

@@ -16,8 +16,8 @@ from testbed.view.read import BEGUN, read_run
 from testbed.view.run import Run
 from topologies.files import opened
 
-LAG_NS = 300_000_000
-"""Time of the run's clock after the newest line, in which others may still come. Agents write what they have ten times a second [ours].
+LAG_S = 0.3
+"""Wall time after the newest line in which others may still come. Agents write what they have ten times a second [ours].
 After as long without any line, by the reader's clock, none is waited for."""
 PORTION = 1 << 20
 """Bytes of a file in one look."""
@@ -57,8 +57,8 @@ class Follower:
             self.over = True
             yield from self._fold.close()
         else:
-            silent = time.monotonic() - self._grew > LAG_NS / 1e9
-            yield from self._fold.frames(None if silent else self._fold.newest - LAG_NS)
+            silent = time.monotonic() - self._grew > LAG_S
+            yield from self._fold.frames(None if silent else self._fold.newest - LAG_S * 1e9 / self.run.dilation)
 
 
 class Following:

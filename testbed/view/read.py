@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UserError
+from testbed.view.clock import in_network_time, network_of
 from testbed.view.declared import SUMMARY, read, read_record
 from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
@@ -46,21 +47,21 @@ def read_run(directory: Path, key: str) -> Run:
     if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
     record = read_record(raw / names[0])
-    fabric = Fabric.from_dict(record["fabric"])
+    ran = Fabric.from_dict(record["fabric"])
+    record = in_network_time(record, ran.dilation)
     figures = _figures(directory, key)
     about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
-    about["outcome"] = record.get("outcome")
+    about |= {name: record.get(name) for name in ("outcome", "reconvergence_ns")}
     about |= {"jobs": [{name: job[name] for name in ("name", "ranks")} for job in record["jobs"]]} if "jobs" in record else {}
-    about |= {"reconvergence_ns": record.get("reconvergence_ns") and round(record["reconvergence_ns"] / fabric.dilation)}
     about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
     cost = figures.get("failure_cost") or {}
     about["cost"] = (
         {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
     )
     return Run(
-        key=key, transport=record["transport"], kind=record["kind"], fabric=fabric, t0=int(record["window"][0]),
-        ranks=tuple(record["ranks"]), paths={int(host): rows for host, rows in record.get("paths", {}).items()},
-        warmup_steps=int(record["warmup_steps"]), about=about,
+        key=key, transport=record["transport"], kind=record["kind"], fabric=network_of(ran), dilation=ran.dilation,
+        t0=round(record["window"][0] / ran.dilation), ranks=tuple(record["ranks"]),
+        paths={int(host): rows for host, rows in record.get("paths", {}).items()}, warmup_steps=int(record["warmup_steps"]), about=about,
     )  # fmt: skip
 
 

@@ -20,21 +20,18 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``t0``: ns of its clock at which its time begins; frames count network time from there."""
+    """One run. ``dilation``: how many times slower than the network it ran. ``t0``: when its time begins (ns); frames count from there."""
 
     key: str
     transport: str
     kind: str
-    fabric: Fabric
+    fabric: Fabric  # of the network
+    dilation: float
     t0: int
     ranks: tuple[int, ...]  # their hosts
     paths: Mapping[int, list[dict[str, Any]]]  # host -> rows of its engine's paths, as in run.json
     warmup_steps: int = 0
     about: Mapping[str, Any] | None = None  # more for the page: docs/view.md
-
-    def network_ns(self, t: float) -> int:
-        """A time of the run's clock (ns) in ns of the network since ``t0``."""
-        return round((t - self.t0) / self.fabric.dilation)
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
@@ -78,12 +75,12 @@ class Run:
             "fabric": {
                 "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_count,
                 "hosts": fabric.host_count, "hosts_per_t0": fabric.hosts_per_t0, "buffer": fabric.buffer_bytes,
-                "base_rtt_ns": round(fabric.base_rtt_ns / fabric.dilation),
+                "base_rtt_ns": fabric.base_rtt_ns,
             },
             "links": [
                 {
                     "name": link.name, "kind": link.kind, "plane": link.plane, "a": link.a.node, "b": link.b.node,
-                    "gbps": round(link.rate * fabric.dilation / 1e9, 3),
+                    "gbps": round(link.rate / 1e9, 3),
                 }
                 for link in fabric.links
             ],

@@ -146,7 +146,7 @@ def _steps(state: RunState, about: About) -> list[Text]:
 
 def _goodput(state: RunState, live: bool, width: int) -> RenderableType:
     fabric = state.fabric
-    line_rate = fabric.nic_rate * fabric.payload_share * fabric.dilation * fabric.host_count
+    line_rate = fabric.nic_rate * fabric.payload_share * fabric.host_count
     table = _grid("<plane", "<of the ports", ">now" if live else ">at the end", ">mean", "<since the begin")
     bar = BAR if width >= NARROW else 13
     columns = max(10, min(2 * SPARK, width - bar - 40))

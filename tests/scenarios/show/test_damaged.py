@@ -93,6 +93,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a fabric of no shape": (REPORT, changed(MANIFEST, lambda m: m["fabrics"]["tiny"].update(planes=0)), "fabrics in"),
     "NaN": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(wrong=float("nan"))), "summary.json is not JSON"),
     "a host beyond the fabric": (VIEW, changed(RECORD, lambda r: r.update(ranks=[0, 99])), "ranks in"),
+    "a network too fast": (VIEW, changed(RECORD, lambda r: r["fabric"].update(dilation=1e9)), "nic_rate"),
     "counters that are text": (TABLES, changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")), "counters_after in"),
     "a step of no rank": (TABLES, line("h0.jsonl", "step", rank=99), "rank in"),
     "a step that ends before": (["export", "--format", "perfetto"], line("h0.jsonl", "step", end_ns=0), "end_ns in"),
