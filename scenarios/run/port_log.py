@@ -1,6 +1,6 @@
 """What every port carried while a run went on, sampled into ``ports.jsonl``. Called by scenarios.run.one_run; views show it.
 
-A line: ``t``, ``bin_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
+A line: ``t``, ``span_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
 [port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/results.md has it, too.
 """
 
@@ -52,5 +52,5 @@ class PortLog:
             changes[:, 1] = np.maximum(0, loads[:, 1])
             busy = np.flatnonzero(changes.any(axis=1))
             rows = np.column_stack((busy, changes[busy])).tolist()
-            self._file.write(json.dumps({"t": now, "kind": "ports", "bin_ps": now - before, "rows": rows}, separators=(",", ":")) + "\n")
+            self._file.write(json.dumps({"t": now, "kind": "ports", "span_ps": now - before, "rows": rows}, separators=(",", ":")) + "\n")
         self._last = (now, loads)

@@ -1,29 +1,19 @@
-"""What the files of a run count in ns and bit/s of the machine's stretched clock, in those of the network: converted here, when it is read.
-
-Everything behind knows network time alone. Pure; docs/time.md explains dilation.
-"""
+"""What the files of a run count in ps, in ns: converted here, when it is read, for people and for what computes figures for them. Pure."""
 
 from __future__ import annotations
 
-from testbed.view.declared import FAR, Table
-from topologies.clos import Fabric
+from typing import Any
+
+from topologies.units import NS
 
 
-def in_network_time(read: Table, dilation: float) -> Table:
-    """A line or a record, changed in place: its own times (not those of tables in it) in whole ns, its rates in bit/s."""
+def in_ns(read: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
+    """A line or a record with its own times (not those of tables in it) in ns, under names that say so; ``digits``: decimal places, of 3
+    none is lost. None: whole ns."""
+    made = {}
     for key, value in read.items():
-        if not isinstance(value, (int, float)) or abs(value) > FAR:
-            continue  # null, or of another version: what is read has been checked
-        if key in ("t", "ns") or key.endswith("_ns"):
-            read[key] = round(value / dilation)
-        elif key.endswith("_bps"):
-            read[key] = round(value * dilation)
-    return read
-
-
-def network_of(fabric: Fabric) -> Fabric:
-    """The network that a fabric as it ran stands for."""
-    network = fabric.real
-    # Exact: whole ns make up its own ones, and a base RTT of 10 us would be 9,999 ns.
-    network.__dict__.update(base_rtt_ns=round(fabric.base_rtt_ns / fabric.dilation), buffer_bytes=fabric.buffer_bytes)
-    return network
+        if key == "t" or key.endswith("_ps"):
+            key = key if key == "t" else f"{key[:-3]}_ns"
+            value = value if value is None else round(value / NS, digits)
+        made[key] = value
+    return made

@@ -50,7 +50,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys("ok up last_hop_ecn finished unusual active".split(), bool),
     **dict.fromkeys("seed t extra_steps number at_ns".split(), Whole),
     **dict.fromkeys("host peer rank plane ev old step".split(), Index),
-    **dict.fromkeys("dilation base_rtt_ns plane_bdp_bytes bin_ns line_bps".split(), Positive),
+    **dict.fromkeys("dilation base_rtt_ns plane_bdp_bytes bin_ps line_bps".split(), Positive),
     **dict.fromkeys("settings options keys versions tools git".split(), Table),
 }
 
@@ -58,7 +58,7 @@ _TYPES: dict[str, Any] = {
 def _type_of(key: str) -> Any:
     if key in _TYPES:
         return _TYPES[key]
-    if key.endswith(("_ns", "_rtts", "_percent", "_rotation")):
+    if key.endswith(("_ns", "_ps", "_rtts", "_percent", "_rotation")):
         return Number
     return Amount if key.endswith(("_bps", "_share")) else Count
 
@@ -186,14 +186,15 @@ MANIFEST = table(
 _NAMES = ("port", "node", "peer", "link", "kind")
 """Names in a row of counters; all others are numbers."""
 RECORD = table(
-    "kind? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? message_bytes? window "
-    "reconvergence_ns?~ paths? jobs? flows? t0? fault_links? faults_missed? counters_before? counters_after? agent_counters? wrong? "
-    "flow_notes? queue_ports? settle_ns? notes? acts_late_ns? cpu? watch?~ dead_at_end? background? machine? controller? clustermapper?~",
+    "kind? dilation? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? "
+    "message_bytes? window reconvergence_ps?~ paths? jobs? flows? t0? fault_links? faults_missed? counters_before? counters_after? "
+    "agent_counters? wrong? flow_notes? queue_ports? settle_ps? notes? acts_late_ps? cpu? watch?~ dead_at_end? "
+    "background? machine? controller? clustermapper?~",
     fabric=Table, key=str, placement=str, ranks=list[Index], steps=Index, warmup_steps=Index, message_bytes=Count,
-    window=tuple[Whole, Whole], reconvergence_ns=Amount, t0=Whole, fault_links=list[str], agent_counters=dict[str, Counts],
+    window=tuple[Whole, Whole], reconvergence_ps=Amount, t0=Whole, fault_links=list[str], agent_counters=dict[str, Counts],
     paths=_named(rows_of(table("peer ev? active? state?", ev=Whole)), _DIGITS),
-    jobs=rows_of(table("name ranks compute_ns estimate_ns?", ranks=list[Index], compute_ns=Amount)),
-    flows=rows_of(table("name group? src dst start_ns for_ns?~ messages?~ evs?~", src=Index, dst=Index, start_ns=Count)),
+    jobs=rows_of(table("name ranks compute_ps estimate_ps?", ranks=list[Index], compute_ps=Amount)),
+    flows=rows_of(table("name group? src dst start_ps for_ps?~ messages?~ evs?~", src=Index, dst=Index, start_ps=Count)),
     wrong=dict[str, Count], flow_notes=rows_of(table("flow? wrong? bytes? messages?", flow=Index)), queue_ports=dict[str, str],
     **dict.fromkeys(("counters_before", "counters_after"), rows_of(table("port link? kind? plane?", port=str, link=str))),
     cpu=list[tuple[Number, Number]], watch=Table, dead_at_end=list[str], background=list[Table], machine=Any, controller=str,
@@ -201,20 +202,20 @@ RECORD = table(
 )  # fmt: skip
 """run.json, and begun.json, which lacks what comes at the end."""
 
-_TIMES = "start_ns end_ns"
+_TIMES = "start_ps end_ps"
 _LINES: Table = {
-    "step": table(f"rank step {_TIMES} ok", start_ns=Whole, end_ns=Whole),
-    "transfers": table("rank step start_ns posted arrived", start_ns=Whole, posted=list[Whole], arrived=list[Whole]),
+    "step": table(f"rank step {_TIMES} ok", start_ps=Whole, end_ps=Whole),
+    "transfers": table("rank step start_ps posted arrived", start_ps=Whole, posted=list[Whole], arrived=list[Whole]),
     "fault": table("name fault on phase links keys?", keys=table("to? probability? direction?", to=Any, probability=Share, direction=str)),
-    "goodput": table("bin_ns tx rx", tx=list[Amount], rx=list[Amount]),
-    "evs": table("peer bin_ns tx", tx=dict[Annotated[str, Meta(pattern=r"^\d{1,9}\Z")], Count]),
-    "flow": table("flow? bin_ns rx", flow=Index),
-    "cwnd": table("peer qpn cwnd in_flight srtt_ns flow? bin_ns? rate_bps?~", flow=Index),
-    "srtt": table("peer srtt_ns?~ window?~"),
-    "message": table(f"flow number bytes {_TIMES}", flow=Index, start_ns=Whole, end_ns=Whole),
-    "ev": table("peer ev to cause?~ from? evs? window?~ srtt_ns?~ last_data_ns?~"),
+    "goodput": table("bin_ps tx rx", tx=list[Amount], rx=list[Amount]),
+    "evs": table("peer bin_ps tx", tx=dict[Annotated[str, Meta(pattern=r"^\d{1,9}\Z")], Count]),
+    "flow": table("flow? bin_ps rx", flow=Index),
+    "cwnd": table("peer qpn cwnd in_flight srtt_ps flow? bin_ps? rate_bps?~", flow=Index),
+    "srtt": table("peer srtt_ps?~ window?~"),
+    "message": table(f"flow number bytes {_TIMES}", flow=Index, start_ps=Whole, end_ps=Whole),
+    "ev": table("peer ev to cause?~ from? evs? window?~ srtt_ps?~ last_data_ps?~"),
     "plane": table("peer plane to cause?~"),
-    "loss": table("psn?~ rule? sent_ns?~", rule=str),
+    "loss": table("psn?~ rule? sent_ps?~", rule=str),
     "rtx": table("psn?~ count?~"),
     "redelivered": table("peer psn?~"),
     "reroute": table("peer? old?~ dead_links?", old=Whole),
@@ -223,10 +224,10 @@ _LINES: Table = {
     "port": table("port up"),
     "reconverged": table("dead_links"),
     "told": table("note?", note=table("step?", step=tuple[Whole, Whole, Number, Number, Number, Whole])),
-    "ports": table("ns rows", rows=list[Annotated[list[Number], Meta(min_length=1)]]),
+    "ports": table("span_ps rows", rows=list[Annotated[list[Number], Meta(min_length=1)]]),
     "end": table("outcome reason?~"),
     "rotation": table("sent due first passed unsure repeats", **dict.fromkeys(("sent", "due", "first"), list[Number])),
-    "loop": table("lag_mean_ns?~ lag_window_ns?~ lag_p99_ns?~ lag_max_ns?~ cpu_ns?~"),
+    "loop": table("lag_mean_ps?~ lag_window_ps?~ lag_p99_ps?~ lag_max_ps?~ cpu_ns?~"),
     "resolved": table("name on"),
     "hint": table("links"),
     "endpoint": table("peer cause?~"),
@@ -235,7 +236,7 @@ _LINES: Table = {
 }
 """Kind -> what its lines have beside what all may have, :data:`_LINE`. Those of ``queues.jsonl`` have no kind."""
 _LINE = table(
-    "t kind? bin_ns? host peer?~ ev?~ name?~ from?~ to?~ cause?~ on?~ phase?~ psn?~ count?~",
+    "t kind? bin_ps? host peer?~ ev?~ name?~ from?~ to?~ cause?~ on?~ phase?~ psn?~ count?~",
     host=Annotated[int, Meta(ge=-1, le=1 << 20)], ev=Annotated[int, Meta(ge=-1, le=FAR)],
 )  # fmt: skip
 
@@ -260,8 +261,8 @@ class Lines:
                 raise FileError(f"damaged: {key} in {where}: there is no {line[key]} of {most}")
         if line.get("kind") == "goodput" and {len(line["tx"]), len(line["rx"])} != {self._planes}:
             raise FileError(f"damaged: rx in {where}: the fabric has {self._planes} planes")
-        if line.get("start_ns", 0) > line.get("end_ns", FAR):
-            raise FileError(f"damaged: end_ns in {where}: it is before start_ns")
+        if line.get("start_ps", 0) > line.get("end_ps", FAR):
+            raise FileError(f"damaged: end_ps in {where}: it is before start_ns")
 
 
 class ResultsError(UserError):
@@ -307,7 +308,7 @@ def read_record(path: Path, fix: str = AGAIN) -> Table:
 
 
 def _check_record(record: Table, path: Path) -> None:
-    fabric, ranks = Fabric.from_dict({"dilation": 1.0, **record["fabric"]}).real, record["ranks"]
+    fabric, ranks = Fabric.from_dict(record["fabric"]), record["ranks"]
     hosts = [
         *ranks,
         *(int(host) for host in record.get("paths", ())),

@@ -22,13 +22,14 @@ from typing import Any
 
 import msgspec
 
-from testbed.view.clock import in_network_time
+from testbed.view.clock import in_ns
 from testbed.view.declared import Lines
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
 from topologies.addressing import ev_fields
 from topologies.clos import FabricError
 from topologies.files import FileError
+from topologies.units import NS
 
 Frame = dict[str, Any]
 Line = dict[str, Any]
@@ -61,7 +62,7 @@ class Fold:
         self._faults: list[Frame] = []  # the last phase of each, in order
         self._losses: dict[tuple[int, int, int], list[int]] = {}  # in this bin: lost, trimmed, sent again
         self._messages: dict[int, int] = {}  # in this bin, by sender
-        self._bin_ns = max(1, BIN_RTTS * run.fabric.base_rtt_ns)
+        self._bin_ns = max(1, round(BIN_RTTS * run.fabric.base_rtt_ps / NS))
         self._bin_end = self._bin_ns
         self._folders: dict[str, Callable[[int, Line], Iterator[Frame]]] = {
             "fault": self._fault, "ev": self._of_ev, "plane": self._of_plane, "reroute": self._reroute, "goodput": self._goodput,
@@ -89,7 +90,7 @@ class Fold:
                 self._lines.check({"host": -1, **entry}, Path(name))
             except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
                 continue  # a process that is killed may leave half a line; a line of another version means something else
-            entry = in_network_time(entry, self.run.dilation)
+            entry = in_ns(entry)
             when = entry["t"] + entry.get("bin_ns", 0)  # a bin is written when it is over
             file = "" if name == "runner" else name  # a fault before what follows from it
             self.newest = max(self.newest, when)
@@ -232,7 +233,7 @@ class Fold:
         yield {"f": "rate", "t": t - line["bin_ns"], "ns": line["bin_ns"], "host": line["host"], "tx": line["tx"], "rx": line["rx"]}
 
     def _ports(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {"f": "ports", "t": t, "ns": line["ns"], "rows": line["rows"]}
+        yield {"f": "ports", "t": t, "ns": line["span_ns"], "rows": line["rows"]}
 
     def _evs(self, t: int, line: Line) -> Iterator[Frame]:
         pair = (line["host"], line["peer"])

@@ -6,6 +6,7 @@ For the server of a living view. It only reads: what it is slow with, the run do
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after the newest line in which others may still come. Agents write what they have ten times a second [ours].
+"""Wall time after a line in which others of before it may still come. Agents write what they have ten times a second [ours].
 After as long without any line, by the reader's clock, none is waited for."""
 PORTION = 1 << 20
 """Bytes of a file in one look."""
@@ -36,6 +37,7 @@ class Follower:
         self._offsets: dict[Path, int] = {}
         self._begun = False
         self._grew = time.monotonic()
+        self._newest: deque[tuple[float, int]] = deque()  # when a look was, and the latest time that a line had then
 
     def look(self) -> Iterator[Frame]:
         """Frames of what was written since the last look."""
@@ -57,8 +59,11 @@ class Follower:
             self.over = True
             yield from self._fold.close()
         else:
-            silent = time.monotonic() - self._grew > LAG_S
-            yield from self._fold.frames(None if silent else self._fold.newest - LAG_S * 1e9 / self.run.dilation)
+            now = time.monotonic()
+            self._newest.append((now, self._fold.newest))
+            while len(self._newest) > 1 and self._newest[1][0] <= now - LAG_S:
+                self._newest.popleft()
+            yield from self._fold.frames(None if now - self._grew > LAG_S else self._newest[0][1])
 
 
 class Following:

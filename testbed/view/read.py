@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UserError
-from testbed.view.clock import in_network_time, network_of
+from testbed.view.clock import in_ns
 from testbed.view.declared import SUMMARY, read, read_record
 from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
 from topologies.clos import Fabric
 from topologies.files import opened
+from topologies.units import NS
 
 BEGUN = "begun.json"
 """What run.json will hold that is known when a run's time begins; there until run.json is."""
@@ -47,8 +48,7 @@ def read_run(directory: Path, key: str) -> Run:
     if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
     record = read_record(raw / names[0])
-    ran = Fabric.from_dict(record["fabric"])
-    record = in_network_time(record, ran.dilation)
+    record = in_ns(record)
     figures = _figures(directory, key)
     about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
     about |= {name: record.get(name) for name in ("outcome", "reconvergence_ns")}
@@ -59,8 +59,8 @@ def read_run(directory: Path, key: str) -> Run:
         {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
     )
     return Run(
-        key=key, transport=record["transport"], kind=record["kind"], fabric=network_of(ran), dilation=ran.dilation,
-        t0=round(record["window"][0] / ran.dilation), ranks=tuple(record["ranks"]),
+        key=key, transport=record["transport"], kind=record["kind"], fabric=Fabric.from_dict(record["fabric"]),
+        t0=round(record["window"][0] / NS), ranks=tuple(record["ranks"]),
         paths={int(host): rows for host, rows in record.get("paths", {}).items()}, warmup_steps=int(record["warmup_steps"]), about=about,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
+from topologies.units import NS
 
 FORMAT = 1
 """Version of the frames; a page refuses others."""
@@ -20,13 +21,12 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``dilation``: how many times slower than the network it ran. ``t0``: when its time begins (ns); frames count from there."""
+    """One run. ``t0``: when its time begins (ns); frames count from there."""
 
     key: str
     transport: str
     kind: str
-    fabric: Fabric  # of the network
-    dilation: float
+    fabric: Fabric
     t0: int
     ranks: tuple[int, ...]  # their hosts
     paths: Mapping[int, list[dict[str, Any]]]  # host -> rows of its engine's paths, as in run.json
@@ -75,7 +75,7 @@ class Run:
             "fabric": {
                 "name": fabric.name, "planes": fabric.planes, "t0": fabric.t0_per_plane, "t1": fabric.t1_count,
                 "hosts": fabric.host_count, "hosts_per_t0": fabric.hosts_per_t0, "buffer": fabric.buffer_bytes,
-                "base_rtt_ns": fabric.base_rtt_ns,
+                "base_rtt_ns": round(fabric.base_rtt_ps / NS),
             },
             "links": [
                 {

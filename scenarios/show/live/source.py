@@ -12,7 +12,7 @@ from typing import Any
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
 from testbed.machine import sandbox
-from testbed.view.clock import in_network_time, network_of
+from testbed.view.clock import in_ns
 from testbed.view.declared import MANIFEST, read
 from testbed.view.fold import MOST_LINE
 from testbed.view.follow import Follower
@@ -48,7 +48,7 @@ class Results:
         manifest = read_manifest(self.directory)
         steps = int(manifest["scenario"]["workload"].get("steps", 0))
         finished = sum(1 for _ in (self.directory / "raw").glob("*/run.json"))
-        title = f"{path.name}, {manifest.get('world')}, dilation {follower.run.dilation:,.0f}"
+        title = f"{path.name}, {manifest.get('world')}"
         live = not follower.over and "ended" not in manifest
         return About(title, live, steps, finished, max(finished, count_of(manifest)), time.time() - written(path))
 
@@ -65,24 +65,23 @@ class Up:
 
     def look(self) -> tuple[RunState, About]:
         """Read what is new."""
-        network, dilation = network_of(self.fabric), self.fabric.dilation
-        if self.follower is None and (t0 := first_time(self.directory, dilation)) is not None:
-            hosts = tuple(range(network.host_count))
-            self.follower = Follower(self.directory, Run("up", self.transport, self.transport, network, dilation, t0, hosts, {}))
-        self.state = self.state or RunState(network)
+        if self.follower is None and (t0 := first_time(self.directory)) is not None:
+            hosts = tuple(range(self.fabric.host_count))
+            self.follower = Follower(self.directory, Run("up", self.transport, self.transport, self.fabric, t0, hosts, {}))
+        self.state = self.state or RunState(self.fabric)
         for frame in self.follower.look() if self.follower else ():
             self.state.take(frame)
-        title = f"{self.fabric.name} is up, {self.transport}, dilation {dilation:,.0f}"
+        title = f"{self.fabric.name} is up, {self.transport}"
         journalled = (self.directory / "runner.jsonl").exists()
         return self.state, About(title, self.directory.exists(), silent_s=time.time() - written(self.directory), journalled=journalled)
 
 
-def first_time(logs: Path, dilation: float) -> int | None:
-    """When the first lines of the agents' logs are from, ns of the network; None if there is none yet."""
+def first_time(logs: Path) -> int | None:
+    """When the first lines of the agents' logs are from, ns; None if there is none yet."""
     times = []
     for path in logs.glob("h*.jsonl"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError), opened(path) as file:
-            times.append(int(in_network_time(json.loads(file.readline(MOST_LINE)), dilation)["t"]))
+            times.append(int(in_ns(json.loads(file.readline(MOST_LINE)))["t"]))
     return min(times, default=None)
 
 

@@ -36,7 +36,7 @@ class Growing:
         """Lines by file, each with the share of the run's time at which it is over."""
         for path in (source / "raw" / self.key).glob("*.jsonl"):
             lines = [(json.loads(line), line) for line in path.read_bytes().splitlines(keepends=True)]
-            self.logs[path.name] = [((e.get("t", 0) + e.get("bin_ns", 0) - begin) / (end - begin), line) for e, line in lines]
+            self.logs[path.name] = [((e.get("t", 0) + e.get("bin_ps", 0) - begin) / (end - begin), line) for e, line in lines]
         for path in (directory, directory / "raw", self.raw):
             path.chmod(0o755)
 

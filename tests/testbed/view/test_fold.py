@@ -102,7 +102,7 @@ def test_suspect_planes_and_the_denylist_have_states_of_their_own() -> None:
 
 
 def test_a_backup_path_is_in_use_when_packets_leave_on_it() -> None:
-    frames = fold({"h0": [line(0, "evs", bin_ns=20 * US, tx={"0": 7, "1": 3})]}, run(active=(0, 65536)))
+    frames = fold({"h0": [line(0, "evs", bin_ps=20 * US, tx={"0": 7, "1": 3})]}, run(active=(0, 65536)))
     assert paths(frames) == [("used", "EV 0:1 in use, was a backup", [1])]
     assert frames[-1] == {"f": "evs", "t": 0, "ns": 20_000, "src": 0, "dst": 1, "tx": [[0, 7], [1, 3]]}
 
@@ -125,7 +125,7 @@ def test_a_fault_comes_before_what_follows_from_it_at_the_same_time() -> None:
 
 def test_losses_are_counted_per_path_and_bin() -> None:
     rules = ("time", "order", "trim", "time")
-    width = 2 * FABRIC.base_rtt_ns
+    width = 2 * FABRIC.base_rtt_ps
     at = [0.1, 0.2, 0.3, 2.5]  # in bins: three in the first, one in the third
     lines = [line(share * width / 1000, "loss", ev=1, rule=rule) for share, rule in zip(at, rules, strict=True)]
     got = [(frame["t"], frame["lost"], frame["trimmed"]) for frame in fold({"h0": lines}) if frame["f"] == "loss"]
@@ -133,7 +133,7 @@ def test_losses_are_counted_per_path_and_bin() -> None:
 
 
 def test_steps_count_from_the_first_measured_one() -> None:
-    step = line(50, "step", 1, rank=1, step=0, start_ns=T0, end_ns=T0 + 50 * US, ok=True)
+    step = line(50, "step", 1, rank=1, step=0, start_ps=T0, end_ps=T0 + 50 * US, ok=True)
     assert fold({"h1": [step]}) == [{"f": "step", "t": 50_000, "start": 0, "rank": 1, "step": -1, "ok": True}]
 
 
@@ -143,8 +143,8 @@ null
 {"kind":"ev","t":"x"}
 {"t":1,"kind":"reroute","host":0,"dead_links":[]}
 {"t":1,"kind":"ev","host":0,"peer":77,"ev":0,"to":"GOOD"}
-{"t":1,"kind":"goodput","host":0,"bin_ns":1}
-{"t":1,"kind":"rto","host":0,"peer":1,"bin_ns":"x"}
+{"t":1,"kind":"goodput","host":0,"bin_ps":1}
+{"t":1,"kind":"rto","host":0,"peer":1,"bin_ps":"x"}
 {"t":1,"kind":"strange"}
 \xff
 {"""
@@ -170,8 +170,8 @@ KINDS: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "ev": lambda at, ev: {"qpn": 16, "ev": ev, "to": of("GOOD", "SKIP", "ASSUMED_BAD", "DENIED"), "cause": of("time", "probed")},
     "plane": lambda at, ev: {"plane": ev >> 16, "from": "", "to": of("USED", "DOWN", "PROVING", "SUSPECT")},
     "loss": lambda at, ev: {"ev": ev, "psn": at, "rule": of("time", "trim")},
-    "evs": lambda at, ev: {"bin_ns": 20 * US, "tx": {str(ev): 1 + at}},
-    "goodput": lambda at, ev: {"bin_ns": 20 * US, "tx": [at, 1], "rx": [2, at]},
+    "evs": lambda at, ev: {"bin_ps": 20 * US, "tx": {str(ev): 1 + at}},
+    "goodput": lambda at, ev: {"bin_ps": 20 * US, "tx": [at, 1], "rx": [2, at]},
     "qp": lambda at, ev: {"state": "ERROR", "cause": "retries"},
     "reroute": lambda at, ev: {"ev": ev, "old": of(*EVS)},
 }
@@ -200,7 +200,7 @@ def logs(draw: st.DrawFn) -> dict[str, list[dict[str, Any]]]:
 
 def due(line: dict[str, Any]) -> int:
     """When a line is folded: bins when they are over."""
-    return int(line["t"] + (line.get("bin_ns", 0)))
+    return int(line["t"] + (line.get("bin_ps", 0)))
 
 
 @QUICK
