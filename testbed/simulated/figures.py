@@ -17,7 +17,7 @@ from topologies.clos import Fabric
 
 _STATS, _FLUSHED = len(layout.STATS_WORDS), len(layout.FLUSHED_WORDS)
 _WAITING = _STATS + _FLUSHED
-_PAUSE = ("pauses", "paused_ns", "longest_pause_ns")
+_PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 WIDTH = _WAITING + 1 + len(_PAUSE)
 """Numbers of a port: as layout.STATS_WORDS, as layout.FLUSHED_WORDS, bytes of data that wait, and the pauses (testbed.simulated.port)."""
 

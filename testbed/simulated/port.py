@@ -69,7 +69,7 @@ class Pause:
         self.on = False
         self.since: i64 = LONG_AGO
         self.count: i64 = 0
-        self.total_ns: i64 = 0
+        self.total_ps: i64 = 0
         self.longest_ps: i64 = 0
 
     def begin(self, now: i64) -> None:
@@ -82,14 +82,14 @@ class Pause:
         """It has been taken back, or the cable is gone."""
         lasted = now - self.since
         self.on = False
-        self.total_ns += lasted
+        self.total_ps += lasted
         if lasted > self.longest_ps:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
         """How many, how long all of them, how long the longest; a pause that lasts included."""
         lasts: i64 = now - self.since if self.on else 0
-        return self.count, self.total_ns + lasts, max(self.longest_ps, lasts)
+        return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort:

@@ -83,7 +83,7 @@ def test_a_lossless_fabric_loses_nothing_to_an_incast_that_another_drops(tmp_pat
     assert lossless["packets"]["lost"] == 0 and lossless["wrong"] == 0 and lossless["verdict"] == "ok"
     assert lossy["packets"]["causes"]["drop_tail"] > 0 and "pfc" not in lossy
     pfc = lossless["pfc"]
-    assert pfc["pauses"] > 0 and 0 < pfc["longest_pause_ns"] <= pfc["paused_ns"]
+    assert pfc["pauses"] > 0 and 0 < pfc["longest_pause_ps"] <= pfc["paused_ps"]
     counters = json.loads(next((tmp_path / "out").rglob(f"{lossless['run']}/run.json")).read_text())["counters_after"]
     assert all(r["backlog_peak_bytes"] <= 2 * 4300 for r in counters if r["node"].startswith("h")), "an engine knows what a port still has"
     assert pfc["tiers"]["nic"]["ports"] == 4 and pfc["tiers"]["nic"]["paused"] == 3, "the three senders, and not the target"
