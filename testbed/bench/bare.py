@@ -26,11 +26,11 @@ def cpu_us() -> float:
     return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
-def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, gap_ns: int = 0) -> dict[str, float]:
+def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap_ns: int = 0) -> dict[str, float]:
     """Full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host: frames/s that arrived,
     and the CPU time that the machine took for each that was sent, switches included.
 
-    ``gap_ns``: a host sends one frame every so many ns, and sleeps in between; 0: as fast as it can, in batches.
+    ``wall_gap_ns``: a host sends one frame every so many ns, and sleeps in between; 0: as fast as it can, in batches.
     """
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
@@ -44,7 +44,7 @@ def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, gap_ns: 
             data = Path(scratch, f"frames-h{host}")
             data.write_bytes(frames(fabric, host, peer))
             ports = [f"h{host}-p{plane}" for plane in range(fabric.planes)]
-            commands[host] = [str(program), str(seconds), str(fabric.frame_bytes), str(data), str(gap_ns), *ports]
+            commands[host] = [str(program), str(seconds), str(fabric.frame_bytes), str(data), str(wall_gap_ns), *ports]
         before, cpu_before = arrived(cluster), cpu_us()
         senders = [cluster.net[f"h{host}"].popen(command) for host, command in commands.items()]
         told = [list(map(int, sender.communicate(timeout=seconds + 30)[0].split())) for sender in senders]

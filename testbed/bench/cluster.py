@@ -19,16 +19,17 @@ from testbed.machine.load import read_work
 from testbed.machine.quota import usable_cores
 from testbed.machine.slowness import patient, remark, slowness
 from topologies import load_fabric
-from topologies.clos import Fabric
+from topologies.fabrics import usual_dilation
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
+from topologies.units import NS, wire_time
 
 RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
 CORES = 2
-"""Cores for which the fabrics' own dilations are chosen."""
+"""Cores for which the fabrics' usual dilations are chosen."""
 SLOW = 4.0
-"""On a machine that is so many times slower than an ordinary one, the ring runs on a fabric as many times slower [ours]."""
+"""On a machine that is so many times slower than an ordinary one, the ring runs as many times slower [ours]."""
 
 
 def memory_bytes(pid: int) -> int:
@@ -39,21 +40,21 @@ def memory_bytes(pid: int) -> int:
     raise UserError(f"/proc/{pid}/smaps_rollup has no Pss: this kernel does not account for shared memory")
 
 
-def ring_fabric() -> Fabric:
-    """`demo`, slowed where the machine is slow or a CPU quota leaves little of it: else only lateness and its retransmissions would be
+def ring_cluster() -> Cluster:
+    """`demo`, slower where the machine is slow or a CPU quota leaves little of it: else only lateness and its retransmissions would be
     measured, if the ring ended at all."""
-    fabric, slower = load_fabric("demo"), slowness() * max(1.0, CORES / usable_cores())
-    return fabric.slowed(slower) if slower >= SLOW else fabric
+    slower = slowness() * max(1.0, CORES / usable_cores())
+    return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
     """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
-    fabric = ring_fabric()
-    hosts = place_ranks(fabric, "interleaved")
-    ideal_ns = collective_step_ns(RING, len(hosts), MESSAGE, bus_bandwidth(fabric, RING, hosts))
-    steps = max(2, math.ceil(seconds * 1e9 / ideal_ns))
     rings: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster, kept_awake():
+    with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, ring_cluster() as cluster, kept_awake():
+        fabric, clock = cluster.fabric, cluster.clock
+        hosts = place_ranks(fabric, "interleaved")
+        ideal_ns = collective_step_ns(RING, len(hosts), MESSAGE, bus_bandwidth(fabric, RING, hosts))
+        steps = max(2, math.ceil(clock.patience(seconds) / (ideal_ns * NS)))
         cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)
         agents = [cluster.agents[host] for host in hosts]
         pids = [pid for name, pid in cluster.processes().items() if name in fabric.hosts]
@@ -70,7 +71,7 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
             before = packets(), cpu_us(), agents_us()
             for agent in agents:
                 agent.call("start", collective=RING, message_bytes=MESSAGE, steps=steps, seed=k)
-            if not wait_for_all(agents, lambda rank, note: None, cluster.check, patient(60 + 10 * seconds), cluster.clock):
+            if not wait_for_all(agents, lambda rank, note: None, cluster.check, clock.patience(patient(60 + 10 * seconds)), clock):
                 notes = json.dumps([agent.notifications() for agent in agents])[:200]
                 raise UserError(f"the ring on {fabric.name} did not end: {notes}{remark()}")
             after = packets(), cpu_us(), agents_us()
@@ -92,15 +93,15 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
 def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
     """What the same fabric costs a bare sender per host that sends at line rate to its neighbour in the ring, each frame when it is due:
     the median of ``rounds``, us of the machine's CPU time per frame. Nobody receives or acknowledges."""
-    fabric = ring_fabric()
-    hosts = place_ranks(fabric, "interleaved")
-    neighbours = dict(zip(hosts, hosts[1:] + hosts[:1], strict=True))
-    gap_ns = fabric.frame_bytes * 8_000_000_000 // (fabric.planes * fabric.nic_rate)
     costs = []
-    with Cluster(fabric) as cluster, kept_awake():
+    with ring_cluster() as cluster, kept_awake():
+        fabric = cluster.fabric
+        hosts = place_ranks(fabric, "interleaved")
+        neighbours = dict(zip(hosts, hosts[1:] + hosts[:1], strict=True))
+        wall_gap_ns = cluster.clock.wall_ns(wire_time(fabric.frame_bytes, fabric.host_rate))
         for k in range(rounds):
             progress(f"bare senders at the pace of {fabric.name}, round {k + 1} of {rounds}", k / rounds)
-            costs.append(blast(cluster, neighbours, seconds, gap_ns)["cpu_us_per_packet"])
+            costs.append(blast(cluster, neighbours, seconds, wall_gap_ns)["cpu_us_per_packet"])
     return statistics.median(costs)
 
 

@@ -18,8 +18,10 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from topologies import load_fabric
 from topologies.clos import Fabric
+from topologies.fabrics import usual_dilation
+from topologies.units import US
 
-BENCH = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=1_000_000_000, delay_ns=2_000_000)
+BENCH, DILATION = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US), 100.0
 """Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its default
 delay a wake-up would be longer than a base RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
@@ -31,6 +33,7 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
     for host, role in ((0, "send"), (1, "receive")):
         config = {
             "fabric": cluster.fabric.to_dict(),
+            "clock": cluster.clock.to_dict(),
             "host": host,
             "peer": 1 - host,
             "role": role,
@@ -63,7 +66,7 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, Any]]:
     """``bare`` sender and ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them, every round."""
     measurements: list[dict[str, Any]] = []
-    with Cluster(BENCH, controller=False) as cluster:
+    with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
             bare = blast(cluster, {0: 1}, seconds)
@@ -87,11 +90,11 @@ def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[st
     host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
     rows = []
     for n, name in enumerate(names):
-        fabric = load_fabric(name)
+        fabric, dilation = load_fabric(name), usual_dilation(name)
         seconds: dict[str, list[float]] = {"up_s": [], "agents_s": [], "down_s": []}
         for k in range(rounds):
             progress(f"{name} up and down, round {k + 1} of {rounds}", (n + k / rounds) / len(names))
-            with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric) as cluster:
+            with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, Cluster(fabric, dilation=dilation) as cluster:
                 seconds["up_s"].append(cluster.booted_ns / 1e9)
                 started = time.monotonic()
                 cluster.start_agents("mrc", {}, Path(logs), 1, alone=False)

@@ -11,6 +11,7 @@ from agents.collectives.registry import FLOWS
 from agents.collectives.steer import connect
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
+from topologies.units import S
 
 MESSAGE = 256 << 10
 LARGE, PROCESSES = "pod64", 2
@@ -20,27 +21,25 @@ LARGE, PROCESSES = "pod64", 2
 def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> dict[str, Any]:
     """MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes.
 
-    ``slowdown``: seconds that one of virtual time takes.
+    ``slowdown``: seconds that one of the network takes.
     """
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
-    flows = [
-        {"name": f"h{a}", "src": a, "dst": (a + half) % len(hosts), "start_ns": 0, "for_ns": 3600 * 10**9, "messages": None} for a in hosts
-    ]
+    flows = [{"name": f"h{a}", "src": a, "dst": (a + half) % len(hosts), "start_ps": 0, "for_ps": S, "messages": None} for a in hosts]
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as directory, SimulatedCluster(fabric, split=split) as cluster:
         cluster.start_agents("mrc", {}, Path(directory), 1)
         connect(cluster.agents, hosts, FLOWS, flows=flows)
         for agent in cluster.agents:
             agent.call("start", collective=FLOWS, message_bytes=MESSAGE, flows=flows, outstanding=4, at=cluster.clock.now())
-        cluster.clock.sleep(4 * fabric.base_rtt_ns / 1e9)  # windows are full
+        cluster.clock.sleep(4 * fabric.base_rtt_ps)  # windows are full
         hops, virtual = cluster.hops(), cluster.clock.now()
         started = time.perf_counter()
         while time.perf_counter() - started < seconds:
-            cluster.clock.sleep(fabric.base_rtt_ns / 1e9)
+            cluster.clock.sleep(fabric.base_rtt_ps)
         took = time.perf_counter() - started
         hops, virtual = cluster.hops() - hops, cluster.clock.now() - virtual
-    rates = {"packet_hops_per_second": float(hops) / took, "slowdown": took * 1e9 / virtual}
+    rates = {"packet_hops_per_second": float(hops) / took, "slowdown": took * S / virtual}
     return {"fabric": fabric.name, "processes": split, "hops": hops, **rates}
 
 

@@ -49,7 +49,7 @@ class Target(Protocol):
         """Bring the queue pair to RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
 
     def now(self) -> int:
-        """Nanoseconds of its clock."""
+        """Its clock, ps."""
 
     def send(self, plane: int, frame: bytes) -> None:
         """A frame arrives at its port."""

@@ -12,13 +12,14 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from agents.clock import WallClock
 from testbed.conform.play import Unsupported
 from testbed.errors import UserError, first_line
 from topologies import Fabric
+from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
@@ -51,7 +52,7 @@ class Virtual:
 
     def __init__(self, endpoint: Any, peer: int) -> None:
         self.endpoint, self.peer = endpoint, peer
-        self.time = 1_000_000
+        self.time = US
         self.memory = bytearray(b"\xa5" * MEMORY)
         self.qpn = 0
 
@@ -139,7 +140,7 @@ class Wire:
     way_rtts = 1.0
 
     def __init__(self, interfaces: Sequence[str], command: str) -> None:
-        self.name = command
+        self.name, self.clock = command, WallClock()
         self.sockets: list[socket.socket] = []
         try:
             for interface in interfaces:
@@ -162,7 +163,7 @@ class Wire:
         self._ask("connect", **remote)
 
     def now(self) -> int:
-        return time.monotonic_ns()
+        return self.clock.now()
 
     def send(self, plane: int, frame: bytes) -> None:
         if plane >= len(self.sockets):
@@ -170,8 +171,8 @@ class Wire:
         self.sockets[plane].send(frame)
 
     def until(self, when: int) -> tuple[int, bytes] | None:
-        while (left := when - time.monotonic_ns()) > 0:
-            for sock in select.select(self.sockets, [], [], left / 1e9)[0]:
+        while (left := when - self.clock.now()) > 0:
+            for sock in select.select(self.sockets, [], [], self.clock.wall_s(left))[0]:
                 frame, address = sock.recvfrom(1 << 16)
                 if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd" and frame[20] == 41:  # a kernel sends others
                     return self.sockets.index(sock), frame

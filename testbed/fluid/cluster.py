@@ -40,10 +40,10 @@ class Cluster:
 
     @classmethod
     def of_size(cls, size: Size) -> Cluster:
-        """A design of ``mrcbed size``, on the real network's clock. Raises :class:`UserError` if its T0s are not all full."""
+        """A design of ``mrcbed size``. Raises :class:`UserError` if its T0s are not all full."""
         if size.tiers < 2 or size.nics % size.down:
             raise UserError(f"{size.nics:,} NICs do not fill T0s of {size.down} NICs: use a multiple of {size.down}, two T0s or more")
-        links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate, dilation=1.0)
+        links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate)
         return cls(links, size.planes, size.t0s, size.up, size.down)
 
     @property

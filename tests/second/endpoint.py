@@ -137,7 +137,7 @@ class Endpoint(Requester):
             if qp is None or qp.peer != p.src:
                 self.judge.say(f"1: a packet for QPN {p['BTH.qpn']:#x}, which is none of its sender's")
         elif qp.state == "ERROR":
-            late = qp.refused_at is None or now - qp.refused_at >= self.facts.base_rtt_ns
+            late = qp.refused_at is None or now - qp.refused_at >= self.facts.base_rtt_ps
             if late and (p.opcode in codec.WRITES or p.opcode == codec.PROBE):
                 qp.refused_at = now
                 self.nack(now, qp, p, 0x19)
@@ -156,7 +156,7 @@ class Endpoint(Requester):
         psn, stamp, rtx, peer = p["BTH.psn"], p["TSETH.timestamp"], p["BTH.rtx"], self.peers[qp.peer]
         qp.heard[p.ev] = peer.data_at = now
         if peer.probe_at is None:
-            peer.probe_at = now + self.facts.base_rtt_ns
+            peer.probe_at = now + self.facts.base_rtt_ps
         new = diff(psn, qp.cum) > 0 and psn not in qp.got
         if diff(psn, qp.cum) > qp.mpr:
             self.nack(now, qp, p, 0x0B)
@@ -192,7 +192,7 @@ class Endpoint(Requester):
         if trigger.mark or p["BTH.a"] or rtx or not new or whole or qp.unsacked >= qp.threshold:
             self.sack(now, qp, trigger)
         else:
-            qp.trigger, qp.sack_at = trigger, now + self.facts.base_rtt_ns // 4
+            qp.trigger, qp.sack_at = trigger, now + self.facts.base_rtt_ps // 4
 
     def place(self, p: Packet) -> int:
         """Write the payload where it belongs; the syndrome of what forbids it (sections 1 and 10)."""
@@ -250,7 +250,7 @@ class Endpoint(Requester):
     def reverse_ev(self, now: int, qp: Qp) -> int | None:
         """Section 5: one EV per plane, planes in rotation: the latest known to work, else the latest on which data arrived."""
         bad = {path.ev for plane in qp.planes for path in plane.paths if path.state == "ASSUMED_BAD"}
-        limit, newest = 4 * self.facts.base_rtt_ns, max(qp.heard.values(), default=0)
+        limit, newest = 4 * self.facts.base_rtt_ps, max(qp.heard.values(), default=0)
         recent = [ev for ev, at in qp.heard.items() if newest - at <= limit and ev not in bad]
         fallback = [path.ev for plane in qp.planes for path in plane.paths]
         for evs in (recent, fallback):
@@ -332,7 +332,7 @@ class Endpoint(Requester):
         self.control[ev >> 16].append(make)
 
     def tick_peer(self, now: int, peer: Peer) -> None:
-        rtt = self.facts.base_rtt_ns
+        rtt = self.facts.base_rtt_ps
         evs = [ev for ev in self.facts.evs(peer.host) if self.both_up(peer.host, ev >> 16)]
         if peer.round_at is not None and now >= peer.round_at:
             for plane in {ev >> 16 for ev in evs}:

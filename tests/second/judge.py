@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.second import codec
 from tests.second.codec import Packet
-from tests.second.model import KEEP, Facts, Peer, Qp, Record, Sent, add, diff, unit_ns
+from tests.second.model import KEEP, Facts, Peer, Qp, Record, Sent, add, diff, unit_ps
 
 DATA_FIELDS = ("BTH.opcode", "METH.rqmsn", "METH.msn", "RETH.va", "RETH.rkey", "RETH.dmalen", "Imm.imm")
 
@@ -30,7 +30,7 @@ class View:
 class Judge:
     def __init__(self, facts: Facts, violations: list[str]) -> None:
         self.facts, self.violations = facts, violations
-        self.unit = unit_ns(facts.base_rtt_ns)
+        self.unit = unit_ps(facts.base_rtt_ps)
         self.views: defaultdict[int, View] = defaultdict(View)
 
     def say(self, text: str) -> None:
@@ -100,7 +100,7 @@ class Judge:
             self.say(f"6: PSN {psn:#x} came again and is another packet")
         for other, was, ev, at in record.copies:
             late = diff(stamp, was, 16)
-            if now - at > 64 * self.facts.base_rtt_ns:
+            if now - at > 64 * self.facts.base_rtt_ps:
                 continue
             if not rtx and not other and (late, p.ev) != (0, ev):
                 self.say(f"4: PSN {psn:#x} was sent twice without rtx, on EVs {ev:#x} and {p.ev:#x}, {late} units apart")
@@ -122,7 +122,7 @@ class Judge:
         view.va, view.left, view.before = view.va + length, max(0, view.left - length), record
         if before is not None:
             (rtx0, stamp0, _, at0), (rtx1, stamp1, _, at1) = before.copies[0], record.copies[0]
-            if not rtx0 and not rtx1 and abs(at1 - at0) < 64 * self.facts.base_rtt_ns and diff(stamp1, stamp0, 16) < 0:
+            if not rtx0 and not rtx1 and abs(at1 - at0) < 64 * self.facts.base_rtt_ps and diff(stamp1, stamp0, 16) < 0:
                 self.say(f"4: timestamps run backwards, {stamp0:#x} then {stamp1:#x} one PSN later")
 
     def probe(self, qp: Qp, p: Packet) -> None:

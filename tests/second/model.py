@@ -1,4 +1,4 @@
-"""What an endpoint remembers: facts about the fabric, queue pairs, paths, packets. Times are nanoseconds, sequence numbers 24 bits."""
+"""What an endpoint remembers: facts about the fabric, queue pairs, paths, packets. Times are picoseconds, sequence numbers 24 bits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ class Facts:
     host: int
     planes: int
     mtu: int  # payload bytes of a full packet
-    base_rtt_ns: int
+    base_rtt_ps: int
     nic_rate: int  # bits per second and port
     trimming: bool
     udp_port: int
-    dilation: float  # nanoseconds of `now` per nanosecond of network time
     evs: Callable[[int], list[int]]  # peer host -> EVs
     outer: Callable[[int, int], bytes]  # peer host, EV -> outer destination as it leaves
     window_packets: int
@@ -46,10 +45,10 @@ def add(psn: int, n: int) -> int:
     return (psn + n) & 0xFFFFFF
 
 
-def unit_ns(base_rtt_ns: int) -> int:
-    """Unit of timestamps: least power of two from 128 ns on with which 16 bits last 256 base RTTs (section 4)."""
+def unit_ps(base_rtt_ps: int) -> int:
+    """Unit of timestamps: least power of two from 128 ps on with which 16 bits last 256 base RTTs (section 4)."""
     unit = 128
-    while unit << 16 < 256 * base_rtt_ns:
+    while unit << 16 < 256 * base_rtt_ps:
         unit *= 2
     return unit
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tests.second import codec
 from tests.second.codec import Packet
 from tests.second.judge import Judge
-from tests.second.model import KEEP, Completion, Facts, Message, Out, Path, Peer, Plane, Qp, Sent, add, diff, unit_ns
+from tests.second.model import KEEP, Completion, Facts, Message, Out, Path, Peer, Plane, Qp, Sent, add, diff, unit_ps
 
 PACE = 0.98
 WIRE_EXTRA = 24  # preamble, FCS and gap of a frame, bytes
@@ -26,8 +26,8 @@ class Requester:
         self.violations: list[str] = []
         self.counters: Counter[str] = Counter()
         self.judge = Judge(facts, self.violations)
-        self.unit = unit_ns(facts.base_rtt_ns)
-        self.rto = round(1024 * 2**7 * facts.dilation)  # 1.024 us x 2^7 of network time
+        self.unit = unit_ps(facts.base_rtt_ps)
+        self.rto = 1_024_000 * 2**7  # 1.024 us x 2^7
         self.qps: dict[int, Qp] = {}
         self.peers: dict[int, Peer] = {}
         self.regions: dict[int, tuple[int, memoryview]] = {}
@@ -70,7 +70,7 @@ class Requester:
         qp.turns = [(self.facts.host + len(self.qps) + n) % self.facts.planes for n in range(2)]
         qp.reverse = self.random.randrange(self.facts.planes)
         qp.next_probe = qp.first % 32767 + 1
-        qp.srtt, qp.state = self.facts.base_rtt_ns, "RTS"
+        qp.srtt, qp.state = self.facts.base_rtt_ps, "RTS"
 
     def post_write(self, qpn: int, wr_id: int, data: bytes, va: int, rkey: int, imm: int | None = None) -> None:
         """Cut a message into packets (section 1): all full but the last, one for a message without bytes."""
@@ -95,10 +95,10 @@ class Requester:
 
     def opens_at(self, plane: int) -> int:
         """Section 6: ports are paced at 98 % of line rate, with two packets of look-ahead."""
-        return self.free_at[plane] - round(2 * (self.facts.mtu + 200) * 8e9 / (self.facts.nic_rate * PACE))
+        return self.free_at[plane] - round(2 * (self.facts.mtu + 200) * 8e12 / (self.facts.nic_rate * PACE))
 
     def leave(self, now: int, plane: int, frame: bytes) -> tuple[int, bytes]:
-        self.free_at[plane] = max(self.free_at[plane], now) + round((len(frame) + WIRE_EXTRA) * 8e9 / (self.facts.nic_rate * PACE))
+        self.free_at[plane] = max(self.free_at[plane], now) + round((len(frame) + WIRE_EXTRA) * 8e12 / (self.facts.nic_rate * PACE))
         return plane, frame
 
     def data(self, now: int, qp: Qp, rtx: int) -> tuple[int, bytes] | None:
@@ -179,7 +179,7 @@ class Requester:
     # time
 
     def tick_qp(self, now: int, qp: Qp) -> None:
-        rtt = self.facts.base_rtt_ns
+        rtt = self.facts.base_rtt_ps
         for plane in qp.planes:
             if plane.state == "PROVING" and now >= plane.at:
                 plane.at = now + rtt
@@ -257,7 +257,7 @@ class Requester:
         if sum(len(self.usable(plane)) for plane in qp.planes) - 1 < -(-wanted // 4):
             path.state = "SKIP"
             return
-        path.state, path.bad_at, path.clean, path.gap = "ASSUMED_BAD", now, 0, self.facts.base_rtt_ns
+        path.state, path.bad_at, path.clean, path.gap = "ASSUMED_BAD", now, 0, self.facts.base_rtt_ps
         path.probe_at = now + qp.srtt
         self.counters["paths_bad"] += 1
 
@@ -327,7 +327,7 @@ class Requester:
 
     def verdicts(self, now: int, qp: Qp, missing: list[Out]) -> None:
         """Section 6, rule 2: something sent later has arrived, and the packet is older than RTTs and reordering explain."""
-        rtts, unit = qp.rtts or [qp.srtt], self.facts.base_rtt_ns
+        rtts, unit = qp.rtts or [qp.srtt], self.facts.base_rtt_ps
         patience = max(rtts) + min(max(max(rtts) - min(rtts), unit), 4 * unit)
         for out in missing:
             if out.tries[-1].at < qp.latest_arrival and now - out.tries[-1].at > patience:
@@ -365,7 +365,7 @@ class Requester:
             qp.latest_arrival = max(qp.latest_arrival, sent.at)
         if path is not None and path.state == "ASSUMED_BAD" and sent.at > path.bad_at:
             path.clean = 0 if p["SETH.m"] else path.clean + 1
-            path.probe_at = min(path.probe_at, now + self.facts.base_rtt_ns)
+            path.probe_at = min(path.probe_at, now + self.facts.base_rtt_ps)
             if path.clean >= path.need or (path.clean and not self.usable(plane)):
                 path.state, path.losses, path.need = "GOOD", 0, min(32, 2 * path.need)
                 self.counters["paths_back"] += 1

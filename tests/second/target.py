@@ -12,8 +12,8 @@ def endpoint(fabric: Fabric, host: int, seed: int = 0) -> Endpoint:
     """Knows of the fabric what docs/protocol.md says is told out of band; its window is what two BDPs hold."""
     return Endpoint(
         Facts(
-            host=host, planes=fabric.planes, mtu=fabric.mtu, base_rtt_ns=fabric.base_rtt_ns, nic_rate=fabric.nic_rate,
-            trimming=fabric.trimming, udp_port=fabric.udp_port, dilation=fabric.dilation,
+            host=host, planes=fabric.planes, mtu=fabric.mtu, base_rtt_ps=fabric.base_rtt_ps, nic_rate=fabric.nic_rate,
+            trimming=fabric.trimming, udp_port=fabric.udp_port,
             evs=lambda peer: list(path_evs(fabric, host, peer)), outer=lambda peer, ev: path_address(fabric, host, peer, ev),
             window_packets=2 * fabric.planes * fabric.plane_bdp // fabric.frame_bytes,
         ),

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from tests.second import codec
 from tests.second.endpoint import Completion, Endpoint, Facts
 
-PLANES, PATHS, MTU, RTT, RATE = 4, 4, 256, 10_000, 100_000_000_000
+NS, MS = 10**3, 10**9
+PLANES, PATHS, MTU, RTT, RATE = 4, 4, 256, 10_000 * NS, 100_000_000_000
 Mutate = Callable[[bytearray], None]
 
 
@@ -23,7 +24,7 @@ def outer(src: int, dst: int, ev: int) -> bytes:
 
 def facts(host: int, trimming: bool) -> Facts:
     evs = [plane << 16 | path for plane in range(PLANES) for path in range(PATHS)]
-    return Facts(host, PLANES, MTU, RTT, RATE, trimming, 4791, 1.0, lambda peer: evs, lambda peer, ev: outer(host, peer, ev), 64)
+    return Facts(host, PLANES, MTU, RTT, RATE, trimming, 4791, lambda peer: evs, lambda peer, ev: outer(host, peer, ev), 64)
 
 
 class Net:
@@ -66,11 +67,11 @@ class Net:
             del data[142:]
             data[18:20] = (len(data) - 54).to_bytes(2, "big")
         key = (host, ev, control or trimmed)
-        at = max(self.now + 3500 + 700 * (ev % 4) + 150 * (ev >> 16), self.fifo.get(key, 0) + 90)
+        at = max(self.now + (3500 + 700 * (ev % 4) + 150 * (ev >> 16)) * NS, self.fifo.get(key, 0) + 90 * NS)
         self.fifo[key] = at
         for copy in range(1 + again):
             self.count += 1
-            heapq.heappush(self.heap, (at + copy * 2500, self.count, 1 - host, plane, bytes(data)))
+            heapq.heappush(self.heap, (at + copy * 2500 * NS, self.count, 1 - host, plane, bytes(data)))
 
     def port(self, host: int, plane: int, up: bool) -> None:
         self.up[host][plane] = up
@@ -116,7 +117,7 @@ def bulk(test: unittest.TestCase, net: Net, both: bool = True, messages: int = 4
             net.ends[host].post_write(net.qpns[host], n, data, va + at, rkey, imm)
             at += len(data)
     senders = (0, 1) if both else (0,)
-    net.run(20_000_000, lambda: all(sum(one.kind == "write" for one in net.done[host]) == messages for host in senders) and not net.events)
+    net.run(20 * MS, lambda: all(sum(one.kind == "write" for one in net.done[host]) == messages for host in senders) and not net.events)
     for host in senders:
         writes = [one for one in net.done[host] if one.kind == "write"]
         test.assertEqual([(one.wr_id, one.status) for one in writes], [(n, "ok") for n in range(messages)])
@@ -153,19 +154,19 @@ class Transfers(unittest.TestCase):
         for trimming in (False, True):
             net = Net(6, trimming=trimming)
             net.dead.add(0x00010002)
-            net.events.append((1_500_000, net.dead.clear))
+            net.events.append((1_500_000 * NS, net.dead.clear))
             bulk(self, net, messages=60)
             self.assertGreater(net.ends[0].counters["paths_bad"], 0)
-            net.run(net.now + 3_000_000)
+            net.run(net.now + 3 * MS)
             bulk_again = [path for qp in net.ends[0].qps.values() for plane in qp.planes for path in plane.paths if path.state != "GOOD"]
             self.assertEqual([path.ev for path in bulk_again if path.state == "ASSUMED_BAD"], [])
 
     def test_port(self) -> None:
         net = Net(7, loss=0.002)
-        net.events += [(15_000, lambda: net.port(0, 2, False)), (60_000, lambda: net.port(0, 2, True))]
-        net.events += [(70_000, lambda: net.port(1, 1, False)), (120_000, lambda: net.port(1, 1, True))]
+        net.events += [(15_000 * NS, lambda: net.port(0, 2, False)), (60_000 * NS, lambda: net.port(0, 2, True))]
+        net.events += [(70_000 * NS, lambda: net.port(1, 1, False)), (120_000 * NS, lambda: net.port(1, 1, True))]
         bulk(self, net, messages=100)
-        net.run(net.now + 500_000)
+        net.run(net.now + MS // 2)
         self.assertTrue(all(plane.state == "USED" for qp in net.ends[0].qps.values() for plane in qp.planes))
         self.assertEqual([end.violations for end in net.ends], [[], []])
 
@@ -175,14 +176,14 @@ class Transfers(unittest.TestCase):
             base, key = net.keys[1]
             net.ends[0].post_write(net.qpns[0], 1, b"x" * 3000, base + va, key + rkey & 0xFFFFFFFF, imm)
             net.ends[0].post_write(net.qpns[0], 2, b"y", base, key)
-            net.run(3_000_000)
+            net.run(3 * MS)
             self.assertEqual([one.status for one in net.done[0]], [status, "flushed"])
             self.assertEqual(net.ends[0].violations, [])
 
     def test_silence(self) -> None:
         net = Net(9, loss=1.0)
         net.ends[0].post_write(net.qpns[0], 1, b"x", *net.keys[1])
-        net.run(50_000_000)
+        net.run(50 * MS)
         self.assertEqual([one.status for one in net.done[0]], ["retries"])
 
 
@@ -324,7 +325,7 @@ class Wrong(unittest.TestCase):
                         net.ends[1 - host].post_recv(net.qpns[1 - host], n)
                         va, rkey = net.keys[1 - host]
                         net.ends[host].post_write(net.qpns[host], n, bytes(8 * MTU), va + n * 8 * MTU, rkey, n)
-                net.run(3_000_000)
+                net.run(3 * MS)
                 self.assertTrue(any(text in one for one in net.ends[1].violations), net.ends[1].violations[:5])
 
     def test_icrc(self) -> None:
@@ -333,7 +334,7 @@ class Wrong(unittest.TestCase):
         net.wrong = lambda data: seen.append(1) or (len(seen) == 3 and data.__setitem__(-1, data[-1] ^ 1)) or False
         bulk(self, Net(12))
         net.ends[0].post_write(net.qpns[0], 1, bytes(9 * MTU), *net.keys[1])
-        net.run(3_000_000)
+        net.run(3 * MS)
         self.assertTrue(any("iCRC" in one for one in net.ends[1].violations))
         self.assertEqual(net.ends[1].counters["rx_bad_icrc"], 1)
 

@@ -25,7 +25,7 @@ FILES = sorted({case.name.partition("/")[0] for case in CASES.values()})
 
 
 def play(case: Case, endpoint: Any) -> Outcome:
-    return played(case, Virtual(endpoint, FABRIC.host_count - 1), FABRIC, FABRIC.base_rtt_ns)
+    return played(case, Virtual(endpoint, FABRIC.host_count - 1), FABRIC, FABRIC.base_rtt_ps)
 
 
 def failing(new: Callable[[], Any], files: tuple[str, ...] = ()) -> str:
