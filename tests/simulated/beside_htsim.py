@@ -26,6 +26,7 @@ from scenarios.schema.scenario import scenario_of
 from scenarios.show.simulators import topology
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
+from topologies.units import US, wire_time
 
 PLANE = load_fabric("rack16").with_(name="plane", planes=1)
 FABRICS = {
@@ -56,8 +57,8 @@ def pairs(pattern: str, seed: int) -> list[tuple[int, int]]:
 def ideal_us(pattern: str) -> float:
     """The busiest port's packets at line rate, and a base RTT."""
     busiest = {"permutation": 1, "permutation, 2:1": 2, "incast": 7, "all-to-all": PLANE.host_count - 1}[pattern]
-    bits = busiest * BYTES[pattern] // MSS * PLANE.frame_bytes * 8
-    return (bits * 1e9 / PLANE.nic_rate + PLANE.base_rtt_ps) / PLANE.dilation / 1000
+    sent = busiest * BYTES[pattern] // MSS * PLANE.frame_bytes
+    return (wire_time(sent, PLANE.nic_rate) + PLANE.base_rtt_ps) / US
 
 
 class Figures(NamedTuple):
@@ -90,7 +91,7 @@ class Like(Nscc):
         if "largest window" in self.taken:
             self.max_wnd -= self.config.sack_bytes
         if "no delay" in self.taken:
-            self.no_delay = int(1000 * self.config.dilation)
+            self.no_delay = US
 
     def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
         if rtt < 0 and "no sample" in self.taken:
@@ -151,7 +152,7 @@ OURS: dict[str, dict[str, Any]] = {
 def ours(pattern: str, rows: Sequence[str], seeds: Sequence[int], folder: Path) -> dict[str, list[Figures]]:
     """A scenario with a transport for each row; one for each seed where that draws the connections."""
     made: dict[str, list[Figures]] = {row: [] for row in rows}
-    keys = ("planes", "t0_per_plane", "t1_per_plane", "hosts_per_t0", "dilation")
+    keys = ("planes", "t0_per_plane", "t1_per_plane", "hosts_per_t0")
     (folder / "plane.toml").write_text("\n".join(["format = 3", *(f"{key} = {getattr(FABRICS[pattern], key)}" for key in keys)]))
     names = {f"row{number}": row for number, row in enumerate(rows)}
     for seed in seeds:
@@ -168,7 +169,7 @@ def ours(pattern: str, rows: Sequence[str], seeds: Sequence[int], folder: Path) 
         messages = pd.read_parquet(there / "messages.parquet")
         for run in summary["runs"]:
             ends = messages[messages["run"] == run["run"]]
-            took = (ends["end_ps"] - ends["start_ps"].min()) / PLANE.dilation / 1000
+            took = (ends["end_ns"] - ends["start_ns"].min()) / 1000
             sent = len(flows) * BYTES[pattern] // MSS + run["packets"]["retransmitted"]
             figures = Figures(ideal_us(pattern) / took.max(), took.min() / took.max(), run["packets"]["trimmed"] / sent)
             made[names[run["transport"]]].append(figures)

@@ -1,17 +1,19 @@
 """A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference is HTB's buckets (docs/fidelity.md).
 
-A port that had nothing to send for a while puts the next frames on the wire sooner than the one before has left it, by ``BURST_NS`` in
+A port that had nothing to send for a while puts the next frames on the wire sooner than the one before has left it, by ``BURST`` in
 all; each frame still takes its time. At the last hop frames of a class end apart by their time there, as in agents/delay_line.py.
 """
 
 from __future__ import annotations
 
-from testbed.emulated.bringup import BURST_NS
 from testbed.simulated.frame import RETRY, Call, Frame, within_kind
 from testbed.simulated.network import Network
 from testbed.simulated.port import ARRIVED_BYTES, ARRIVED_PACKETS, SimPort, is_high
 from topologies.clos import Fabric
-from topologies.units import BYTE
+from topologies.units import BYTE, NS
+
+BURST = 50 * NS
+"""What a port catches up: testbed.emulated.bringup.BURST_NS at the dilation of `tiny`."""
 
 
 class BucketNetwork(Network):
@@ -19,7 +21,7 @@ class BucketNetwork(Network):
 
     def __init__(self, fabric: Fabric) -> None:
         super().__init__(fabric)
-        self._credit = {port.number: (BURST_NS, 0) for port in self.ports}  # ns to catch up, and as of when
+        self._credit = {port.number: (BURST, 0) for port in self.ports}  # time to catch up, and as of when
         self._ends: dict[tuple[int, int], int] = {}  # (port, class) -> when its last frame had arrived
 
     def _start(self, port: SimPort) -> None:
@@ -31,7 +33,7 @@ class BucketNetwork(Network):
                 self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
             return
         credit, since = self._credit[port.number]
-        credit = min(BURST_NS, credit + now - since)
+        credit = min(BURST, credit + now - since)
         used = min(credit, took)
         self._credit[port.number] = credit - used, now + took - used
         order = port.next_order()

@@ -83,7 +83,7 @@ def test_a_lossless_fabric_loses_nothing_to_an_incast_that_another_drops(tmp_pat
     assert lossless["packets"]["lost"] == 0 and lossless["wrong"] == 0 and lossless["verdict"] == "ok"
     assert lossy["packets"]["causes"]["drop_tail"] > 0 and "pfc" not in lossy
     pfc = lossless["pfc"]
-    assert pfc["pauses"] > 0 and 0 < pfc["longest_pause_ps"] <= pfc["paused_ps"]
+    assert pfc["pauses"] > 0 and 0 < pfc["longest_pause_ns"] <= pfc["paused_ns"]
     counters = json.loads(next((tmp_path / "out").rglob(f"{lossless['run']}/run.json")).read_text())["counters_after"]
     assert all(r["backlog_peak_bytes"] <= 2 * 4300 for r in counters if r["node"].startswith("h")), "an engine knows what a port still has"
     assert pfc["tiers"]["nic"]["ports"] == 4 and pfc["tiers"]["nic"]["paused"] == 3, "the three senders, and not the target"
@@ -95,7 +95,7 @@ def test_a_lossless_fabric_loses_nothing_to_an_incast_that_another_drops(tmp_pat
 def test_mrc_over_ecmp_leaves_the_dead_evs_and_gets_them_back_when_the_switches_have_re_routed(tmp_path: Path) -> None:
     summary = run(tmp_path, RING)
     (entry,) = summary["runs"]
-    assert entry["verdict"] == "ok" and entry["packets"]["unexplained"] == 0 and entry["reconvergence_ps"] == 80_000
+    assert entry["verdict"] == "ok" and entry["packets"]["unexplained"] == 0 and entry["reconvergence_ns"] == 80_000
     fault = entry["failovers"][0]
     assert fault["lost"] > 0 and fault["left_queue_pairs"] > 0
     assert entry["packets"]["lost"] > 0

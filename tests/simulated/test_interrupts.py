@@ -15,9 +15,10 @@ from agents.collectives.steer import connect
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies import load_fabric
+from topologies.units import NS
 
 TREE = Path(__file__).parents[2]
-SLICE_NS = 2_000_000
+SLICE = 200 * NS
 STEPS = 40
 
 
@@ -40,11 +41,11 @@ def play(logs: Path, disturbed: bool) -> int:
     try:
         if disturbed:
             disturber.start()
-        until = cluster.network.time + SLICE_NS
+        until = cluster.network.time + SLICE
         while left:
             try:
                 if cluster.network.run(until):
-                    until += SLICE_NS
+                    until += SLICE
             except KeyboardInterrupt:
                 heard += 1
             for agent in cluster.agents:

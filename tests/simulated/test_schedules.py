@@ -11,6 +11,7 @@ from testbed import cli
 from testbed.dataplane import layout
 from testbed.simulated.frame import Frame
 from testbed.simulated.network import Network
+from topologies.units import US
 
 SMALL = "tiny"
 NETWORK = "testbed.simulated.cluster.Network"
@@ -18,7 +19,7 @@ NETWORK = "testbed.simulated.cluster.Network"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "STORM_S", 3.0)
+    monkeypatch.setattr(schedules, "STORM", 300 * US)
 
 
 def test_a_number_is_a_schedule() -> None:
@@ -117,4 +118,4 @@ def with_kind(kind: str) -> int:
     from topologies import load_fabric
 
     fabric = load_fabric(SMALL)
-    return next(seed for seed in range(100) if any(fault.kind == kind for fault in plan(fabric, seed, schedules.STORM_S)))
+    return next(seed for seed in range(100) if any(fault.kind == kind for fault in plan(fabric, seed, schedules.STORM)))

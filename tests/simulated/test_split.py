@@ -23,6 +23,7 @@ from testbed.world import Program
 from tests.simulated.test_jobs import measured, no_process_left, stop  # noqa: F401  (a fixture)
 from tests.waiting import wait_until
 from topologies import load_fabric
+from topologies.units import US
 
 UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 HEAD = """
@@ -169,7 +170,7 @@ def test_a_killed_process_ends_the_run_and_is_named(shared: SimulatedCluster) ->
     os.kill(child.pid, signal.SIGKILL)
     child.join()
     with pytest.raises(ClusterDied, match=r"process 2 of the 2 of this simulation was killed \(out of memory\?\): use a smaller --split"):
-        shared.clock.sleep(1.0)
+        shared.clock.sleep(100 * US)
 
 
 @pytest.mark.usefixtures("no_process_left")
@@ -178,7 +179,7 @@ def test_a_bug_in_another_process_comes_with_its_traceback(monkeypatch: pytest.M
     with SimulatedCluster(load_fabric("demo"), split=3) as cluster:
         cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
         with pytest.raises(RuntimeError, match="(?s)in a process of a simulation: KeyError: 'no such host'.*Traceback"):
-            cluster.clock.sleep(1.0)
+            cluster.clock.sleep(100 * US)
 
 
 @pytest.mark.dear("a command with two processes of its own")
