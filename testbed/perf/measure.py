@@ -15,7 +15,7 @@ from testbed.reconvergence import Reconvergence
 from testbed.world import World
 
 PATIENCE_S = 60
-"""The longest time of a step; after it the collective is given up [ours]."""
+"""How long a machine may take for a step; after it the collective is given up [ours]."""
 
 
 class Failed(UserError):
@@ -37,7 +37,7 @@ class Stopped(Failed):
 
 @dataclass
 class Measured:
-    """``spans``: of every step, ns of this machine's clock by rank. ``flows``: the note of each flow at its end."""
+    """``spans``: how long every step took, by rank. ``flows``: the note of each flow at its end."""
 
     spans: dict[int, dict[int, int]] = field(default_factory=dict)
     flows: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +66,7 @@ def measure(
     def on_note(rank: int, note: dict[str, Any]) -> None:
         nonlocal failure
         if note["event"] == "step":
-            measured.spans.setdefault(note["step"], {})[rank] = note["end_ns"] - note["start_ns"]
+            measured.spans.setdefault(note["step"], {})[rank] = note["end_ps"] - note["start_ps"]
             on_step()
         elif note["event"] == "flow":
             measured.flows.append(note)
@@ -77,7 +77,7 @@ def measure(
         elif note["event"] == "failed":
             failure = f"rank {note['rank']} (h{hosts[note['rank']]}) lost rank {note['peer_rank']}: {note['reason']}"
 
-    def check() -> float | None:
+    def check() -> int | None:
         nonlocal shown
         world.check()
         if cut_off.line != shown:
@@ -88,7 +88,7 @@ def measure(
     try:
         for agent in agents:
             agent.call("start", **start)
-        ended = wait_for_all(agents, on_note, check, steps * patient(PATIENCE_S), world.clock)
+        ended = wait_for_all(agents, on_note, check, world.clock.patience(steps * patient(PATIENCE_S)), world.clock)
     except KeyboardInterrupt:
         failure, kind = "stopped", Stopped
     except AgentError as error:  # the others have begun

@@ -20,6 +20,7 @@ from testbed.world import World
 from topologies.clos import Fabric
 from topologies.structs import there_are
 from topologies.theory import bus_factor, place_ranks
+from topologies.units import US, S
 
 COLLECTIVES = {
     "all_reduce": "ring-allreduce", "reduce_scatter": "reduce-scatter", "all_gather": "all-gather", "all_to_all": "all-to-all",
@@ -188,7 +189,7 @@ def perf(
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
-    made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name, "dilation": fabric.dilation}
+    made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
     made["ranks" if request.collective else "pair"] = hosts
     head, shown = _table(request, fabric, hosts, transport, world.name)
     rows: list[Any] = []
@@ -253,7 +254,7 @@ def _measured(
             work = Steps(kind, carried, request.dtype, request.count(), request.warmup, request.seed + turn, request.qps, slices)
             measured = collective_times(world, hosts, work, network, say=say)
             spans = [span for by_rank in measured.spans.values() for span in by_rank.values()]
-            time_us, wrong = sum(spans) / len(spans) / 1e3 / world.fabric.dilation, measured.wrong if request.check else 0
+            time_us, wrong = sum(spans) / len(spans) / US, measured.wrong if request.check else 0
         halves.append(tables.block(shown, time_us, bus_factor(kind, n), wrong if request.check else None))
         _possible("bus bandwidth in GB/s", halves[-1].busbw, _line(world.fabric) / 1e9)
         bad += wrong
@@ -268,9 +269,9 @@ def _bandwidth(
     carried = request.carried(size, 2)
     measured = flow_times(world, hosts, carried, request.count(), request.depth, request.seed, network, request.qps)
     [flow] = measured.flows
-    scale = world.fabric.dilation * 1e9 * size / carried
-    average = flow["bytes"] / (flow["end_ns"] - flow["start_ns"]) * scale
-    peak = flow["peak_bytes"] / flow["peak_ns"] * scale
+    scale = S * size / carried
+    average = flow["bytes"] / (flow["end_ps"] - flow["start_ps"]) * scale
+    peak = flow["peak_bytes"] / flow["peak_ps"] * scale
     _possible("peak bandwidth in GB/s", peak / 1e9, _line(world.fabric) / 1e9)
     _possible("average bandwidth in bytes/s", average, peak)
     return tables.Bandwidth(size, request.count(), peak, average), measured.wrong
@@ -281,15 +282,15 @@ def _latency(
 ) -> tuple[tables.Latency, int]:
     work = Steps("ping-pong", request.carried(size, 2), "int32", request.count(), request.warmup, request.seed, slices=1)
     measured = collective_times(world, hosts, work, network, say=say)
-    trips = [spans[0] / 1e3 / world.fabric.dilation for spans in measured.spans.values()]
+    trips = [spans[0] / US for spans in measured.spans.values()]
     row = tables.latency(size, trips)
-    _possible("what the cables take in us", world.fabric.real.delay_ns / 1e3 + size / _line(world.fabric) * 1e6, row.t_min)
+    _possible("what the cables take in us", world.fabric.delay_ps / US + size / _line(world.fabric) * 1e6, row.t_min)
     return row, measured.wrong
 
 
 def _line(fabric: Fabric) -> float:
-    """Payload that all NIC ports of a host carry, bytes per second of the real network."""
-    return fabric.real.host_rate * fabric.payload_share / 8
+    """Payload that all NIC ports of a host carry, bytes/s."""
+    return fabric.host_rate * fabric.payload_share / 8
 
 
 def _possible(what: str, value: float, most: float) -> None:

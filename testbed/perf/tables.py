@@ -1,7 +1,7 @@
 """The tables of nccl-tests and perftest: what they print, from what was measured here.
 
-Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Numbers are
-of the real network: wall time divided by the dilation.
+Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times
+and rates are the network's.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
 def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, Any], transport: str, world: str) -> list[str]:
     """Everything above the rows."""
     lines = [
-        f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world, dilation {fabric.dilation:,.0f}",
-        "# times and rates are the real network's; buffers of a NIC are the same in place and out of place: both columns are one operation",
+        f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world",
+        "# times and rates are the network's; buffers of a NIC are the same in place and out of place: both columns are one operation",
         f"# nThread 1 nGpus 1 minBytes {flags['min']} maxBytes {flags['max']} step: {flags['step']} warmup iters: {flags['warmup']} "
         f"iters: {flags['iters']} agg iters: 1 validation: {flags['check']} graph: 0",
         "#",
@@ -156,10 +156,10 @@ def perftest_head(
         f"                    RDMA_{title} Test",
         f" Dual-port       : OFF\t\tDevice         : h{pair[0]} to h{pair[1]} of {fabric.name}",
         f" Number of qps   : {qps}\t\tTransport type : {transport}",
-        f" World           : {world}\tDilation       : {fabric.dilation:,.0f}",
+        f" World           : {world}",
         f" TX depth        : {depth}",
         f" Mtu             : {fabric.mtu}[B]",
-        " Times and rates : of the real network",
+        " Times and rates : of the network",
         RULE,
         heads,
     ]

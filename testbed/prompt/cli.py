@@ -32,6 +32,7 @@ from testbed.prompt.mapper import MapperCommands
 from topologies import FabricError
 from topologies.addressing import ev, ev_fields, inner_address, path_address, sid_list, text, usid_fields
 from topologies.paths import path_evs, path_links, path_nodes
+from topologies.units import NS
 
 _STYLES = {"GOOD": "green", "SKIP": "yellow", "ASSUMED_BAD": "red", "DENIED": "magenta"}
 _FIRST = "start a collective first, with allreduce"
@@ -240,7 +241,7 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         value = parse_ev(self.fabric, src, dst, arguments[0])
         hops = self._trace(src, dst, value)
         rows = [[f"{hop.at_us:.0f}", hop.port, "out" if hop.leaving else "in", hop.address, str(hop.hop_limit)] for hop in hops]
-        heads = ("us", "port", "way", "outer destination", "hop limit")
+        heads = ("wall us", "port", "way", "outer destination", "hop limit")
         self.console.print(terminal.table(heads, rows, names=("port", "way", "outer destination")))
         if hops[-1].node != f"h{dst}":
             last_hop = hops[-1]
@@ -271,16 +272,16 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
 
     def do_status(self, line: str) -> None:
         """status: show the fabric, its dilation, its controller, and what is down"""
-        f = self.fabric
+        f, clock = self.fabric, self.cluster.clock
         hop = "on every hop" if f.last_hop_ecn else "not on the last hop"
         marking = f"from {f.ecn_bytes[0]} to {f.ecn_bytes[1]} B, {hop}" if f.ecn else "off"
         trimming = f"above {f.trim_bytes(False)} B, on the last hop {f.trim_bytes(True)} B" if f.trimming else "off"
         self.console.print(
             f"{f.name}: {f.host_count} hosts, {f.planes} planes of {f.t0_per_plane} T0 and {f.t1_count} T1, "
             f"{f.paths_per_pair} paths across\n"
-            f"ports {f.real.nic_rate / 1e9:g} Gb/s, base RTT {terminal.duration(f.base_rtt_ns / f.dilation)}, "
+            f"ports {f.nic_rate / 1e9:g} Gb/s, base RTT {terminal.duration(f.base_rtt_ps / NS)}, "
             f"plane BDP {f.plane_bdp} B, buffer {f.buffer_bytes} B\n"
-            f"dilation {f.dilation:,.0f}: in wall time {f.nic_rate / 1e6:g} Mb/s and {f.base_rtt_ns / 1e6:.1f} ms\n"
+            f"dilation {clock.dilation:,.0f}: a second of this machine is {terminal.duration(clock.patience(1.0) / NS)} of the network\n"
             f"marking {marking}, trimming {trimming}\n"
             f"switches: {self.cluster.net.switches_are}\n"
             f"controller: {self.cluster.rest_url if self.cluster.controller_alive else 'not running (forwarding does not need it)'}\n"

@@ -18,6 +18,7 @@ from testbed.errors import UserError
 from testbed.perf.measure import Failed, Steps, collective_times
 from testbed.reconvergence import usual
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, place_ranks
+from topologies.units import BYTE, US
 
 DEFAULTS = {"steps": "10", "bytes": str(1 << 20), "placement": "packed", "dtype": "int32", "qps": "1", "slices": "4"}
 _NUMBERS = ("steps", "bytes", "qps", "slices")
@@ -71,13 +72,12 @@ def run(cluster: Cluster, console: Console, command: str, kind: type[Collective]
                 raise UserError(str(error)) from None
             raise UserError(f"{command}: {error}" + ("" if ":" in str(error) else ": `evs HOST` and `broken` may say why")) from None
     times = sorted(max(spans.values()) for spans in measured.spans.values())
-    dilation = cluster.fabric.dilation
-    middle, slowest = times[len(times) // 2] / dilation, times[-1] / dilation
-    rate = size * 8e9 / middle
-    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / 1e3:.2f} µs, slowest {slowest / 1e3:.2f} µs, "
+    middle, slowest = times[len(times) // 2], times[-1]
+    rate = size * BYTE / middle
+    summary = f"{steps} steps of {size} B over {n} ranks: median {middle / US:.2f} µs, slowest {slowest / US:.2f} µs, "
     if kind.name in COLLECTIVES:
         bus = rate * bus_factor(kind.name, n)
-        ideal = bus_bandwidth(cluster.fabric.real, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
+        ideal = bus_bandwidth(cluster.fabric, kind.name, hosts, [k for k, up in cluster.link_states().items() if not up])
         summary += f"bus bandwidth {bus / 8e9:.2f} GB/s ({100 * bus / ideal if ideal else 0:.1f} % of what the links that are up allow), "
     else:
         summary += f"{rate / 8e9:.2f} GB/s, "  # a user's own collective: theory has no figure for it

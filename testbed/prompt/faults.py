@@ -13,6 +13,7 @@ from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
 from testbed.faults.kinds import KEYS, KINDS, read_words
 from topologies.clos import Fabric
+from topologies.units import NS
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
 
@@ -48,7 +49,7 @@ class FaultCommands:
         for fault in faults:
             target, kind = fault.target, KINDS[fault.target.kind]
             keys = " ".join(f"{name}={KEYS[name].show(value)}" for name, value in target.keys.items())
-            age = f"{(now - fault.told_ns) / 1e9:.1f} s"
+            age = terminal.duration((now - fault.told_ps) / NS)
             rows.append([str(fault.number), target.kind, target.on, keys, age, kind.just_now(fault)])
         heads = ("number", "kind", "on", "with", "for", "just now")
         self.console.print(terminal.table(heads, rows, names=("kind", "on", "just now"), words=("with",)))

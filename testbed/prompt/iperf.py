@@ -51,7 +51,7 @@ class IperfCommands:
     def do_iperf3(self, line: str) -> None:
         """iperf3 [HOST HOST] [OPTIONS]: bandwidth of TCP, or UDP, on one path
 
-        Options: [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]. -u is UDP, and needs a rate; 5 s unless -t says otherwise.
+        Options: [-u] [-b RATE] [-t SECONDS] [-P STREAMS] [--path p0/3]. -u is UDP, and needs a rate; 5 s of wall time unless -t differs.
         Between the first and the last host if none are named; on the kernel's usual path, or with --path on plane 0 and uplink 3.
         Ctrl-C ends it.
         """
@@ -99,9 +99,9 @@ class IperfCommands:
         except ValueError as error:
             raise UserError(f"iperf3: -b = {options['rate']!r} {error}") from None
         if options["udp"] and not rate:
-            raise UserError("iperf3: UDP sends at a rate: say which, like -b 2Mbit")
+            raise UserError("iperf3: UDP sends at a rate: say which, like -b 20Gbit")
         if rate and wire_rate(fabric, rate) > fabric.nic_rate:
-            raise UserError(f"iperf3: {options['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e6:g} Mbit/s)")
+            raise UserError(f"iperf3: {options['rate']} with headers is more than a port carries ({fabric.nic_rate / 1e9:g} Gbit/s)")
         value = spread(fabric, src, dst)
         if options["path"] is not None:
             match = re.fullmatch(r"p([0-9]{1,4})/([0-9]{1,4})", options["path"])
@@ -109,4 +109,5 @@ class IperfCommands:
             if value not in path_evs(fabric, src, dst):
                 examples = ", ".join("p{}/{}".format(*ev_fields(e)) for e in path_evs(fabric, src, dst)[:4])
                 raise FabricError(f"there is no path {options['path']!r} from h{src} to h{dst}: the first are {examples}")
-        return Stream(NUMBER, src, dst, "udp" if options["udp"] else "tcp", rate, options["seconds"], value, options["parallel"])
+        length = self.cluster.clock.patience(options["seconds"])
+        return Stream(NUMBER, src, dst, "udp" if options["udp"] else "tcp", rate, length, value, options["parallel"])

@@ -12,6 +12,7 @@ from agents.clustermapper.options import Options
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
+from topologies.units import NS
 
 _STYLES = {"clear": "green", "lossy": "yellow", "dead": "red"}
 USAGE = "mapper [on [interval=2] [share=0] [threshold=0.01] | off]"
@@ -85,7 +86,8 @@ class MapperCommands:
                     cells.append([
                         link, Text(f"{name}{carrier}", _STYLES[name]),
                         f"{sum(row['lost'] for _, row in matching)} of {sum(row['sent'] for _, row in matching)}",
-                        f"{(now - max(row['since'] for _, row in matching)) / 1e9:.1f} s", " ".join(f"h{host}" for host, _ in matching),
+                        terminal.duration((now - max(row["since"] for _, row in matching)) / NS),
+                        " ".join(f"h{host}" for host, _ in matching),
                     ])  # fmt: skip
             heads = ("link", "state", "probes lost", "for", "reported by")
             self.console.print(terminal.table(heads, cells, names=("state",), words=("reported by",)))

@@ -71,7 +71,7 @@ def compare(directory: Path) -> list[Compared]:
             compared.append(Compared(run["run"], None, why))
             continue
         record = read_record(directory / "raw" / run["run"] / "run.json")
-        fabric = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real
+        fabric = Fabric.from_dict(record["fabric"])
         slices = int(run["settings"].get("workload.slices", scenario["workload"]["slices"]))
         compared.append(Compared(run["run"], measured(run["run"], fabric, record, slices, float(times.median()))))
     return compared

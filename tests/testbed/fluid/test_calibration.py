@@ -11,8 +11,9 @@ from tests.testbed.fluid.against import Measured, fit, written
 from topologies import Fabric
 from topologies.fabrics import load_fabric
 from topologies.timing import fill_ns, frame_ns, ring_step_ns
+from topologies.units import NS
 
-FABRIC = Fabric("f", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2).real
+FABRIC = Fabric("f", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
 TRUE = Calibration(efficiency=0.9, wait_packets=3.0, sharpness=8.0)
 RATE = float(FABRIC.host_rate)
 LARGE, MIDDLE, SMALL = 64 << 20, 1 << 20, 64 << 10
@@ -69,7 +70,7 @@ def test_the_stored_numbers_fit_their_runs() -> None:
     assert {run["hosts"] for run in runs} == {4, 8, 16} and sum(run["dead_links"] > 0 for run in runs) >= 10
 
     def off(calibration: Calibration) -> list[float]:
-        shapes = [Shape(load_fabric(run["fabric"]).real, run["hosts"], run["message_bytes"], run["slices"]) for run in runs]
+        shapes = [Shape(load_fabric(run["fabric"]), run["hosts"], run["message_bytes"], run["slices"]) for run in runs]
         steps = [calibration.step_ns(s, run["rate_bps"], run["port_rate_bps"]) for s, run in zip(shapes, runs, strict=True)]
         return [step / run["measured_ns"] - 1 for step, run in zip(steps, runs, strict=True)]
 
@@ -80,7 +81,7 @@ def test_the_stored_numbers_fit_their_runs() -> None:
 def test_a_slice_of_one_packet_takes_a_packets_time_on_each_link() -> None:
     fabric = FABRIC.with_(planes=4)
     shape = Shape(fabric, 8, 8 * fabric.mtu, 1, across=0.0)
-    one_way = fabric.delay_ns + fabric.data_ns(local=True)
+    one_way = (fabric.delay_ps + fabric.data_ps(local=True)) / NS
     whole, half = (shape.bounds_ns(fabric.nic_rate * ports, fabric.nic_rate * ports)[1] for ports in (4, 2))
     assert whole == pytest.approx(shape.stages * one_way, rel=2e-3) and half == pytest.approx(whole, rel=2e-3)
     even = Shape(fabric, 8, 4 * 8 * fabric.mtu, 1, across=0.0)

@@ -18,6 +18,7 @@ from testbed.perf.run import Request, check_request, size_of
 from testbed.simulated import cluster as simulated
 from topologies import load_fabric
 from topologies.theory import bus_factor
+from topologies.units import MS, NS, US
 
 Go = Callable[..., tuple[int, str, str]]
 
@@ -81,14 +82,14 @@ def test_write_lat_has_perftests_columns_and_half_of_the_round_trip(go: Go) -> N
         assert len(row) == 9 and row[1] == "5"
         low, high, typical, mean = map(float, row[2:6])
         assert low <= typical <= high and low <= mean <= high
-        assert 0.3 * fabric.base_rtt_ns / fabric.dilation / 1e3 < typical < fabric.base_rtt_ns / fabric.dilation / 1e3
+        assert 0.3 * fabric.base_rtt_ps / US < typical < fabric.base_rtt_ps / US
 
 
 def test_write_bw_reaches_the_rate_of_all_planes(go: Go) -> None:
     status, out, _ = go("write_bw", "tiny", "-s", "64K", "-n", "200", "--report_gbits", "--pair", "h0:h2")
     assert status == 0 and "BW average[Gb/sec]" in out
     [[size, iterations, peak, average, rate]] = rows_of(out)
-    fabric = load_fabric("tiny").real
+    fabric = load_fabric("tiny")
     line = fabric.host_rate * fabric.payload_share / 1e9
     assert (size, iterations) == ("65536", "200") and 0.8 * line < float(average) <= float(peak) <= 1.001 * line
     assert float(rate) == pytest.approx(float(average) * 1e9 / 8 / 65536 / 1e6, rel=0.01)
@@ -260,21 +261,21 @@ def test_perftests_options_mean_the_same() -> None:
 )
 def test_the_peak_is_between_the_average_and_the_line(more: tuple[str, ...], go: Go) -> None:
     _, out, _ = go("write_bw", "demo", "-b", "4K", "-e", "64K", "-n", "40", "--report_gbits", *more)
-    fabric = load_fabric("demo").real
+    fabric = load_fabric("demo")
     for row in rows_of(out):
         assert float(row[3]) <= float(row[2]) <= fabric.host_rate * fabric.payload_share / 1e9
 
 
 def test_an_impossible_figure_is_an_internal_error_with_numbers(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.perf.run.flow_times", lambda *args: Measured(flows=[
-        {"bytes": 6400, "start_ns": 0, "end_ns": 10_000_000, "peak_bytes": 6400, "peak_ns": 1_000_000}
+        {"bytes": 6400, "start_ps": 0, "end_ps": 10 * MS, "peak_bytes": 6400, "peak_ps": MS}
     ]))  # fmt: skip
-    status, out, err = go("write_bw", "tiny", "-s", "64", "--dilation", "1")
+    status, out, err = go("write_bw", "tiny", "-s", "64")
     assert status == 0, err
     monkeypatch.setattr("testbed.perf.run.flow_times", lambda *args: Measured(flows=[
-        {"bytes": 6400, "start_ns": 0, "end_ns": 200, "peak_bytes": 6400, "peak_ns": 200}
+        {"bytes": 6400, "start_ps": 0, "end_ps": 200 * NS, "peak_bytes": 6400, "peak_ps": 200 * NS}
     ]))  # fmt: skip
-    status, out, err = go("write_bw", "tiny", "-s", "64", "--dilation", "1")
+    status, out, err = go("write_bw", "tiny", "-s", "64")
     assert status == 70 and "peak bandwidth in GB/s is 32, more than 24.1623, which is impossible" in err
     assert rows_of(out) == [] and out.splitlines()[-1] == tables.RULE
 
