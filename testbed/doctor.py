@@ -257,7 +257,7 @@ def machine() -> Iterator[Check]:
     yield _check("machine", "root", root, f"uid {os.geteuid()}", "namespaces, links and BPF need it", "use sudo")
     cpus, limit = len(os.sched_getaffinity(0)), quota_cores()
     found = f"{cpus}, of which a CPU quota allows {limit:.2g}" if limit < cpus else str(cpus)
-    why, fix = "the named fabrics' own dilations are for 2", "raise --dilation (auto does), or add CPUs"
+    why, fix = "the named fabrics' usual dilations are for 2", "raise --dilation (auto does), or add CPUs"
     if limit < cpus:
         fix += ", or raise the quota (docker --cpus, a pod's CPU limit, systemd's CPUQuota=)"
     yield _check("machine", "CPUs", min(cpus, limit) >= 2, found, why, fix, "limited")

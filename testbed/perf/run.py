@@ -189,7 +189,7 @@ def perf(
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
-    made = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
+    made: dict[str, Any] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
     made["ranks" if request.collective else "pair"] = hosts
     head, shown = _table(request, fabric, hosts, transport, world.name)
     rows: list[Any] = []
