@@ -47,7 +47,7 @@ class Traffic:
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """Time, ns, that a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
+    """This machine's time that a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
 
     @property
     def waiting(self) -> Bytes:
@@ -146,7 +146,7 @@ class Counters:
 
     def pauses(self, port: int) -> Row:
         """How often and how long a port's data class was paused since the fabric was built, a pause that lasts included; how long it took
-        from what made the switch ask for each until the port stood still, all together and at most; ns."""
+        from what made the switch ask for each until the port stood still, all together and at most; ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
