@@ -16,6 +16,7 @@ from tests.fabrics import near
 from topologies import addressing
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+from topologies.units import MS, NS, US
 
 TINY = near(Fabric("tiny", 2, 2, 2, 2))
 MIDDLE = "p0-t0-0-u0"
@@ -196,8 +197,8 @@ def test_links_store_and_forward_and_the_delay_passes_once() -> None:
     net, hosts = network()
     hosts[0].todo = [(0, to(0, 2, dscp.NO_TRIM, 1000)), (0, to(0, 1, dscp.NO_TRIM, 1000))]
     began = net.now
-    net.run(began + 10**9)
-    wire_ps = 1000 * 8 * 100
+    net.run(began + 100 * US)
+    wire_ps = 1000 * 80
     assert [at - began for at, _, _ in hosts[2].got] == [4 * wire_ps + TINY.delay_ps]
     assert [at - began for at, _, _ in hosts[1].got] == [3 * wire_ps + TINY.delay_ps], "behind the first on its first link"
 
@@ -214,17 +215,17 @@ def test_both_classes_share_the_link_and_control_overtakes() -> None:
 
     net.trace = trace
     began = net.now
-    net.run(began + 10**9)
-    a, c = 3_200_000, 800_000
+    net.run(began + 100 * US)
+    a, c = 320_000, 80_000
     assert [(at - began, high) for at, high in left] == [(a, False), (a + c, True), (2 * a + c, False)]
 
 
 def test_a_dead_cable_takes_what_waits_for_it() -> None:
     net, hosts = network()
     hosts[0].todo = [(0, to(0, 2, dscp.NO_TRIM, 1000))] * 10
-    net.at(net.now + 2_000_000, lambda: net.down.add("h0:p0-t0-0"))
-    net.at(net.now + 20_000_000, lambda: net.down.discard("h0:p0-t0-0"))
-    net.run(net.now + 10**9)
+    net.at(net.now + 200 * NS, lambda: net.down.add("h0:p0-t0-0"))
+    net.at(net.now + 2 * US, lambda: net.down.discard("h0:p0-t0-0"))
+    net.run(net.now + 100 * US)
     assert (len(hosts[2].got), net.dropped) == (2, 8)
 
 
@@ -236,14 +237,14 @@ def test_an_overloaded_last_hop_trims_at_full_rate_and_headers_overtake() -> Non
         hosts[src].todo = [(0, to(src, 2, dscp.TRIMMABLE, fabric.frame_bytes))] * 30
     sender = net.ports["p0-t1-0-d1"]
     began = net.now
-    net.run(began + 10**10)
+    net.run(began + MS)
     got = hosts[2].got
     cut = [data for _, _, data in got if dscp_of(data) in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP)]
     assert len(got) == 60 and net.dropped == 0
     assert {len(data) for data in cut} == {TRIM_BYTES} and len(cut) == sum(p.trimmed for p in net.ports.values()) > 5
     assert sender.peak <= fabric.trim_bytes(False)
-    busy = sum(len(data) for _, _, data in got) * 800
-    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps + 3 * fabric.frame_bytes * 800, rel=0.02)
+    busy = sum(len(data) for _, _, data in got) * 80
+    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps + 3 * fabric.frame_bytes * 80, rel=0.02)
 
 
 # --- with real engines -------------------------------------------------------------------------------------------------
@@ -262,11 +263,11 @@ def min_rtt(fabric: Fabric, peer: int, size: int = 1) -> tuple[int, int]:
 
     for k in range(8):
         engines[0].post_write(qa, k, data, region.va, region.rkey, -1)
-        assert net.run(net.now + 10**10, done)
+        assert net.run(net.now + MS, done)
     return engines[0].counters()["min_rtt_ps"], 1 << engines[0].config.ts_shift
 
 
-@pytest.mark.parametrize("fabric", [TINY, TINY.with_(nic_rate=4_000_000, fabric_rate=8_000_000), TINY.with_(delay_ps=0)])
+@pytest.mark.parametrize("fabric", [TINY, TINY.with_(nic_rate=4 * 10**10, fabric_rate=8 * 10**10), TINY.with_(delay_ps=0)])
 def test_an_idle_round_trip_is_the_fabrics_base_rtt(fabric: Fabric) -> None:
     for peer, expected in ((2, fabric.base_rtt_ps), (1, fabric.local_rtt_ps)):
         got, unit = min_rtt(fabric, peer, fabric.mtu)
@@ -284,7 +285,7 @@ def test_marks_follow_the_seed() -> None:
         net, hosts = network(seed=seed)
         for src in (0, 1):
             hosts[src].todo = [(0, to(src, 2, dscp.NO_TRIM, TINY.frame_bytes))] * 10
-        net.run(net.now + 10**9)
+        net.run(net.now + 100 * US)
         return [(at, ecn_of(data)) for at, _, data in hosts[2].got]
 
     assert once(1) == once(1) and len({tuple(once(seed)) for seed in range(6)}) > 1

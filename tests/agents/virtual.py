@@ -18,16 +18,17 @@ from tests.agents.nic.egress import Egress, is_high
 from topologies.addressing import BLOCK, host_of_inner, shift, switch_usid
 from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
+from topologies.units import US, wire_time
 
 
 class VirtualNetwork:
-    """Engines joined by a fabric. ``delay``: ns per link in addition to the fabric's own; ``seed``: which packets a ramp marks."""
+    """Engines joined by a fabric. ``delay``: ps per link in addition to the fabric's own; ``seed``: which packets a ramp marks."""
 
     def __init__(self, fabric: Fabric, engines: list[Engine], delay: int = 0, seed: int = 0) -> None:
         self.fabric = fabric
         self.engines = engines
         self.delay = delay
-        self.now = 1_000_000
+        self.now = US
         self.tables = static_tables(fabric)
         self.usids = {s: switch_usid(s) for s in fabric.switches}
         self.far: dict[str, Port] = {}
@@ -44,7 +45,7 @@ class VirtualNetwork:
         self.serial = 0
         self.arrivals: dict[tuple[str, bool], int] = {}  # when the last frame of a class reached the far end of a link
         self.fate: Callable[[bytes, str, int], bool] = lambda frame, link, now: True  # whether a link carries a frame
-        self.jitter: Callable[[bytes, str, int], int] = lambda frame, link, now: 0  # extra ns on a link; its FIFOs keep their order
+        self.jitter: Callable[[bytes, str, int], int] = lambda frame, link, now: 0  # extra ps on a link; its FIFOs keep their order
         self.copies: Callable[[bytes, str, int], int] = lambda frame, link, now: 1
         self.trace: Callable[[int, str, bytes], None] = lambda now, port, frame: None  # what comes to an egress port
         self.taken: Callable[[int, int, bytes], None] = lambda now, host, frame: None  # what a host's engine gets
@@ -72,7 +73,7 @@ class VirtualNetwork:
         frame = port.take(self.now)
         port.sending = frame is not None
         if frame is not None:
-            self.at(self.now + port.serialisation(frame), lambda: self._done(name, frame))
+            self.at(self.now + wire_time(len(frame), port.rate), lambda: self._done(name, frame))
 
     def _done(self, name: str, frame: bytes) -> None:
         """The frame has left; the next one may."""

@@ -9,8 +9,9 @@ from agents.transport import OK, WRITE
 from tests.agents.virtual import VirtualNetwork, connect
 from tests.fabrics import near
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
-RACK16 = near(Fabric("rack16", 4, 2, 8, 8, nic_rate=4_000_000))
+RACK16 = near(Fabric("rack16", 4, 2, 8, 8))
 """As in the fabric file."""
 
 
@@ -91,7 +92,7 @@ class Crowd:
         before = [f.placed for f in self.flows]
         began = self.net.now
         self.run(rtts)
-        line = self.fabric.host_rate * self.fabric.payload_share * (self.net.now - began) / 8e9
+        line = self.fabric.host_rate * self.fabric.payload_share * (self.net.now - began) / BYTE
         return [(f.placed - b) / line for f, b in zip(self.flows, before, strict=True)]
 
     def total(self, counter: str) -> int:

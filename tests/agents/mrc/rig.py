@@ -15,7 +15,7 @@ from topologies.clos import Fabric
 
 TINY = near(Fabric("tiny", 2, 2, 2, 2))
 DEMO = near(Fabric("demo", 4, 2, 4, 4))
-WIDE = near(Fabric("wide", 8, 2, 16, 4, nic_rate=5_000_000))
+WIDE = near(Fabric("wide", 8, 2, 16, 4))
 SMALL = near(Fabric("small", 2, 2, 2, 2, mtu=256))
 """Tiny with short packets: many PSNs for little time on the wire."""
 
@@ -65,15 +65,15 @@ class Rig:
         r = self.b.region
         self.a.engine.post_write(self.a.qpn, wr_id, memoryview(data), r.va + offset, r.rkey, imm)
 
-    def run(self, seconds: float, done: Callable[[], bool] | None = None) -> bool:
-        """Until ``done``, or for so long of virtual time; collects completions on the way."""
+    def run(self, time: int, done: Callable[[], bool] | None = None) -> bool:
+        """Until ``done``, or for so long; collects completions on the way."""
 
         def look() -> bool:
             self.a.collect()
             self.b.collect()
             return done is not None and done()
 
-        return self.net.run(self.net.now + int(seconds * 1e9), look)
+        return self.net.run(self.net.now + time, look)
 
 
 def frame_of(engine: Endpoint) -> bytes:

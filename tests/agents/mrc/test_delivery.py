@@ -18,6 +18,7 @@ from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, GUARD, SMALL, TINY, WIDE, Rig, ev_of, is_data
 from topologies.clos import Fabric
 from topologies.paths import evs_over, path_evs, path_links
+from topologies.units import MS, US, wire_time
 
 
 @pytest.mark.parametrize("fabric, peer", [(TINY, 3), (TINY, 1), (DEMO, 4), (WIDE, 7)], ids=["tiny", "tiny under one T0", "demo", "wide"])
@@ -34,13 +35,13 @@ def test_a_healthy_fabric_sees_no_loss_no_verdict_and_equal_planes(fabric: Fabri
     rig.net.trace = trace
     began = rig.net.now
     rig.write(1, Random(1).randbytes(1_000_000))
-    assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     c = rig.a.engine.counters()
     assert (c["retransmitted"], c["spurious"], rig.b.engine.counters()["rx_duplicate"]) == (0, 0, 0)
     assert rig.a.of("ev") == []
     assert max(counts) - min(counts) <= 1
     assert used == set(path_evs(fabric, 0, peer))
-    ideal = sum(counts) // fabric.planes * fabric.frame_bytes * 8 * 10**9 // fabric.nic_rate
+    ideal = wire_time(sum(counts) // fabric.planes * fabric.frame_bytes, fabric.nic_rate)
     assert rig.net.now - began < ideal + 6 * rig.a.engine.config.base_rtt
 
 
@@ -69,7 +70,7 @@ def test_frames_out_are_what_describe_calls_them(trimming: bool) -> None:
     rig.net.fate = lambda frame, link, now: rng.random() > 0.02
     rig.b.engine.post_recv(rig.b.qpn, 1)
     rig.write(1, bytes(390_000), imm=3)
-    assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     assert True in again
     assert {"WRITE First", "WRITE Middle", "WRITE Last with immediate", "SACK", "ACK"} <= seen
 
@@ -93,7 +94,7 @@ def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
     evs = path_evs(fabric, 0, peer)
     middle = path_links(fabric, 0, peer, evs[link % len(evs)])[1 + link % 2].name
     dead = set(evs_over(fabric, 0, peer, middle))
-    whole = size * 8 * 10**9 // fabric.host_rate
+    whole = wire_time(size, fabric.host_rate)
     died = rig.net.now + int(when * whole)
     alive = died + 40 * base + whole
     rig.net.at(died, lambda: rig.net.down.add(middle))
@@ -122,7 +123,7 @@ def dead_path(fabric: Fabric, seed: int, when: float, link: int) -> None:
             posted[0] += 1
         return rig.net.now > alive + 100 * base
 
-    assert rig.run(600, done)
+    assert rig.run(60 * MS, done)
     assert [c.wr_id for c in rig.a.writes] == list(range(len(rig.a.writes)))
     assert all(c.status == OK for c in rig.a.writes)
     verdicts = [(t, f["ev"]) for t, f in rig.a.of("ev") if f["to"] == "ASSUMED_BAD"]
@@ -165,7 +166,7 @@ def test_a_port_that_goes_down_punishes_nobody_and_comes_back() -> None:
     rig.net.at(up, lambda: port(True))
     data = Random(1).randbytes(2_000_000)
     rig.write(1, data)
-    assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     assert rig.b.memory[GUARD:-GUARD] == data
     assert not [at for at, plane in sent if plane == 2 and down < at < up]
     assert [at for at, plane in sent if plane == 2 and at > up]
@@ -184,7 +185,7 @@ def test_a_queue_pair_made_while_a_port_is_down_knows() -> None:
     ports = []
     rig.net.trace = lambda now, port, frame: ports.append(port)
     rig.a.engine.post_write(a["qpn"], 1, memoryview(bytes(50)), rig.b.region.va, rig.b.region.rkey, -1)
-    assert rig.run(5, lambda: len(rig.a.writes) == 1)
+    assert rig.run(500 * US, lambda: len(rig.a.writes) == 1)
     assert "h0-p1" not in ports and "h0-p0" in ports
 
 
@@ -218,7 +219,7 @@ def test_psns_wrap(first: int) -> None:
     for k in range(4):
         part = memoryview(data)[k * size // 4 : (k + 1) * size // 4]
         rig.a.engine.post_write(a["qpn"], k, part, rig.b.region.va + k * size // 4, rig.b.region.rkey, -1)
-    assert rig.run(600, lambda: len(rig.a.writes) == 4)
+    assert rig.run(60 * MS, lambda: len(rig.a.writes) == 4)
     assert [c.status for c in rig.a.writes] == [OK] * 4
     assert rig.b.memory[GUARD:-GUARD] == data
     assert rig.a.engine.counters()["retransmitted"] > 0
@@ -244,10 +245,9 @@ def test_many_queue_pairs_share_the_ports_fairly() -> None:
             ends.setdefault(c.qpn, rig.net.now)
         return len(rig.a.writes) == 4
 
-    assert rig.run(60, done)
+    assert rig.run(6 * MS, done)
     assert arena == data
-    began = 1_000_000
-    assert min(ends.values()) - began > 0.8 * (max(ends.values()) - began)
+    assert min(ends.values()) - US > 0.8 * (max(ends.values()) - US)
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -258,7 +258,7 @@ def test_the_same_seed_is_the_same_run() -> None:
         made: list[Any] = []
         rig.net.trace = lambda now, port, frame: made.append((now, port, frame))
         rig.write(1, bytes(300_000))
-        assert rig.run(60, lambda: len(rig.a.writes) == 1)
+        assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
         return made
 
     assert once() == once()

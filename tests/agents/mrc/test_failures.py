@@ -19,6 +19,7 @@ from topologies.addressing import ev
 from topologies.clos import Fabric
 from topologies.denylist import denied
 from topologies.paths import evs_over
+from topologies.units import MS, wire_time
 
 
 class Busy(Pair):
@@ -44,7 +45,7 @@ class Busy(Pair):
         return {f["ev"]: f for t, f in self.a.of("ev") if f["to"] == "ASSUMED_BAD" and t > since}
 
     def finish(self) -> None:
-        assert self.run(600, lambda: len(self.a.writes) == self.written)
+        assert self.run(60 * MS, lambda: len(self.a.writes) == self.written)
         assert {w.status for w in self.a.writes} == {OK} and self.b.memory[GUARD:-GUARD] == self.data
 
 
@@ -57,7 +58,7 @@ def test_a_dead_t1_or_link_costs_a_bounded_number_of_packets(cut: str) -> None:
     rig.net.down |= cables
     rig.rtts(10)
     full = rig.fabric.mtu + wire.COUNTED
-    rotation = evs * rig.fabric.frame_bytes * 8_000_000_000 // rig.fabric.host_rate
+    rotation = wire_time(evs * rig.fabric.frame_bytes, rig.fabric.host_rate)
     last = max(rig.data_on(dead, rig.began)) - rig.began
     assert last <= 3 * srtt + rotation
     losses = [f["ev"] for t, f in rig.a.of("loss") if t > rig.began]
@@ -127,7 +128,7 @@ def test_a_path_that_flaps_stays_out_longer_every_time() -> None:
         rig.rtts(8)
         rig.net.down.discard(link)
         healed = rig.net.now
-        assert rig.run(60, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))  # noqa: B023
+        assert rig.run(6 * MS, lambda: any(t > healed and f["to"] == "GOOD" for t, f in rig.a.of("ev")))  # noqa: B023
         out.append((rig.net.now - healed) / rig.fabric.base_rtt_ps)
         rig.rtts(6)
         assert rig.data_on({ev(3, 1)}, rig.net.now - 3 * rig.fabric.base_rtt_ps)
@@ -189,7 +190,7 @@ def test_a_queue_pair_that_connects_while_every_path_is_denied_sends_once_they_a
     rig.a.qpn, rig.b.qpn = connect(a, b, 0, 7, rig.net.now)
     a.deny(rig.net.now, [])
     rig.write(1, bytes(range(250)) * 4)
-    assert rig.run(10, lambda: len(rig.a.writes) == 1)
+    assert rig.run(MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK
 
 
@@ -206,6 +207,6 @@ def test_a_hint_takes_paths_out_before_a_single_loss_is_inferred() -> None:
     rig.net.down.discard(link)
     rig.a.engine.hint(rig.net.now, [])
     back = rig.net.now
-    assert rig.run(60, lambda: any(t > back and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
+    assert rig.run(6 * MS, lambda: any(t > back and f["to"] == "GOOD" for t, f in rig.a.of("ev")))
     assert rig.net.now - back <= 8 * rig.fabric.base_rtt_ps  # probed at once, not when the back-off ends
     rig.finish()

@@ -14,7 +14,7 @@ from tests.agents.mrc.crowd import RACK16, Crowd, jain
 from tests.fabrics import near
 from topologies.clos import Fabric
 
-HALF = near(Fabric("half", 2, 2, 4, 4, nic_rate=4_000_000))
+HALF = near(Fabric("half", 2, 2, 4, 4))
 """Half of rack16, for the patterns of all hosts."""
 VERDICTS = ("lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_count")
 

@@ -17,6 +17,7 @@ from tests.agents.mrc.rig import DEMO, GUARD, Rig, drain, ev_of, is_data, op_of,
 from tests.fabrics import near
 from topologies.addressing import ev, inner_address
 from topologies.clos import Fabric
+from topologies.units import MS, US
 
 PAIR = near(Fabric("pair", 4, 2, 4, 4))
 
@@ -41,7 +42,7 @@ class Pair(Rig):
             self.write(self.written, self.data)
 
     def rtts(self, n: float) -> None:
-        self.run(n * self.fabric.base_rtt_ps / 1e9)
+        self.run(int(n * self.fabric.base_rtt_ps))
 
     def planes_of_data(self, since: int, host: int = 0) -> set[int]:
         return {ev_of(f) >> 16 for t, h, f in self.sent if h == host and t > since and is_data(f)}
@@ -81,7 +82,7 @@ def test_a_port_down_at_either_end_takes_its_plane_out_both_ways_and_back(side: 
     assert back < probes[0] < first <= back + 8 * rig.fabric.base_rtt_ps  # hold-down, one probe, then data
     assert a.health.state[2] == b.health.state[2] == USED
     assert down < settled < back
-    assert rig.run(600, lambda: len(rig.a.writes) == 3)
+    assert rig.run(60 * MS, lambda: len(rig.a.writes) == 3)
     assert [w.status for w in rig.a.writes] == [OK] * 3 and rig.b.memory[GUARD:-GUARD] == rig.data
 
 
@@ -149,7 +150,7 @@ def test_all_ports_down_stalls_and_one_coming_back_is_enough() -> None:
         rig.port("b", port, False)
     rig.rtts(5)
     rig.port("b", 2, True)
-    assert rig.run(600, lambda: len(rig.a.writes) == 1)
+    assert rig.run(60 * MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.b.memory[GUARD:-GUARD] == rig.data
 
 
@@ -167,7 +168,7 @@ def test_who_only_receives_probes_once_per_rtt_and_who_sends_does_not() -> None:
     assert all(psn_of(f) & EV_PROBE for f in rig.ops(7, wire.ENDPOINT_REQUEST))
     assert not rig.ops(0, wire.ENDPOINT_REQUEST)
     assert len({ev_of(f) for f in rig.ops(7, wire.ENDPOINT_REQUEST)}) > 8
-    assert rig.run(600, lambda: len(rig.a.writes) == 2)
+    assert rig.run(60 * MS, lambda: len(rig.a.writes) == 2)
     rig.rtts(8)
     n = len(rig.ops(7, wire.ENDPOINT_REQUEST))
     rig.rtts(40)
@@ -184,7 +185,7 @@ def test_an_answer_while_another_queue_pair_is_being_made() -> None:
     assert rig.b.engine.counters()["ev_probes_tx"] > 5
     rig.net.fate = lambda frame, link, now: op_of(frame) != wire.ENDPOINT_RESPONSE
     rig.rtts(10)
-    assert rig.run(600, lambda: len(rig.a.writes) == 2)
+    assert rig.run(60 * MS, lambda: len(rig.a.writes) == 2)
 
 
 def test_sacks_leave_a_path_that_works_one_way_only() -> None:
@@ -227,7 +228,7 @@ def test_a_queue_pair_kept_to_few_paths_answers_on_those_only() -> None:
     region = rig.b.region
     for i in range(3):
         a.post_write(ra["qpn"], i, memoryview(rig.data), region.va, region.rkey, -1)
-    assert rig.run(60, lambda: len(rig.a.writes) == 3)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 3)
     probed = {ev_of(f) & 0xFFFF for f in rig.ops(rig.host_b, wire.ENDPOINT_REQUEST)}
     answered = {ev_of(f) & 0xFFFF for f in rig.ops(rig.host_b, wire.SACK)}
     assert len(probed) > 1 and answered == {0}
@@ -241,7 +242,7 @@ def test_requests_without_end_cost_a_bounded_queue() -> None:
         n.request(k, peer, 0, k + 1, 0, k & 0xF, 0)
     assert len(n.queue) == peer.queued == 64
     assert n.counters()["requests_unanswered"] == 436
-    drain(rig.b.engine, 10**9)
+    drain(rig.b.engine, 100 * US)
     assert peer.queued == 0
 
 
@@ -258,6 +259,6 @@ def test_every_port_is_told_of_in_the_mask() -> None:
     rig = Rig(DEMO, 0, 7, 1000)
     rig.a.engine.port_state(rig.net.now, 0, False)
     rig.a.engine.port_state(rig.net.now, 3, False)
-    rig.run(1)
+    rig.run(100 * US)
     assert [f["mask"] for _, f in rig.b.of("peer_ports")][-1] == 0b0110
     assert [f for _, f in rig.a.of("port")] == [{"port": 0, "up": False}, {"port": 3, "up": False}]

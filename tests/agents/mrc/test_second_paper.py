@@ -17,6 +17,7 @@ from agents.transport import OK
 from tests.agents.mrc.crowd import RACK16, Crowd
 from tests.agents.mrc.rig import DEMO, GUARD, TINY, Rig, is_data
 from tests.agents.nic.egress import dscp_of
+from topologies.units import US
 
 READINGS = ("data", "high")
 LOSSES = ("order", "time", "count", "rto")
@@ -44,7 +45,7 @@ def test_every_verdict_of_loss_is_true_whatever_the_class_of_retransmissions(rea
     data = draw.randbytes(1 << 20)
     for k in range(4):
         rig.write(k, data)
-    assert rig.run(2, lambda: len(rig.a.writes) == 4)
+    assert rig.run(200 * US, lambda: len(rig.a.writes) == 4)
     assert [c.status for c in rig.a.writes] == [OK] * 4 and rig.b.memory[GUARD:-GUARD] == data
     counters = rig.a.engine.counters()
     assert (verdicts(rig.a.engine), counters["spurious"]) == (gone.total(), 0), counters
@@ -75,7 +76,7 @@ def test_a_lost_retransmission_in_the_high_class_is_found_by_others_of_its_class
     rig.net.fate = fate
     data = Random(2).randbytes(1 << 18)
     rig.write(1, data)
-    assert rig.run(1, lambda: len(rig.a.writes) == 1)
+    assert rig.run(100 * US, lambda: len(rig.a.writes) == 1)
     assert again[:2] == first * 2
     counters = rig.a.engine.counters()
     assert (verdicts(rig.a.engine), counters["spurious"], counters["lost_by_rto"]) == (2, 0, 0), counters
@@ -100,11 +101,11 @@ def test_an_incast_loses_nothing_and_gives_no_false_verdict(reading: str) -> Non
 def test_a_silent_t1_costs_each_path_once(reading: str) -> None:
     """A failure: what was on the dead paths goes again, none of the living ones is blamed, and all sums are right."""
     rig = Rig(DEMO, 0, 7, 1 << 20, {"retransmit_class": reading})
-    rig.net.fate = lambda frame, link, now: now < 1_500_000 or "p1-t1-2" not in link
+    rig.net.fate = lambda frame, link, now: now < US * 3 // 2 or "p1-t1-2" not in link
     data = Random(3).randbytes(1 << 20)
     for k in range(8):
         rig.write(k, data)
-    assert rig.run(9, lambda: len(rig.a.writes) == 8)
+    assert rig.run(900 * US, lambda: len(rig.a.writes) == 8)
     bad = {fields["ev"] for _, fields in rig.a.of("ev") if fields["to"] == "ASSUMED_BAD"}
     assert bad == {1 << 16 | 2} and rig.a.engine.counters()["spurious"] == 0
 
@@ -118,11 +119,11 @@ def test_a_packet_beyond_the_window_is_refused_or_dropped_in_silence(reading: st
     rig.net.fate = lambda frame, link, now: not (is_data(frame) and frame[headers.BTH_AT + 9 : headers.BTH_AT + 12] == first)
     data = Random(4).randbytes(200 * TINY.mtu)
     rig.write(1, data)
-    rig.run(0.5)
+    rig.run(50 * US)
     beyond, nacks = rig.b.engine.counters()["rx_beyond_window"], rig.b.engine.counters()["nacks_tx"]
     assert beyond > 0 and nacks == (beyond if reading == "nack" else 0)
     rig.net.fate = lambda frame, link, now: True
-    assert rig.run(5, lambda: len(rig.a.writes) == 1) and rig.a.writes[0].status == OK
+    assert rig.run(500 * US, lambda: len(rig.a.writes) == 1) and rig.a.writes[0].status == OK
     assert rig.b.memory[GUARD : GUARD + len(data)] == data
 
 
@@ -149,5 +150,5 @@ def test_the_udp_port_is_the_fabrics(port: int) -> None:
     ports: set[int] = set()
     rig.net.trace = lambda now, name, frame: ports.add(int.from_bytes(frame[96:98], "big"))
     rig.write(1, bytes(4096))
-    assert rig.run(1, lambda: len(rig.a.writes) == 1)
+    assert rig.run(100 * US, lambda: len(rig.a.writes) == 1)
     assert ports == {port}

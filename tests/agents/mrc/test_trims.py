@@ -24,6 +24,7 @@ from tests.agents.mrc.sender.test_requester import FIRST, Sender
 from tests.agents.nic.egress import dscp_of, is_high, trimmed
 from tests.fabrics import near
 from topologies.clos import Fabric
+from topologies.units import MS, US, wire_time
 
 SIZE = DEMO.mtu + 88
 
@@ -408,7 +409,7 @@ class Cutter:
 
 
 def finish(rig: Rig) -> bool:
-    return rig.run(10, lambda: len(rig.a.writes) == 1)
+    return rig.run(MS, lambda: len(rig.a.writes) == 1)
 
 
 @pytest.mark.parametrize("to, reason", [(dscp.TRIMMED, wire.TRIMMED), (dscp.TRIMMED_LASTHOP, wire.TRIMMED_LASTHOP)])
@@ -449,7 +450,7 @@ def test_the_nack_goes_out_before_anything_else_in_the_high_class() -> None:
     rig.write(1, bytes(200_000))
     assert finish(rig)
     at = next(now for now, d in cutter.got if d["name"] == "NACK")
-    assert at - 1_000_000 < DEMO.base_rtt_ps
+    assert at - US < DEMO.base_rtt_ps
 
 
 def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
@@ -461,7 +462,7 @@ def test_overtaken_by_sacks_a_nack_still_acquits_the_path() -> None:
         return nth[0] == 7
 
     # Held back until a later packet of its own path was told of; less than the verdict waits.
-    serialisation = DEMO.frame_bytes * 8_000_000_000 // DEMO.nic_rate
+    serialisation = wire_time(DEMO.frame_bytes, DEMO.nic_rate)
     acquitted = []
     for lag in range(8, 40):
         rig = Rig(DEMO, 0, 7, 400_000, {"congestion": "fixed"})
@@ -500,7 +501,7 @@ def test_a_doubt_wakes_the_endpoint_when_it_is_due() -> None:
         return bool(rig.a.of("ev"))
 
     rig.write(1, bytes(400_000))
-    assert rig.run(10, look)
+    assert rig.run(MS, look)
     assert [when for when, _ in rig.a.of("ev")] == [due[-1]]
 
 
@@ -533,9 +534,9 @@ def test_whatever_is_trimmed_lost_late_or_unplugged_the_books_balance(
     if unplug:
         for k, up in ((1, False), (3, True)):
             rig.net.at(rig.net.now + k * DEMO.base_rtt_ps, lambda up=up: engine.port_state(rig.net.now, 1, up))  # type: ignore[misc]
-    assert rig.run(3600, lambda: len(rig.a.writes) == 3)
+    assert rig.run(360 * MS, lambda: len(rig.a.writes) == 3)
     assert rig.b.memory[64:-64] == data and rig.b.guards_intact()
-    rig.run(1.0)
+    rig.run(100 * US)
     assert r.doubts.open == {} and r.doubts.at == NEVER and not any(path.doubts for path in r.paths.all)
     assert r.sent.in_flight == 0 and r.sent.una == r.queue.end
     assert r.trims <= len(cutter.cut) and r.acquitted <= r.trims

@@ -12,8 +12,9 @@ from agents.mrc.queue_pair import ERROR, RTS
 from agents.packets import dscp, headers
 from agents.transport import FLUSHED, PEER_UNKNOWN
 from tests.agents.mrc.rig import TINY, Rig, drain
+from topologies.units import MS, US
 
-NOW = 50_000_000
+NOW = 5 * US
 
 
 def sender() -> tuple[Rig, dict[str, Any]]:
@@ -31,7 +32,7 @@ def probing() -> tuple[Rig, dict[str, Any], int]:
     engine = rig.a.engine
     now = NOW
     for _ in range(100):
-        now = max(now + 1, min(engine.deadline(), now + 10**9))
+        now = max(now + 1, min(engine.deadline(), now + 100 * US))
         engine.timer(now)
         for _, frame in drain(engine, now):
             d = wire.describe(frame)
@@ -123,6 +124,6 @@ def test_whoever_missed_the_refusal_learns_from_the_answer_to_what_it_sends(send
 
     rig.net.fate = carried
     rig.a.engine.post_write(rig.a.qpn, 1, memoryview(bytes(3000)), rig.b.region.va, rig.b.region.rkey ^ 1, -1)
-    assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == PEER_UNKNOWN and state(rig) == ERROR
     assert rig.a.engine.counters()["bad_nacks"] == 0

@@ -18,8 +18,9 @@ from tests.agents.mrc.rig import DEMO, WIDE
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+from topologies.units import MS, NS
 
-MS = 1_000_000
+SRTT = 100 * NS
 
 
 def paths(fabric: Fabric = DEMO, seed: int = 1, in_order: bool = False, **options: Any) -> PathSet:
@@ -31,7 +32,7 @@ def paths(fabric: Fabric = DEMO, seed: int = 1, in_order: bool = False, **option
 def prove(p: PathSet, i: int, now: int, times: int) -> None:
     for k in range(times):
         p.probe_sent(now + k, p.all[i])
-        p.probe_answered(now + k + 1, p.all[i], now + k, MS)
+        p.probe_answered(now + k + 1, p.all[i], now + k, SRTT)
 
 
 def picked(p: PathSet, now: int, plane: int, avoid: int = -1) -> int:
@@ -124,7 +125,7 @@ def test_avoided_ev_is_taken_only_when_alone() -> None:
     for _ in range(50):
         assert picked(p, 0, 1, 5) != 5
     for i in (4, 6, 7):
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
     assert picked(p, 2, 1, 5) == 5
 
 
@@ -132,7 +133,7 @@ def test_a_lost_ev_is_out_at_once_and_replaced_from_its_plane() -> None:
     p = paths(active_evs=8)
     out = p.active[1][0]
     spare = set(p.backup[1])
-    p.lost(5, out, 4, MS, "order")
+    p.lost(5, out, 4, SRTT, "order")
     assert out.state == ev_state.ASSUMED_BAD and not out.in_use
     assert out not in p.active[1] and len(p.active[1]) == 2
     assert set(p.active[1]) & spare and {path.plane for path in p.active[1]} == {1}
@@ -145,7 +146,7 @@ def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None
     p = paths()
     for n, i in enumerate(range(4)):
         assert p.live_planes == 4
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
         assert len(p.active[0]) == 3 - n
     assert p.live_planes == 3
     assert picked(p, 2, 0) == -1
@@ -154,7 +155,7 @@ def test_without_backup_the_set_shrinks_and_an_empty_plane_is_not_live() -> None
 def test_floor_spares_the_last_quarter_and_probes_it() -> None:
     p = paths()
     for i in range(16):
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
     left = [i for i in range(16) if p.all[i].in_use]
     assert len(left) == 4 == p.floor()
     for i in left:
@@ -164,9 +165,9 @@ def test_floor_spares_the_last_quarter_and_probes_it() -> None:
 def test_losses_do_not_put_off_a_spared_evs_probe() -> None:
     p = paths()
     for i in range(13):
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
     at = p.all[12].probe_at
-    p.lost(at - 1, p.all[12], 1, MS, "time")
+    p.lost(at - 1, p.all[12], 1, SRTT, "time")
     assert p.all[12].probe_at == at
 
 
@@ -175,7 +176,7 @@ def test_planes_loaded_strictly_alike_keep_a_path_each_whatever_they_lose() -> N
     for load in ("equal", "strict", "weighted"):
         p = paths(plane_load=load)
         for k, path in enumerate([path for path in p.all if path.plane == 1]):
-            p.lost(10 * MS + k, path, 9 * MS, MS, "order")
+            p.lost(10 * SRTT + k, path, 9 * SRTT, SRTT, "order")
         kept[load] = p.live_planes, p.usable[1]
     assert kept == {"equal": (3, 0), "strict": (4, 1), "weighted": (3, 0)}
 
@@ -186,16 +187,16 @@ def test_floor_counts_only_planes_whose_port_is_up() -> None:
         p.set_open(0, plane, False)
     assert p.floor() == 1
     for i in range(3):
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
         assert not p.all[i].in_use
-    p.lost(1, p.all[3], 1, MS, "time")
+    p.lost(1, p.all[3], 1, SRTT, "time")
     assert p.all[3].in_use
 
 
 def test_a_spared_ev_goes_when_another_is_proven() -> None:
     p = paths()
     for i in range(13):
-        p.lost(1, p.all[i], 1, MS, "time")
+        p.lost(1, p.all[i], 1, SRTT, "time")
     assert p.all[12].spared
     prove(p, 0, 10, 3)
     assert p.all[0].state == ev_state.GOOD and p.all[0].in_use
@@ -206,7 +207,7 @@ def test_three_clean_answers_restore_and_flaps_double_them_to_32() -> None:
     p = paths()
     now = 1
     for needed in (3, 6, 12, 24, 32, 32):
-        p.lost(now, p.all[5], now, MS, "time")
+        p.lost(now, p.all[5], now, SRTT, "time")
         for k in range(needed):
             assert p.all[5].state == ev_state.ASSUMED_BAD, (needed, k)
             prove(p, 5, now + 10 * k + 5, 1)
@@ -217,7 +218,7 @@ def test_three_clean_answers_restore_and_flaps_double_them_to_32() -> None:
 
 def test_an_unanswered_probe_breaks_the_row() -> None:
     p = paths()
-    p.lost(1, p.all[5], 1, MS, "time")
+    p.lost(1, p.all[5], 1, SRTT, "time")
     prove(p, 5, 10, 2)
     p.probe_sent(20, p.all[5])  # never answered
     p.probe_sent(30, p.all[5])
@@ -228,44 +229,44 @@ def test_an_unanswered_probe_breaks_the_row() -> None:
 def test_a_loss_outranks_the_answer_to_an_older_probe() -> None:
     p = paths()
     for i in range(4):
-        p.lost(100, p.all[i], 90, MS, "time")
-    p.probe_answered(110, p.all[0], 99, MS)
+        p.lost(100, p.all[i], 90, SRTT, "time")
+    p.probe_answered(110, p.all[0], 99, SRTT)
     assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].clean == 0
-    p.probe_answered(120, p.all[0], 101, MS)
+    p.probe_answered(120, p.all[0], 101, SRTT)
     assert p.all[0].state == ev_state.GOOD  # the plane was empty: its first success readmits
 
 
 def test_what_was_sent_before_a_path_was_proven_says_nothing_about_it() -> None:
     p = paths()
-    p.lost(100, p.all[0], 90, MS, "time")
+    p.lost(100, p.all[0], 90, SRTT, "time")
     prove(p, 0, 110, 3)
-    p.lost(120, p.all[0], 91, MS, "order")
+    p.lost(120, p.all[0], 91, SRTT, "order")
     assert p.all[0].state == ev_state.GOOD
-    p.lost(130, p.all[0], 121, MS, "order")
+    p.lost(130, p.all[0], 121, SRTT, "order")
     assert p.all[0].state == ev_state.ASSUMED_BAD
 
 
 def test_a_wrong_verdict_is_undone_only_when_no_other_stands() -> None:
     p = paths()
-    p.lost(100, p.all[0], 90, MS, "time")
-    p.lost(101, p.all[0], 91, MS, "time")
+    p.lost(100, p.all[0], 90, SRTT, "time")
+    p.lost(101, p.all[0], 91, SRTT, "time")
     p.undo(102, p.all[0])
     assert p.all[0].state == ev_state.ASSUMED_BAD
     p.undo(103, p.all[0])
     assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].flaps == 0
     assert due(p, 103) == 0
     p.probe_sent(103, p.all[0])
-    p.probe_answered(104, p.all[0], 103, MS)
+    p.probe_answered(104, p.all[0], 103, SRTT)
     assert p.all[0].state == ev_state.GOOD and p.all[0].in_use
 
 
 def test_a_loss_after_an_undone_verdict_asks_for_the_full_proof_again() -> None:
     p = paths()
-    p.lost(100, p.all[0], 90, MS, "time")
+    p.lost(100, p.all[0], 90, SRTT, "time")
     p.undo(101, p.all[0])
     p.probe_sent(101, p.all[0])
-    p.lost(102, p.all[0], 91, MS, "time")
-    p.probe_answered(103, p.all[0], 101, MS)  # sent before that loss was known
+    p.lost(102, p.all[0], 91, SRTT, "time")
+    p.probe_answered(103, p.all[0], 101, SRTT)  # sent before that loss was known
     assert p.all[0].state == ev_state.ASSUMED_BAD and p.all[0].flaps == 1
     prove(p, 0, 110, 1)
     assert p.all[0].state == ev_state.ASSUMED_BAD
@@ -276,7 +277,7 @@ def test_a_loss_after_an_undone_verdict_asks_for_the_full_proof_again() -> None:
 def test_restored_ev_rests_where_the_active_set_is_full() -> None:
     p = paths(active_evs=8)
     out = p.active[1][0]
-    p.lost(1, out, 1, MS, "time")
+    p.lost(1, out, 1, SRTT, "time")
     prove(p, out.index, 10, 3)
     assert out.state == ev_state.GOOD and not out.in_use and out in p.backup[1]
 
@@ -347,10 +348,10 @@ def test_a_row_of_answers_is_not_broken_by_answers_that_take_an_rtt_and_a_half(n
 
 def test_no_probe_through_a_port_that_is_down() -> None:
     p = paths()
-    p.lost(0, p.all[5], 0, MS, "time")
+    p.lost(0, p.all[5], 0, SRTT, "time")
     p.set_open(0, 1, False)
-    assert due(p, 10**10) == -1
-    assert p.next_probe > 10**10
+    assert due(p, MS) == -1
+    assert p.next_probe > MS
     p.set_open(0, 1, True)
     assert due(p, p.next_probe) == 5
 
@@ -359,9 +360,9 @@ def test_denied_is_left_by_allow_only_and_then_by_proof() -> None:
     p = paths()
     p.deny(1, p.all[5])
     prove(p, 5, 10, 40)
-    p.lost(60, p.all[5], 59, MS, "time")
+    p.lost(60, p.all[5], 59, SRTT, "time")
     assert p.all[5].state == ev_state.DENIED and not p.all[5].in_use
-    p.allow(100, p.all[5], MS)
+    p.allow(100, p.all[5], SRTT)
     assert p.all[5].state == ev_state.ASSUMED_BAD
     prove(p, 5, 110, 3)
     assert p.all[5].state == ev_state.GOOD and p.all[5].in_use
@@ -408,7 +409,7 @@ def test_what_was_swapped_out_may_be_given_up_and_comes_back_last() -> None:
     hot = p.active[2][0]
     for _ in range(4):
         p.marked(hot)
-    p.lost(10, hot, 5, MS, "order")
+    p.lost(10, hot, 5, SRTT, "order")
     assert hot.state == ev_state.ASSUMED_BAD and hot not in p.backup[2] and len(p.active[2]) == 1
 
 

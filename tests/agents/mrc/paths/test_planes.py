@@ -20,9 +20,9 @@ from tests.agents.mrc.rig import DEMO
 from tests.fabrics import near
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+from topologies.units import US
 
-MS = 1_000_000
-SRTT = 10 * MS
+SRTT = US
 
 
 class Planes:
@@ -35,7 +35,7 @@ class Planes:
         self.paths = PathSet(config, peer, evs, Random(3), self.log)
         self.health = PlaneHealth(config, peer, self.paths, Random(4), self.log)
         self.suspicion = Suspicion(config, peer, self.paths, self.log)
-        self.now = 1000 * MS
+        self.now = 100 * US
 
     def ports(self, plane: int, ours: bool, peers: bool, at: int = 0) -> bool:
         return self.health.set_ports(at or self.now, plane, ours, peers, SRTT)
@@ -80,7 +80,7 @@ def test_a_plane_needs_both_ports_a_hold_down_and_one_answer() -> None:
     p = Planes()
     p.ports(1, False, True)
     p.ports(1, False, False)
-    t = p.now + 100 * MS
+    t = p.now + 10 * US
     p.ports(1, True, False, t)
     assert p.health.state[1] == DOWN
     p.ports(1, True, True, t)
@@ -148,7 +148,7 @@ def test_without_another_plane_there_is_no_hold_down() -> None:
         p.ports(plane, False, True)
     assert p.health.next_at == p.now  # the last one closed: what is being proved is probed now
     assert p.due(p.now).plane == 2
-    later = p.now + MS
+    later = p.now + US // 10
     p.ports(0, True, True, later)
     assert p.health.probe_at[0] == later  # and so is what opens
 

@@ -2,7 +2,7 @@
 
 Its only liberties are the ones that the text leaves to us: the mean over the last base RTT, that what gathers under QuickAdapt is void, and
 that a trim speaks for the period in which it came.
-Bytes and nanoseconds, floats throughout, every sample kept for ever.
+Bytes and picoseconds, floats throughout, every sample kept for ever.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Plain:
-    """``rate`` bytes/ns of a port; ``cfg_rtt``, ``base_rtt`` ns; ``mtu`` as counted; ``scale`` 1 at 100 Gb/s."""
+    """``rate`` bytes/ps of a port; ``cfg_rtt``, ``base_rtt`` ps; ``mtu`` as counted."""
 
     rate: float
     cfg_rtt: float
     base_rtt: float
     mtu: float
-    scale: float
     trimming: bool
     planes: int = 1
     sack_bytes: float = 16_384
@@ -110,7 +109,7 @@ class Plain:
         else:
             self.fast = False
             self.fast_bytes = 0
-        b = self.t / (12e3 * self.scale)
+        b = self.t / 12e6
         self.inc += 4 * self.a * b * self.mtu / self.t * news * (self.t - d)
 
     def adjust(self, now: float) -> None:

@@ -16,6 +16,7 @@ from agents.mrc.sender.congestion.nscc import Nscc
 from agents.transport import OK
 from tests.agents.mrc.rig import DEMO, SMALL, TINY, Rig, drain
 from tests.agents.mrc.test_hostile import NOW, bare_frame, feed
+from topologies.units import BYTE, MS, NS
 
 
 class OnePacket(Congestion):
@@ -51,8 +52,8 @@ def test_each_qp_has_its_own_with_its_own_paths_rtt() -> None:
     near, far = (rig.a.engine.qps[rig.a.qpn].requester.congestion for rig in rigs)
     assert near is not far
     held = Config.from_fabric(DEMO, {}).sack_bytes
-    assert near.cwnd == int(1.5 * DEMO.host_rate * DEMO.local_rtt_ps / 8e9) + held
-    assert far.cwnd == int(1.5 * DEMO.host_rate * DEMO.base_rtt_ps / 8e9) + held
+    assert near.cwnd == int(1.5 * DEMO.host_rate * DEMO.local_rtt_ps / BYTE) + held
+    assert far.cwnd == int(1.5 * DEMO.host_rate * DEMO.base_rtt_ps / BYTE) + held
 
 
 def test_a_fixed_window_does_not_move_but_with_the_planes() -> None:
@@ -80,7 +81,7 @@ def test_anybodys_own_is_named_by_module_and_class() -> None:
     flying: list[int] = []
     rig.net.trace = lambda now, port, frame: flying.append(rig.a.engine.counters()["in_flight_bytes"])
     rig.write(1, data)
-    assert rig.run(60, lambda: len(rig.a.writes) == 1)
+    assert rig.run(6 * MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.b.memory[64:-64] == data
     assert max(flying) == SMALL.mtu + 88
 
@@ -127,7 +128,7 @@ class Told:
         now = NOW
         while engine.qps[self.rig.b.qpn].requester.has_data():
             drain(engine, now)
-            now += 1_000_000
+            now += 100 * NS
         self.first = engine.qps[self.rig.b.qpn].first_psn
 
     def sack(

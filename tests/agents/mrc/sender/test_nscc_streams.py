@@ -13,9 +13,10 @@ from agents.mrc.config import Config
 from agents.mrc.sender.congestion.nscc import Nscc
 from tests.agents.mrc.sender.plain_nscc import Plain
 from tests.agents.mrc.sender.recorder import FILE, record
+from topologies.units import BYTE, US
 
-MS = 1_000_000
-RTT = 120 * MS
+RTT = 12 * US
+TENTH = US // 10
 
 
 class Pair:
@@ -23,7 +24,7 @@ class Pair:
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         self.nscc = Nscc(config, path_rtt)
-        self.plain = Plain(config.port_rate / 8e9, config.base_rtt, path_rtt, config.mtu + 88, config.dilation, config.trimming)
+        self.plain = Plain(config.port_rate / BYTE, config.base_rtt, path_rtt, config.mtu + 88, config.trimming)
         self.plain.window = self.plain.max_wnd
 
     def tell(self, name: str, *args: Any) -> None:
@@ -91,15 +92,15 @@ STREAMS = st.lists(st.one_of(SACKS, SACKS, SACKS, NACKS, OTHERS), max_size=60)
 @settings(deadline=None, max_examples=200)
 @given(STREAMS, st.booleans(), st.sampled_from([120, 60]), st.integers(1, 4))
 def test_any_stream(events: list[Any], trimming: bool, idle: int, planes: int) -> None:
-    """Any mixture of signals at any gaps; ``idle`` is the true RTT, at first unknown."""
-    pair = Pair(Config(RTT, 150_000, 10_000_000, 3912, 10_000.0, trimming), RTT)
+    """Any mixture of signals at any gaps, in tenths of a us; ``idle`` is the true RTT, at first unknown."""
+    pair = Pair(Config(RTT, 150_000, 10**11, 3912, trimming), RTT)
     pair.tell("planes_changed", planes)
-    now = 10**9
+    now = 100 * US
     for name, gap, *args in events:
-        now += gap * MS
+        now += gap * TENTH
         if name == "on_sack":
             news, in_flight, ecn, d, penalty, restore = args
-            pair.tell(name, now, news, in_flight, ecn, (idle + d) * MS if d >= 0 else -1, penalty, restore)
+            pair.tell(name, now, news, in_flight, ecn, (idle + d) * TENTH if d >= 0 else -1, penalty, restore)
         elif name == "planes_changed":
             pair.tell(name, *args)
         else:
@@ -111,9 +112,9 @@ def test_long_streams_of_one_kind(seed: int) -> None:
     """A thousand SACKs at one delay: each cell of the table driven to where it ends."""
     d = (0, 50, 95, 200)[seed]
     for ecn in (False, True):
-        pair = Pair(Config(RTT, 150_000, 10_000_000, 3912, 10_000.0, True), RTT)
+        pair = Pair(Config(RTT, 150_000, 10**11, 3912, True), RTT)
         pair.tell("on_loss", 0, 200_000)
         for k in range(1000):
-            pair.tell("on_sack", 10**9 + k * 13 * MS, 4000, 50_000, ecn, 120 * MS if k == 0 else (120 + d) * MS, 0, False)
+            pair.tell("on_sack", 100 * US + k * 13 * TENTH, 4000, 50_000, ecn, RTT if k == 0 else RTT + d * TENTH, 0, False)
         if not ecn:
             assert pair.nscc.cwnd == 225_000 + 16_384

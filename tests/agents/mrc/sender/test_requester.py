@@ -25,10 +25,11 @@ from tests.agents.mrc.rig import DEMO, TINY, Rig
 from tests.fabrics import near
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+from topologies.units import MS, NS, US
 
 FIRST = 0xFFFFFC
-T0 = 10_000_000_000
-GAP = 1000
+T0 = MS
+GAP = 100
 
 
 class Sender:
@@ -468,8 +469,8 @@ def test_rto_fires_linearly_then_doubling_until_error(linear: int, exponential: 
     began = rig.net.now
     for k in range(4):
         rig.write(10 + k, bytes(5000), 5000 * k)
-    assert rig.run(3600, lambda: len(rig.a.writes) == 4)
-    rto = 1024 * 4 * 10_000
+    assert rig.run(360 * MS, lambda: len(rig.a.writes) == 4)
+    rto = 1024 * 4 * NS
     wanted = [began + rto * (k + 1) for k in range(linear)]
     for k in range(exponential + 1):
         wanted.append((wanted[-1] if wanted else began) + (rto << k + 1))
@@ -487,8 +488,8 @@ def test_a_process_that_slept_does_not_spend_all_its_retries_at_once() -> None:
     rig = Rig(DEMO, 0, 4, 1000)
     rig.net.fate = lambda frame, link, now: False
     rig.write(1, bytes(1000))
-    rig.run(0.1)
-    later = rig.net.now + 3600 * 1_000_000_000
+    rig.run(10 * US)
+    later = rig.net.now + 360 * MS
     for k in range(20):
         rig.a.engine.timer(later + k)
     rig.a.collect()
@@ -499,7 +500,7 @@ def test_before_an_rto_declares_loss_a_probe_asks() -> None:
     rig = Rig(DEMO, 0, 4, 1000)
     rig.net.fate = lambda frame, link, now: frame[headers.BTH_AT] not in (wire.WRITE_ONLY, wire.WRITE_ONLY_IMM) or now > 1_500_000
     rig.write(1, bytes(1000))
-    assert rig.run(10, lambda: len(rig.a.writes) == 1)
+    assert rig.run(MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.of("rto") == [] and len(rig.a.of("loss")) == 1
     assert rig.a.engine.counters()["probes_tx"] >= 1
 
@@ -516,7 +517,7 @@ def test_a_lost_d1_is_asked_for() -> None:
 
     rig.net.fate = fate
     rig.write(1, bytes(1000))
-    assert rig.run(10, lambda: len(rig.a.writes) == 1)
+    assert rig.run(MS, lambda: len(rig.a.writes) == 1)
     assert rig.a.writes[0].status == OK and rig.a.engine.counters()["data_tx"] == 1
 
 
@@ -540,7 +541,7 @@ def test_with_only_a_d1_missing_every_rto_asks() -> None:
 
     rig.net.trace = trace
     rig.write(1, bytes(1000))
-    assert rig.run(3600, lambda: len(rig.a.writes) == 1)
+    assert rig.run(360 * MS, lambda: len(rig.a.writes) == 1)
     fired = [t for t, _ in rig.a.of("rto")]
     assert len(fired) == 13 and set(fired[:-1]) <= asked
     assert rig.a.writes[0].status == RETRY_EXCEEDED
