@@ -45,6 +45,7 @@ from agents.roce.wire import (
     SACKED,
 )
 from agents.transport import FLUSHED, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION, RETRY_EXCEEDED
+from topologies.units import US
 
 _UDP_PORT_END: Final = BTH_AT  # a shorter frame does not contain its UDP port
 
@@ -196,7 +197,7 @@ class Endpoint(QueuePairs):
                 tx.acknowledge(now, psn - 1)
             if not nak:
                 self._go_back(now, qp, "rnr")
-                tx.hold_until = now + RNR_TIMER_US[syndrome & 0x1F] * 1000
+                tx.hold_until = now + RNR_TIMER_US[syndrome & 0x1F] * US
             elif syndrome == NAK_SEQUENCE:
                 tx.last_nak = psn
                 self._go_back(now, qp, "nak")

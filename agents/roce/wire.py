@@ -12,6 +12,7 @@ import struct
 from typing import Final
 
 from agents.packets.dscp import ROCE
+from topologies.units import US
 
 DATA_DSCP: Final = ROCE
 """Marked on every hop, and never trimmed: this transport cannot use a trimmed packet."""
@@ -113,6 +114,6 @@ BECN: Final = 0x40
 def rnr_code(delay_ps: int) -> int:
     """The smallest RNR timer code that waits at least ``delay_ps``."""
     for code in range(1, 32):
-        if RNR_TIMER_US[code] * 1000 >= delay_ps:
+        if RNR_TIMER_US[code] * US >= delay_ps:
             return code
     return 0

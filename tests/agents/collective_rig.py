@@ -19,6 +19,7 @@ from agents.mrc.endpoint import Endpoint
 from agents.transport import OK, RECEIVE, WRITE, Completion, Region
 from tests.agents.virtual import VirtualNetwork
 from topologies.clos import Fabric
+from topologies.units import MS
 
 Job = Collective | Flows
 VA = 1 << 40
@@ -158,8 +159,8 @@ class EngineWorld:
         made: list[Completion] = self.verbs[host].engine.completions()
         return made
 
-    def run(self, look: Callable[[], bool], seconds: float = 60.0) -> bool:
-        return self.net.run(self.net.now + int(seconds * 1e9), look)
+    def run(self, look: Callable[[], bool], time: int = 6 * MS) -> bool:
+        return self.net.run(self.net.now + time, look)
 
 
 World = LooseWorld | EngineWorld

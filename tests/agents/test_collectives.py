@@ -162,11 +162,11 @@ def test_both_ends_log_every_transfer_once_with_its_times(name: str) -> None:
     for _, kind, line in ranks.log:
         for end, known in ends.items() if kind == "transfers" else ():
             values = line[end]
-            for peer, stage, part, ns in zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True):
+            for peer, stage, part, ps in zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True):
                 pair = (line["rank"], peer) if end == "posted" else (peer, line["rank"])
                 key = (line["step"], stage, part, *pair)
                 assert key not in known
-                known[key] = line["start_ps"] + ns
+                known[key] = line["start_ps"] + ps
     posted, arrived = ends["posted"], ends["arrived"]
     assert posted.keys() == arrived.keys()
     assert len(posted) == 6 * sum(job.arrivals for job in begun(name, 4))

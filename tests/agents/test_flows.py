@@ -17,9 +17,10 @@ from agents.transport import NEVER, OK, RECEIVE, RETRY_EXCEEDED, WRITE, Completi
 from tests.agents.collective_rig import EngineWorld, LooseWorld, Ranks, flows
 from tests.fabrics import near
 from topologies.clos import Fabric
+from topologies.units import NS
 
 TINY = near(Fabric("tiny", 2, 4, 2, 2))
-MS = 1_000_000
+TICK = 100 * NS
 INCAST = [{"name": f"f{s}", "src": s, "dst": 0, "messages": 20 + s} for s in (1, 2, 3)]
 CROSSED = [
     {"name": "there", "src": 0, "dst": 1, "messages": 30},
@@ -121,29 +122,29 @@ def test_messages_differ_in_every_word() -> None:
 
 def test_flows_begin_and_stop_by_the_clock() -> None:
     world = EngineWorld(TINY)
-    t0 = world.clock() + 50 * MS + 500_000  # between two looks at the clock
+    t0 = world.clock() + 50 * TICK + TICK // 2  # between two looks at the clock
     tables: list[dict[str, Any]] = [
-        {"name": "long", "src": 0, "dst": 5, "for_ps": 300 * MS},
-        {"name": "late", "src": 1, "dst": 6, "start_ps": 150 * MS, "for_ps": 100 * MS},
-        {"name": "count", "src": 2, "dst": 7, "start_ps": 20 * MS, "messages": 5},
-        {"name": "short", "src": 3, "dst": 4, "start_ps": 60 * MS, "for_ps": 1},
+        {"name": "long", "src": 0, "dst": 5, "for_ps": 300 * TICK},
+        {"name": "late", "src": 1, "dst": 6, "start_ps": 150 * TICK, "for_ps": 100 * TICK},
+        {"name": "count", "src": 2, "dst": 7, "start_ps": 20 * TICK, "messages": 5},
+        {"name": "short", "src": 3, "dst": 4, "start_ps": 60 * TICK, "for_ps": 1},
     ]
     ranks = flows(world, 8, tables, 8192, at=t0)
     jobs = [job for job in ranks.jobs if isinstance(job, Flows)]
-    assert [j.deadline() for j in jobs[:5]] == [t0, t0 + 150 * MS, t0 + 20 * MS, t0 + 60 * MS, NEVER]
-    for at in range(world.clock(), t0 + 400 * MS, MS):
-        world.net.at(at, lambda: None)  # something happens every millisecond, as in a host
+    assert [j.deadline() for j in jobs[:5]] == [t0, t0 + 150 * TICK, t0 + 20 * TICK, t0 + 60 * TICK, NEVER]
+    for at in range(world.clock(), t0 + 400 * TICK, TICK):
+        world.net.at(at, lambda: None)  # something happens all the time, as in a host
     assert world.run(ranks.look)
     noted = ends(ranks)
     for i, table in enumerate(tables):
         begin = t0 + table.get("start_ps", 0)
         posts = sorted(f["start_ps"] for _, kind, f in ranks.log if kind == "message" and f["flow"] == i)
-        assert begin <= noted[i]["start_ps"] == posts[0] < begin + 2 * MS
+        assert begin <= noted[i]["start_ps"] == posts[0] < begin + 2 * TICK
         if i == 3:
             assert len(posts) == 1, "at least one, never more after its time"
         elif "for_ps" in table:
             assert posts[-1] < begin + table["for_ps"] <= noted[i]["end_ps"]
-            assert posts[-1] > begin + table["for_ps"] - 60 * MS
+            assert posts[-1] > begin + table["for_ps"] - 60 * TICK
         assert noted[i]["wrong"] == 0
     assert noted[2]["messages"] == 5
 
@@ -409,7 +410,7 @@ def test_an_immediate_reaches_the_right_end() -> None:
 
 
 def perftests_peak(posted: list[int], acknowledged: list[int]) -> float:
-    """Messages a ns: the loops of print_report_bw() in perftest's src/perftest_parameters.c, with cq_mod and post_list 1."""
+    """Messages a ps: the loops of print_report_bw() in perftest's src/perftest_parameters.c, with cq_mod and post_list 1."""
     count = len(posted)
     return 1 / min((acknowledged[j] - posted[i]) / (j - i + 1) for i in range(count) for j in range(i, count))
 
@@ -419,12 +420,12 @@ def test_the_peak_is_perftests(seed: int) -> None:
     rng = random.Random(seed)
     posted = sorted(rng.randrange(1000) for _ in range(rng.randint(1, 40)))
     acknowledged = sorted(t + rng.randint(1, 300) for t in posted)
-    messages, ns = peak(posted, acknowledged)
-    assert messages / ns == pytest.approx(perftests_peak(posted, acknowledged), rel=1e-12)
+    messages, time = peak(posted, acknowledged)
+    assert messages / time == pytest.approx(perftests_peak(posted, acknowledged), rel=1e-12)
 
 
 def test_the_peak_of_a_burst_of_acknowledgements_is_no_faster_than_the_messages() -> None:
-    """Four messages posted at 0, all acknowledged within 3 ns after 400: one lost cable's worth of them came late, together."""
+    """Four messages posted at 0, all acknowledged within 3 ps after 400: one lost cable's worth of them came late, together."""
     assert peak([0, 0, 0, 0], [400, 401, 402, 403]) == (4, 403)
     assert peak([0, 100, 200, 1000], [100, 200, 300, 1900]) == (3, 300)
     assert peak([], []) == peak([5], [5]) == (0, 0)

@@ -18,9 +18,9 @@ from agents.transport import NEVER, Engine
 from tests.agents.virtual import VirtualNetwork
 from tests.fuzz.control import NoPorts
 from topologies import Fabric, load_fabric
+from topologies.units import US, S, wire_time
 
 TINY = load_fabric("tiny")
-MINUTE = 60_000_000_000
 
 
 def world(fabric: Fabric, options: Options | None = None, seed: int = 1) -> tuple[VirtualNetwork, list[Mapper]]:
@@ -87,14 +87,14 @@ def test_the_link_that_is_named_is_the_link_that_was_broken() -> None:
         assert runner.localiser.verdicts[link.name].state != CLEAR_STATE
         if rate == 1.0:
             assert [(f.name, f.state) for f in runner.localiser.findings()] == [(link.name, DEAD)]
-            assert runner.named[0][0] - 1_000_000 < 16 * TINY.base_rtt_ps + probes.deadline_ps(TINY)
+            assert runner.named[0][0] - US < 16 * TINY.base_rtt_ps + probes.deadline_ps(TINY)
 
 
 def test_full_queues_are_no_loss_and_a_dead_link_under_load_is_found() -> None:
     """Standing queues at the trimming threshold, both ways, on everything that h0's probes of plane 0 pass."""
     net, mappers = world(TINY)
     runner = Runner(TINY, mappers)
-    extra = {port: TINY.trim_bytes(True) * 8_000_000_000 // TINY.nic_rate * 2 for port in ("p0-t0-0-d0", "p0-t0-0-u0", "p0-t1-0-d0")}
+    extra = {port: 2 * wire_time(TINY.trim_bytes(True), TINY.nic_rate) for port in ("p0-t0-0-d0", "p0-t0-0-u0", "p0-t1-0-d0")}
     at: list[str] = []
     net.trace = lambda now, port, frame: at.append(port)
     net.jitter = lambda frame, link, now: extra.get(link_port(net, link), 0)
@@ -247,7 +247,7 @@ def test_a_stopped_mapper_is_silent() -> None:
 
 def test_what_was_counted_is_told_before_the_answer_that_probing_has_ended() -> None:
     """Whoever then starts the next mapper would take it for that one's."""
-    now, notes = 10 * MINUTE, []
+    now, notes = S, []
     nic = Nic(TINY, 0, cast(Engine, Endpoint(TINY, 0, {}, 1)), cast(Any, NoPorts()), lambda: now)
     agent = Agent(TINY, 0, nic, lambda line: None, notes.append, lambda: now)
     assert "ok" in agent.answer({"op": "mapper_start", "seed": 1})

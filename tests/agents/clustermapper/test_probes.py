@@ -14,6 +14,7 @@ from agents.packets import dscp
 from topologies import Fabric, load_fabric, named_fabrics
 from topologies.addressing import shift, switch_usid
 from topologies.paths import static_tables
+from topologies.units import BYTE, S
 
 DEFAULT = Options()
 ONE_SITE = [name for name in named_fabrics() if load_fabric(name).sites == 1]
@@ -141,7 +142,7 @@ def test_probes_take_less_than_one_per_cent_of_a_port(name: str, mtu: int) -> No
     for options in (DEFAULT, Options(interval=0.1)):
         interval = probes.interval_ps(fabric, options)
         bits = 2 * probes.LENGTH * 8
-        assert bits * 1e9 / interval <= 0.0100001 * fabric.nic_rate
+        assert bits * S / interval <= 0.0100001 * fabric.nic_rate
     if mtu == 4096:
         assert probes.interval_ps(fabric, DEFAULT) == 2 * fabric.base_rtt_ps  # the default is not what the bound makes of it
 
@@ -150,7 +151,7 @@ def test_probes_take_less_than_one_per_cent_of_a_port(name: str, mtu: int) -> No
 def test_the_deadline_outlasts_full_queues_both_ways(trimming: bool) -> None:
     fabric = load_fabric("demo").with_(trimming=trimming)
     queued = [fabric.trim_bytes(False), fabric.trim_bytes(False), fabric.trim_bytes(True)] if trimming else [fabric.buffer_bytes] * 3
-    slowest = sum(size * 8e9 / rate for size, rate in zip(queued, (fabric.fabric_rate, fabric.fabric_rate, fabric.nic_rate), strict=True))
+    slowest = sum(size * BYTE / rate for size, rate in zip(queued, (fabric.fabric_rate, fabric.fabric_rate, fabric.nic_rate), strict=True))
     assert probes.deadline_ps(fabric) > fabric.base_rtt_ps + slowest
     assert probes.deadline_ps(fabric) < (12 if trimming else 30) * fabric.base_rtt_ps
 

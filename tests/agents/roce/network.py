@@ -17,6 +17,7 @@ from agents.roce.endpoint import Endpoint
 from agents.roce.wire import HEADERS, HEADERS_AT
 from agents.transport import NEVER
 from topologies.clos import Fabric
+from topologies.units import NS, wire_time
 
 HEADROOM = 16
 """Frames are handed in at an offset, as packet rings do."""
@@ -40,7 +41,7 @@ class Network:
     probability."""
 
     def __init__(
-        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ps: int = 1_000_000, duplicate: float = 0.0, seed: int = 0
+        self, endpoints: dict[int, Endpoint], fabric: Fabric, delay_ps: int = 100 * NS, duplicate: float = 0.0, seed: int = 0
     ) -> None:
         self.endpoints = endpoints
         self.fabric = fabric
@@ -97,7 +98,7 @@ class Network:
         fields = HEADERS.unpack_from(frame, HEADERS_AT)
         sent = Sent(self.now, host, port, frame, fields[11], fields[15] & PSN_MASK, high, frame[38:54])
         self.sent.append(sent)
-        wire = len(frame) * 8_000_000_000 // self.fabric.nic_rate
+        wire = wire_time(len(frame), self.fabric.nic_rate)
         if high:
             arrives = self.now + wire + self.delay_ps
         else:

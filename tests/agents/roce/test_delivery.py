@@ -14,6 +14,7 @@ from agents.transport import FLUSHED, OK, RECEIVE, WRITE, Completion
 from tests.agents.roce.network import Network, pair
 from tests.fabrics import near
 from topologies import load_fabric
+from topologies.units import BYTE, US, wire_time
 
 TINY = near(load_fabric("tiny"))
 GUARD = 64
@@ -95,18 +96,18 @@ def test_both_directions_and_psn_wrap() -> None:
 def test_one_flow_fills_its_plane_and_never_more(congestion: str) -> None:
     """No window, or 1.5 BDP and an ACK for every fifth packet, keep the path full; the port never exceeds its rate."""
     net, a, b, qa, _ = pair(TINY, congestion=congestion)
-    net.delay_ps = TINY.base_rtt_ps // 2 - TINY.frame_bytes * 8_000_000_000 // TINY.nic_rate // 2
+    net.delay_ps = (TINY.base_rtt_ps - wire_time(TINY.frame_bytes, TINY.nic_rate)) // 2
     region = b.register(bytearray(2_000_000))
     a.post_write(qa, 1, memoryview(bytes(2_000_000)), region.va, region.rkey, -1)
     net.run(done=lambda: bool(a._completions))
-    rate = 2_000_000 * 8e9 / net.now
+    rate = 2_000_000 * BYTE / net.now
     ideal = TINY.nic_rate * 4096 / 4214
     assert 0.97 * ideal < rate <= ideal
     # windows of whole packets: between any k+2 departures lies the wire time of at least k packets
     out = [s for s in net.sent if s.host == 0]
     for k in (5, 50, 200):
         for i in range(0, len(out) - k - 2, 7):
-            wire = sum(len(s.frame) for s in out[i + 1 : i + k]) * 8_000_000_000 // TINY.nic_rate
+            wire = wire_time(sum(len(s.frame) for s in out[i + 1 : i + k]), TINY.nic_rate)
             assert out[i + k + 1].at - out[i].at >= wire
 
 
@@ -122,7 +123,7 @@ def test_queue_pairs_of_a_port_take_turns() -> None:
     qpns = [qa] + [p["qpn"] for p in more]
     for q in qpns:
         a.post_write(q, q, memoryview(bytes(400_000)), region.va, region.rkey, -1)
-    net.run(until=200_000_000)
+    net.run(until=20 * US)
     sent = [a._qp(q).tx_packets for q in qpns]
     assert min(sent) > 20
     assert max(sent) - min(sent) <= 1
@@ -130,13 +131,13 @@ def test_queue_pairs_of_a_port_take_turns() -> None:
 
 @pytest.mark.parametrize("congestion", ["dcqcn", "fixed"])
 def test_rate_limit_of_a_queue_pair(congestion: str) -> None:
-    net, a, b, qa, _ = pair(TINY, rate_limit=1_000_000, congestion=congestion)
+    net, a, b, qa, _ = pair(TINY, rate_limit=10**10, congestion=congestion)
     region = b.register(bytearray(100_000))
     a.post_write(qa, 1, memoryview(bytes(100_000)), region.va, region.rkey, -1)
     net.run(done=lambda: bool(a._completions))
     out = [s for s in net.sent if s.host == 0]
     for before, after in itertools.pairwise(out):
-        assert after.at - before.at == len(before.frame) * 8000
+        assert after.at - before.at == len(before.frame) * 800
 
 
 def test_receiver_not_ready_waits_and_delivers_once_ready() -> None:
@@ -144,9 +145,10 @@ def test_receiver_not_ready_waits_and_delivers_once_ready() -> None:
     memory = bytearray(8)
     region = b.register(memory)
     a.post_write(qa, 1, memoryview(b"12345678"), region.va, region.rkey, 9)
-    net.run(until=3 * TINY.base_rtt_ps)
+    net.run(until=33 * US)
     assert memory == bytearray(8), "placed before there was a receive request"
-    assert b.counters()["rx_receiver_not_ready"] >= 2
+    assert [s.at // US for s in net.sent if s.host == 0] == [0, 10, 20, 30], "the shortest wait that a NAK can name, on top of a round trip"
+    assert b.counters()["rx_receiver_not_ready"] == 4
     assert a.completions() == []
     b.post_recv(qb, 5)
     net.run()

@@ -13,8 +13,9 @@ from agents.roce.wire import CNP, CNP_FRAME
 from agents.transport import NEVER, OK
 from tests.agents.roce.network import Network, Sent, pair
 from tests.agents.roce.test_hostile import TINY, Victim, _parts, data_frame, reference_icrc, reth
+from topologies.units import NS, US, S
 
-CNP_NS = 50_000 * 10_000  # 50 us, 10,000 times slower
+CNP_PS = 50 * US
 
 
 def start(size: int, **options: Any) -> tuple[Network, Endpoint, Endpoint, int, int]:
@@ -34,7 +35,7 @@ def test_every_mark_is_counted_and_cnps_keep_their_distance() -> None:
     net.run()
     sent = cnps(net)
     assert len(sent) > 3
-    assert all(y.at - x.at >= CNP_NS for x, y in itertools.pairwise(sent))
+    assert all(y.at - x.at >= CNP_PS for x, y in itertools.pairwise(sent))
     assert b.counters()["marked_rx"] == a.counters()["data_tx"]
     assert b.counters()["cnps_tx"] == a.counters()["cnps_rx"] == len(sent)
     assert a.counters()["marked_rx"] == 0, "control is not ECT"
@@ -75,10 +76,10 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
     net.mark = lambda s: s.host == 0 and sum(x.host == 0 for x in net.sent) == 10
     net.run(done=lambda: bool(a._completions))
     (cnp,) = cnps(net)
-    heard = cnp.at + CNP_FRAME * 800 + net.delay_ps
+    heard = cnp.at + CNP_FRAME * 80 + net.delay_ps
     out = [s for s in net.sent if s.host == 0]
-    wire = 4214 * 800
-    timer = 55_000 * 10_000
+    wire = 4214 * 80
+    timer = 55 * US
     for stage, rate in enumerate((0.5, 0.75, 0.875, 0.9375, 0.96875, 0.984375)):
         begins = heard + stage * timer
         gaps = [y.at - x.at for x, y in itertools.pairwise(out) if begins + 3 * wire < x.at and y.at < begins + timer]
@@ -93,22 +94,22 @@ def test_a_cut_spaces_packets_and_the_timer_brings_them_together_again() -> None
 
 
 def test_a_packet_that_waits_leaves_earlier_when_the_rate_rises() -> None:
-    """10 kb/s, cut to half by a CNP at once: the second packet leaves when the stages' rates together have carried the first."""
-    net, a, b, qa, qb = start(8192, rate_limit=10_000, rate_ai=1e-6)
+    """100 Mb/s, cut to half by a CNP at once: the second packet leaves when the stages' rates together have carried the first."""
+    net, a, b, qa, qb = start(8192, rate_limit=10**8, rate_ai=1e-6)
     net._pump()
     assert [s.at for s in net.sent] == [0]
     sport = b._qp(qb).sport
     net.hand_in(0, 0, data_frame(CNP, 0, qa, bytes(16), src=2, dst=0, sport=sport, ack=False))
-    assert a.windows()[0]["rate_bps"] == 5000
+    assert a.windows()[0]["rate_bps"] == 5 * 10**7
     net.run(done=lambda: sum(s.host == 0 for s in net.sent) == 2)
-    timer = 55_000 * 10_000
-    left, rate, at = 4230 * 8.0, 5000.0, 0
-    while left > rate * timer / 1e9:
-        left -= rate * timer / 1e9
+    timer = 55 * US
+    left, rate, at = 4230 * 8.0, 5e7, 0
+    while left > rate * timer / S:
+        left -= rate * timer / S
         at += timer
-        rate = (rate + 10_000) / 2
+        rate = (rate + 1e8) / 2
     second = [s for s in net.sent if s.host == 0][1]
-    assert at == 7 * timer and abs(second.at - (at + left / rate * 1e9)) < 1000
+    assert at == 7 * timer and abs(second.at - (at + left / rate * S)) < 1000
 
 
 def test_an_idle_queue_pairs_rate_comes_back_too() -> None:
@@ -116,14 +117,14 @@ def test_an_idle_queue_pairs_rate_comes_back_too() -> None:
     assert v.b.deadline() == NEVER
     v.give(data_frame(CNP, 0, v.qb, bytes(16), ack=False))
     for stage in range(1, 10):
-        assert v.b.windows()[0]["rate_bps"] == int(10_000_000 * (1 - 0.5**stage))
-        assert v.b.deadline() == stage * 55_000 * 10_000
+        assert v.b.windows()[0]["rate_bps"] == int(TINY.nic_rate * (1 - 0.5**stage))
+        assert v.b.deadline() == stage * 55 * US
         v.b.timer(v.b.deadline())
     assert v.b.windows()[0]["rate_bps"] == 0 and v.b.deadline() == NEVER
 
 
 def test_no_round_trip_is_measured_on_a_packet_sent_twice() -> None:
-    net, a, _, qa, _ = start(4096, rto_ns=4_500_000)
+    net, a, _, qa, _ = start(4096, rto_ns=450)
     net.run()
     assert a.counters()["retransmitted"] == 1 and a._qp(qa).tx.srtt_ps == 0
 
@@ -131,7 +132,7 @@ def test_no_round_trip_is_measured_on_a_packet_sent_twice() -> None:
 @pytest.mark.parametrize("rto_bdp", [1, 10])
 def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
     """At a hundredth of the line rate a packet leaves every ten base RTTs: each asks for its ACK, and no timer fires."""
-    rto = rto_bdp * TINY.base_rtt_ps
+    rto = rto_bdp * TINY.base_rtt_ps // NS
     net, a, b, _, _ = start(40 * 4096, rate_limit=TINY.nic_rate // 100, rto_ns=rto)
     net.run(done=lambda: bool(a._completions))
     assert a.counters()["rtos"] == a.counters()["retransmitted"] == 0
@@ -140,7 +141,7 @@ def test_a_slow_rate_is_not_taken_for_loss(rto_bdp: int) -> None:
 
 def test_an_ack_is_asked_for_every_quarter_of_the_timeout() -> None:
     """At a third of the line rate, three base RTTs apart although ten packets lie between: 2.5 base RTTs hold 8."""
-    net, a, b, _, _ = start(100 * 4096, rate_limit=TINY.nic_rate // 3, ack_every=1000, rto_ns=10 * TINY.base_rtt_ps)
+    net, a, b, _, _ = start(100 * 4096, rate_limit=TINY.nic_rate // 3, ack_every=1000, rto_ns=10 * TINY.base_rtt_ps // NS)
     net.run(done=lambda: bool(a._completions))
     asked = [s.at for s in net.sent if s.host == 0 and s.frame[110] & 0x80]
     assert all(y - x <= 2.5 * TINY.base_rtt_ps for x, y in itertools.pairwise(asked))
@@ -150,7 +151,7 @@ def test_an_ack_is_asked_for_every_quarter_of_the_timeout() -> None:
 
 def test_the_limiter_sleeps_until_it_is_needed() -> None:
     """No deadline in the past while packets wait for their time: a host that is asked for more than it may send does not spin."""
-    net, a, _, _, _ = start(400_000, rate_limit=1_000_000)
+    net, a, _, _, _ = start(400_000, rate_limit=10**10)
     wakes = 0
     while not a._completions:
         wakes += 1

@@ -15,6 +15,7 @@ from agents.transport import OK, RECEIVE, Completion
 from tests.agents.roce.network import Network, pair
 from tests.agents.roce.test_delivery import TINY, exchange, random_loss
 from topologies import load_fabric
+from topologies.units import NS, US
 
 RTT = TINY.base_rtt_ps
 
@@ -82,7 +83,7 @@ def test_packets_that_only_overtake_each_other_are_not_sent_again() -> None:
 
 
 def test_a_lost_tail_waits_for_the_timer_and_is_sent_alone() -> None:
-    net, a, _, qa, _ = pair(TINY, recovery="selective", rto_ns=10 * RTT)
+    net, a, _, qa, _ = pair(TINY, recovery="selective", rto_ns=10 * RTT // NS)
     last = (a._qp(qa).tx.una + 9) & 0xFFFFFF
     net.lose = lambda s: s.host == 0 and s.psn == last and sum(x.psn == last and x.host == 0 for x in net.sent) == 1
     _, completions, sender, _ = write(net, 10)
@@ -107,7 +108,7 @@ def test_the_window_is_a_bdp_unless_it_is_set() -> None:
     demo = load_fabric("demo-1p")
     assert Options(demo, {"recovery": "selective"}).window == demo.plane_bdp
     assert Options(demo, {"recovery": "selective", "window_bdp": 2.0}).window == 2 * demo.plane_bdp
-    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ps == 15_000 * int(demo.dilation)
+    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ps == 15 * US
 
 
 def test_copies_of_an_early_packet_do_not_pile_up() -> None:

@@ -1,7 +1,4 @@
-"""Several queue pairs on one port of a whole fabric in virtual time: what DCQCN makes of its marks.
-
-Times are of a fabric whose ports have 4 Mb/s: 10 s here are 400 us at 100 Gb/s, eight CNP intervals.
-"""
+"""Several queue pairs on one port of a whole fabric in virtual time: what DCQCN makes of its marks. A CNP interval is 50 us."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from tests.agents.virtual import VirtualNetwork, connect
 from tests.fabrics import near
 from topologies import load_fabric
 from topologies.clos import Fabric
+from topologies.units import BYTE, US
 
-RACK = near(load_fabric("rack16").with_(planes=1, t1_per_plane=1, nic_rate=4_000_000, fabric_rate=4_000_000, delay_ps=-1))
+RACK = near(load_fabric("rack16").with_(planes=1, t1_per_plane=1))
 MESSAGE = bytes(k * 7 & 0xFF for k in range(1 << 17))
-SECOND = 1_000_000_000
 
 
 class Flows:
@@ -42,17 +39,17 @@ class Flows:
         for _ in range(2):
             self.engines[source].post_write(qa, 0, memoryview(MESSAGE), *self.posts[source, qa], -1)
 
-    def run(self, seconds: float) -> list[float]:
+    def run(self, time: int) -> list[float]:
         """Payload rates meanwhile, as shares of what one port carries."""
         before = self._placed()
-        end = self.net.now + int(seconds * SECOND)
+        end = self.net.now + time
         while self.net.now < end:
             self.net.step(end)
             for host, engine in enumerate(self.engines):
                 for c in engine.completions():
                     assert c.status == 0
                     engine.post_write(c.qpn, 0, memoryview(MESSAGE), *self.posts[host, c.qpn], -1)
-        line = self.fabric.nic_rate * self.fabric.payload_share / 8 * seconds
+        line = self.fabric.nic_rate * self.fabric.payload_share * time / BYTE
         return [(after - b) / line for after, b in zip(self._placed(), before, strict=True)]
 
     def _placed(self) -> list[int]:
@@ -74,13 +71,13 @@ def jain(rates: list[float]) -> float:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_two_flows_share_their_last_hop_without_a_drop(seed: int) -> None:
-    flows = Flows(RACK.with_(fabric_rate=8_000_000), [(0, 8), (1, 8)], seed)
+    flows = Flows(RACK.with_(fabric_rate=2 * 10**11), [(0, 8), (1, 8)], seed)
     flows.begin(0)
-    alone = flows.run(5)
+    alone = flows.run(200 * US)
     assert alone[0] > 0.97 and flows.total("cnps_tx") == 0
     flows.begin(1)
-    flows.run(5)  # both cut, to half and once more
-    rates = flows.run(25)
+    flows.run(200 * US)  # both cut, to half and once more
+    rates = flows.run(1000 * US)
     assert jain(rates) > 0.97
     assert 0.85 < sum(rates) <= 1
     assert flows.net.dropped == flows.total("retransmitted") == flows.total("rtos") == 0
@@ -92,8 +89,8 @@ def test_two_flows_share_an_uplink() -> None:
     flows = Flows(RACK, [(0, 8), (1, 9)])
     flows.begin(0)
     flows.begin(1)
-    flows.run(5)
-    rates = flows.run(25)
+    flows.run(200 * US)
+    rates = flows.run(1000 * US)
     assert jain(rates) > 0.95 and sum(rates) > 0.8
     assert flows.net.dropped == 0
     assert flows.net.ports["p0-t0-0-u0"].marked == flows.total("marked_rx") > 0
@@ -104,7 +101,7 @@ def test_without_marks_only_drops_are_left() -> None:
     flows = Flows(RACK.with_(ecn=False), [(0, 8), (1, 9)])
     flows.begin(0)
     flows.begin(1)
-    flows.run(20)
+    flows.run(800 * US)
     assert flows.total("cnps_tx") == 0
     assert flows.net.ports["p0-t0-0-u0"].dropped == flows.net.dropped > 20
     assert flows.total("retransmitted") > flows.net.dropped, "go-back-N repeats more than was lost"
@@ -113,17 +110,17 @@ def test_without_marks_only_drops_are_left() -> None:
 
 def test_seven_into_one_overflows_at_first_and_never_again() -> None:
     """Seven line rates fill 8 BDP before the second CNP can be sent: without PFC that is lost. Then the marks hold the queue."""
-    flows = Flows(RACK.with_(fabric_rate=32_000_000), [(h, 8) for h in range(7)])
+    flows = Flows(RACK.with_(fabric_rate=8 * 10**11), [(h, 8) for h in range(7)])
     for k in range(7):
         flows.begin(k)
-    flows.run(10)
+    flows.run(400 * US)
     last_hop = flows.net.ports["p0-t0-1-d0"]
     lost = last_hop.dropped
     assert lost == flows.net.dropped > 100
     assert last_hop.peak <= flows.fabric.buffer_bytes
     last_hop.peak = 0
-    flows.run(20)
-    rates = flows.run(20)
+    flows.run(800 * US)
+    rates = flows.run(800 * US)
     assert last_hop.dropped == lost and last_hop.peak < flows.fabric.ecn_bytes[1]
     assert 0.4 < sum(rates) <= 1 and min(rates) > 0.01
     at_most = flows.fabric.nic_rate
@@ -138,10 +135,10 @@ def test_a_window_of_a_bdp_and_a_half_would_spare_most_of_that() -> None:
     lost: list[int] = []
     given: list[dict[str, Any]] = [{}, {"window_bdp": 1.5}]
     for options in given:
-        flows = Flows(RACK.with_(fabric_rate=32_000_000), [(h, 8) for h in range(7)], **options)
+        flows = Flows(RACK.with_(fabric_rate=8 * 10**11), [(h, 8) for h in range(7)], **options)
         for k in range(7):
             flows.begin(k)
-        flows.run(10)
+        flows.run(400 * US)
         lost.append(flows.net.dropped)
         flows.check()
     assert lost[1] * 5 < lost[0]
