@@ -6,13 +6,12 @@ figures beside both worlds. Pure functions of a fabric.
 
 from __future__ import annotations
 
-from topologies.units import NS
-
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from topologies.clos import DATA_HEADERS, ICRC, SACK_BYTES, Fabric
 from topologies.theory import sack_share
+from topologies.units import NS
 
 Flow = TypeVar("Flow", bound=Hashable)
 Cable = tuple[str, str]

@@ -112,7 +112,7 @@ class Stopped(KeyboardInterrupt):
 
 def play(
     world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
-    look: Callable[[], float | None] = lambda: None,
+    look: Callable[[], int | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
     """Carry a plan out on agents that have been started. What each rank told of each pass (rank.py), what went wrong by rank, and what
     they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""

@@ -142,7 +142,7 @@ def _is_time(node: ast.expr) -> bool:
     """Whether the value is a time in ns, by the names of the figures."""
     match node:
         case ast.Attribute() | ast.Subscript():
-            return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ps") for part in ast.walk(node))
+            return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             return _is_time(left) and _is_time(right)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):

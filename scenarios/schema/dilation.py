@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scenarios.schema.scenario import Scenario
 from scenarios.schema.values import ScenarioError
 from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS
 from testbed.terminal import duration
 from topologies import Fabric, FabricError
-from topologies.units import NS, S
+from topologies.units import MAX_TIME, NS, S
 
 MOST_WAIT_S = 3600.0
 """Longest wait that a file may ask for, of this machine [ours]."""
@@ -24,7 +26,8 @@ def check_rates(fabric: Fabric, dilation: float) -> None:
         rate = getattr(fabric, key)
         if rate and not LEAST_RATE <= rate / dilation <= MOST_RATE:
             raise FabricError(
-                f"fabric {fabric.name!r}: {key} = {rate / 1e9:g} Gbit/s runs at {rate / dilation:,.0f} bit/s at a dilation of {dilation:,.0f}: "
+                f"fabric {fabric.name!r}: {key} = {rate / 1e9:g} Gbit/s runs at {rate / dilation:,.0f} bit/s "
+                f"at a dilation of {dilation:,.0f}: "
                 f"links take {LEAST_RATE / 1e3:g} kbit/s to {MOST_RATE / 1e12:g} Tbit/s"
             )
 
@@ -35,6 +38,15 @@ def needs_simulation(scenario: Scenario) -> str:
         if setting := transport.fabric.simulated_only:
             return f"transport {transport.name!r} has {setting}, which only simulated switches do"
     return ""
+
+
+def patient(scenario: Scenario, factor: float) -> Scenario:
+    """The scenario with a ``timeout`` for runs that are stretched ``factor`` times more than usual: never a shorter one."""
+    return replace(
+        scenario,
+        timeout_s=min(scenario.timeout_s * max(1.0, factor), MAX_TIME / S),
+        swept=tuple(replace(variant, scenario=patient(variant.scenario, factor)) for variant in scenario.swept),
+    )
 
 
 def check_emulable(scenario: Scenario, dilation: float) -> None:

@@ -220,8 +220,8 @@ class _Reader:
         return self.resolved(table, workload, base, self.dilation(str(named)), transports, self.select(transports, names, base), file, text)
 
     def resolved(
-        self, table: ScenarioFile, workload: Workload, base: Fabric, dilation: float, transports: list[Transport], selected: list[Transport],
-        file: str, text: str,
+        self, table: ScenarioFile, workload: Workload, base: Fabric, dilation: float, transports: list[Transport],
+        selected: list[Transport], file: str, text: str,
     ) -> Scenario:  # fmt: skip
         """The scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
         if len({t.name for t in transports}) < len(transports):

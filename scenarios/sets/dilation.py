@@ -1,8 +1,8 @@
-"""How much a run stretches time: as the user says, or so much that this machine carries it; and the repeat when that was too little.
+"""How much slower than the network a run is: as the user says, or so much that this machine carries it; and the repeat if that was too little.
 
-*Dilation* is how many times slower than the real network a scenario's fabric runs. A fabric file has one of its own; ``auto`` stretches it
-further, in steps, where this machine would be busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same
-for want of CPU time or because timers were late, the whole series is repeated once at the next step. docs/time.md explains it.
+*Dilation* is how many times slower. A fabric file has one of its own; ``auto`` stretches further, in steps, where this machine would be
+busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same for want of CPU time or because timers were
+late, the whole series is repeated once at the next step. docs/time.md explains it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.run.resume import holds_run
-from scenarios.schema.dilation import check_emulable, slowed
+from scenarios.schema.dilation import check_emulable, check_rates, patient
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 STEPS = (1, 2, 5, 10, 20, 50)
-"""Factors on the dilation of the scenario's fabric: few, so that runs of one scenario compare [ours]."""
+"""Factors on the scenario's own dilation: few, so that runs of one scenario compare [ours]."""
 MOST_BUSY = 0.6
 """Most that a scenario's busiest moment may take of the cores that others leave free: runs that took 70 % were trustworthy [measured]."""
 
@@ -40,7 +40,7 @@ FAIR_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Dilation:
-    """``factor``: on the scenario's own; ``value``: of its fabric then. ``chosen``: by "auto" or by "user"; ``why``: one line."""
+    """``factor``: on the scenario's own; ``value``: what comes of it. ``chosen``: by "auto" or by "user"; ``why``: one line."""
 
     factor: float
     value: float
@@ -58,7 +58,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def given(scenario: Scenario, value: float) -> Dilation:
     """The dilation that the user asks for."""
-    return Dilation(value / scenario.fabric.dilation, value, "user", "as asked for")
+    return Dilation(value / scenario.dilation, value, "user", "as asked for")
 
 
 def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
@@ -70,7 +70,8 @@ def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
 
 
 def packets_per_second(scenario: Scenario) -> float:
-    """Data packets that all hosts together send at the busiest moment: as many ports as the workload can fill, at their rate."""
+    """Data packets that all hosts together send in a second of the network, at the busiest moment: as many ports as the workload can fill,
+    at their rate."""
 
     def of(variant: Scenario, transport: Transport) -> float:
         fabric, most = transport.fabric, 0
@@ -90,12 +91,12 @@ def free_cores(others: float) -> float:
 
 def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
     """The smallest step at which the busiest moment fits. ``cpu_us``: CPU time per data packet; ``others``: cores that others keep busy."""
-    needed = packets_per_second(scenario) * cpu_us / 1e6
+    needed = packets_per_second(scenario) / scenario.dilation * cpu_us / 1e6
     free = free_cores(others)
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
     limit = " (a CPU quota)" if free == quota_cores() else ""
     why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores{limit}"
-    return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)
+    return Dilation(factor, factor * scenario.dilation, AUTO, why)
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
@@ -103,12 +104,13 @@ def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
     factor = next((step for step in STEPS if step > dilation.factor), None)
     if factor is None:
         return None
+    slower = Dilation(factor, factor * scenario.dilation, AUTO, f"at {dilation.value:,.0f} the machine was too slow")
     try:
-        slowed(scenario, factor)
+        for fabric in scenario.fabrics.values():
+            check_rates(fabric, slower.value)
     except FabricError:
         return None
-    why = f"at {dilation.value:,.0f} the machine was too slow"
-    return Dilation(factor, factor * scenario.fabric.dilation, AUTO, why)
+    return slower
 
 
 def too_slow(summary: Mapping[str, Any]) -> list[str]:
@@ -145,12 +147,12 @@ def run_dilated(
     else:
         dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
     while True:
-        stretched = slowed(scenario, dilation.factor)
-        check_emulable(stretched)
-        length = format_duration(scenario_seconds(stretched))
+        check_emulable(scenario, dilation.value)
+        waiting = patient(scenario, dilation.factor)
+        length = format_duration(scenario_seconds(waiting, dilation.value))
         progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
         stretch = {"dilation": asdict(dilation), "attempts": attempts}
-        summary = run_scenario(stretched, directory, progress=progress, resume=resume, stretched=stretch, **settings)
+        summary = run_scenario(waiting, directory, dilation=dilation.value, progress=progress, resume=resume, stretched=stretch, **settings)
         reasons = too_slow(summary)
         slower = next_step(dilation, scenario) if dilation.chosen == AUTO and not attempts and reasons else None
         if slower is None or summary["verdict"] == INTERRUPTED:

@@ -18,6 +18,7 @@ from scenarios.schema.scenario import Scenario
 from scenarios.sets.series import Item, PartLike
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
+from topologies.units import NS
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
 """Time of a run in addition to its measured part, on two cores: agents up and connected, one step more or less, books, agents down
@@ -59,54 +60,57 @@ def simulated_seconds(spec: Spec) -> float:
     work, fabric = spec.scenario.workload, spec.transport.fabric
     if work.jobs:
         steps = work.steps + work.warmup_steps + work.alone_steps
-        return steps * job_seconds(plan_of(work.jobs, fabric.host_count, fabric.dilation), fabric)
+        return steps * job_seconds(plan_of(work.jobs, fabric.host_count), fabric)
     if not work.is_pattern:
         hosts = place_ranks(fabric, spec.placement)
         step_ns = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
         sending_ns = len(hosts) * step_ns * (work.steps + work.warmup_steps)
     elif work.flows:
-        sending_ns = sum(flow.for_ns or 0 for flow in work.flows)
+        sending_ns = sum(flow.for_ps or 0 for flow in work.flows) / NS
     else:
-        sending_ns = (1 if work.kind == "incast" else fabric.host_count) * (work.victim_alone_ns + (work.duration_ns or 0))
+        sending_ns = (1 if work.kind == "incast" else fabric.host_count) * (work.victim_alone_ps + (work.duration_ps or 0)) / NS
     return fabric.host_rate * sending_ns / 8e9 / fabric.frame_bytes / SIMULATED_PACKETS
 
 
-def run_seconds(spec: Spec) -> float:
-    """Estimate one emulated run, without building its fabric, in seconds."""
+def run_seconds(spec: Spec, dilation: float) -> float:
+    """Estimate one emulated run, without building its fabric, in seconds of the machine."""
+    measured = measured_ns(spec) / 1e9 * dilation
+    return min(spec.scenario.timeout_s, measured) + (FLOWS_S if spec.scenario.workload.is_pattern else COLLECTIVE_S)
+
+
+def measured_ns(spec: Spec) -> float:
+    """Estimate the measured part of a run and its steps to warm up, ns of the network."""
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
-    limit = spec.scenario.timeout_ns / 1e9
     if work.is_pattern:
-        ends = [(f.start_ns + (f.for_ns or 0)) / 1e9 for f in work.flows]
-        return min(limit, max([(work.victim_alone_ns + (work.duration_ns or 0)) / 1e9, *ends])) + FLOWS_S
+        return max(work.victim_alone_ps + (work.duration_ps or 0), *(f.start_ps + (f.for_ps or 0) for f in work.flows), 0) / NS
     hosts = place_ranks(fabric, spec.placement)
     if work.jobs:
-        step_ns = rehearse(plan_of(work.jobs, len(hosts), fabric.dilation), job_estimate(fabric, hosts)).ns * fabric.dilation
         passes = work.steps + work.warmup_steps + work.alone_steps * len(work.jobs)
-        return min(limit, SLOWER.get(kind, 2.0) * passes * step_ns / 1e9) + COLLECTIVE_S
-    ideal = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts)) / 1e9
-    waits = (1 + HOPS.get(work.kind, 0.0) * len(hosts)) * fabric.base_rtt_ns / 1e9
-    waits += CROSSINGS.get(work.kind, 2) * (fabric.haul_rtt_ns - fabric.base_rtt_ns) / 2e9
-    step = ideal * SLOWER.get(kind, 2.0) + waits
+        return SLOWER.get(kind, 2.0) * passes * rehearse(plan_of(work.jobs, len(hosts)), job_estimate(fabric, hosts)).ns
+    ideal = collective_step_ns(work.kind, len(hosts), work.message_bytes, bus_bandwidth(fabric, work.kind, hosts))
+    waits = (1 + HOPS.get(work.kind, 0.0) * len(hosts)) * fabric.base_rtt_ps
+    waits += CROSSINGS.get(work.kind, 2) * (fabric.haul_rtt_ps - fabric.base_rtt_ps) / 2
+    step = ideal * SLOWER.get(kind, 2.0) + waits / NS
     loss = max((float(f.keys.get("probability", 0)) for f in spec.scenario.faults if f.kind == "loss"), default=0.0)
     step *= next((factors[kind] for bound, factors in UNDER_LOSS if loss > bound and kind in factors), 1.0)
     if any(f.kind == "dead-paths" for f in spec.scenario.faults):
         step *= DEAD
-    return min(limit, (work.steps + work.warmup_steps) * step) + COLLECTIVE_S
+    return (work.steps + work.warmup_steps) * step
 
 
 def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> float:
     scenario = part.load(quick, seeds)
-    return scenario_seconds(scenario, part.simulated(scenario))
+    return scenario_seconds(scenario, None if part.simulated(scenario) else scenario.dilation)
 
 
-def scenario_seconds(scenario: Scenario, simulated: bool = False) -> float:
-    """Estimate all runs of a scenario, with tables and plots, in seconds."""
+def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
+    """Estimate all runs of a scenario, with tables and plots, in seconds of the machine; ``dilation``: None in the simulated world."""
     specs = plan(scenario)
     settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)
-    if simulated:
+    if dilation is None:
         return sum(map(simulated_seconds, specs)) / CORES + PART_S + DRAWN_S * settings
     fabrics = sum(a.transport.fabric != b.transport.fabric for a, b in pairwise(specs)) + 1
-    return sum(map(run_seconds, specs)) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
+    return sum(run_seconds(spec, dilation) for spec in specs) + FABRIC_S * fabrics + PART_S + DRAWN_S * settings
 
 
 def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:

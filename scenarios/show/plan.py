@@ -15,9 +15,12 @@ from scenarios.schema.scenario import Scenario, Transport
 from scenarios.schema.sweep import spelled
 from scenarios.schema.workloads import Workload, most_senders
 from testbed import terminal
+from testbed.faults.keys import Period
+from testbed.faults.kinds import KINDS
 from testbed.terminal import duration
 from topologies import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
+from topologies.units import NS, Duration
 
 BAR = 36
 """Columns of the drawing of faults over time."""
@@ -28,21 +31,20 @@ SHOWN = 8
 """Most settings of a sweep that are listed."""
 
 
-def fabric_lines(fabric: Fabric) -> list[str]:
-    """A fabric's shape, rates and base RTT, in two lines."""
-    real = fabric.dilation
-    rates = f"ports of {fabric.nic_rate * real / 1e9:g} Gb/s"
+def fabric_lines(fabric: Fabric, dilation: float | None = None) -> list[str]:
+    """A fabric's shape, rates and base RTT, in two lines; and how much slower machines run it, if given."""
+    rates = f"ports of {fabric.nic_rate / 1e9:g} Gb/s"
     if fabric.fabric_rate != fabric.nic_rate:
-        rates += f", T0-T1 links of {fabric.fabric_rate * real / 1e9:g} Gb/s"
+        rates += f", T0-T1 links of {fabric.fabric_rate / 1e9:g} Gb/s"
     if fabric.sites > 1:
-        rates += f", long-haul cables of {fabric.long_haul_rate * real / 1e9:g} Gb/s"
+        rates += f", long-haul cables of {fabric.long_haul_rate / 1e9:g} Gb/s"
     shape = f"{_count(fabric.planes, 'plane')} of {fabric.t0_per_plane} T0 and {fabric.t1_count} T1"
     shape += " in two sites" if fabric.sites > 1 else ""
-    far = f" ({duration(fabric.haul_rtt_ns / real)} between sites)" if fabric.sites > 1 else ""
+    far = f" ({duration(fabric.haul_rtt_ps / NS)} between sites)" if fabric.sites > 1 else ""
     paths = f", {fabric.paths_per_pair} paths between hosts under different T0s" if fabric.t0_per_plane > 1 else ""
     return [
         f"{fabric.name}: {shape}, {fabric.host_count} hosts, {len(fabric.links)} links, {rates}",
-        f"base RTT {duration(fabric.base_rtt_ns / real)}{far}{paths}; dilation {real:,.0f}",
+        f"base RTT {duration(fabric.base_rtt_ps / NS)}{far}{paths}{'' if dilation is None else f'; dilation {dilation:,.0f}'}",
     ]
 
 
@@ -52,7 +54,7 @@ def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
         out.print(" ".join(scenario.description.split()))
     out.print()
     lines = {
-        "fabric": fabric_lines(scenario.fabric),
+        "fabric": fabric_lines(scenario.fabric, scenario.dilation),
         "workload": workload_lines(scenario),
         "seeds": [", ".join(map(str, scenario.seeds))],
         "sweep": sweep_lines(scenario),
@@ -63,7 +65,7 @@ def show_plan(out: Console, scenario: Scenario, runs: int) -> None:
     heads = ["transport", "kind", "fabric", "QPs", "with"]
     out.print(terminal.table(heads, map(_transport, scenario.transports), names=("kind", "fabric"), words=("with",)))
     if scenario.faults:
-        out.print(faults_table(scenario.faults, scenario.fabric.dilation, *horizon_ns(scenario)))
+        out.print(faults_table(scenario.faults, *horizon_ns(scenario)))
     if scenario.backgrounds:
         out.print(_backgrounds(scenario))
     for line in warnings(scenario):
@@ -92,8 +94,8 @@ def _transport(transport: Transport) -> list[str]:
         words["controller"] = transport.controller
     if transport.clustermapper is not None:
         words["clustermapper"] = transport.clustermapper.policy
-    if transport.reconvergence_ns is not None:
-        words["reconvergence"] = duration(transport.reconvergence_ns / transport.fabric.dilation)
+    if transport.reconvergence_ps is not None:
+        words["reconvergence"] = duration(transport.reconvergence_ps / NS)
     return [transport.name, transport.kind, transport.fabric.name, str(transport.qps), ", ".join(f"{k} = {v}" for k, v in words.items())]
 
 
@@ -104,17 +106,17 @@ def workload_lines(scenario: Scenario) -> list[str]:
         jobs = ", ".join(f"{job.name} on {job.ranks} ranks" for job in work.jobs)
         return [f"jobs {jobs}; {_count(work.steps, 'step')} after {work.warmup_steps} to warm up"]
     if work.is_pattern:
-        return [_pattern(work, fabric.dilation)]
+        return [_pattern(work)]
     size = f"{work.message_bytes:,} bytes of {work.dtype}"
     lines = [f"{work.kind}, {size}, {_count(work.steps, 'step')} after {work.warmup_steps} to warm up, {work.slices} slices"]
     for placement in work.placement:
-        ideal = duration(_step_ns(work, fabric, placement) / fabric.dilation)
+        ideal = duration(_step_ns(work, fabric, placement))
         lines.append(f"placement {placement}: a step of {ideal} or more, by the rate of healthy links")
     return lines
 
 
-def _pattern(work: Workload, dilation: float) -> str:
-    length = "" if work.duration_ns is None else f" for {duration(work.duration_ns / dilation)}"
+def _pattern(work: Workload) -> str:
+    length = "" if work.duration_ps is None else f" for {duration(work.duration_ps / NS)}"
     number = "" if work.messages is None else f", {work.messages} each"
     flows = f" of {_count(len(work.flows), 'flow')}" if work.flows else f" of {work.senders} senders" if work.senders else ""
     victim = ", and a victim flow" if work.victim else ""
@@ -132,62 +134,48 @@ def sweep_lines(scenario: Scenario) -> list[str]:
 
 
 def horizon_ns(scenario: Scenario) -> tuple[float, float]:
-    """The least time that the measured part takes, and that of a step, ns of the clock: 0 where only a run can tell."""
+    """The least time that the measured part takes, and that of a step, ns: 0 where only a run can tell."""
     work, fabric = scenario.workload, scenario.fabric
     if work.jobs:
         return 0.0, 0.0
     if work.is_pattern:
-        ends = [flow.start_ns + (flow.for_ns or 0) for flow in work.flows]
-        return max([work.victim_alone_ns + (work.duration_ns or 0), *ends]), 0.0
+        ends = [flow.start_ps + (flow.for_ps or 0) for flow in work.flows]
+        return max([work.victim_alone_ps + (work.duration_ps or 0), *ends]) / NS, 0.0
     step = min(_step_ns(work, fabric, placement) for placement in work.placement)
     return work.steps * step, step
 
 
-def faults_table(faults: Sequence[Fault], dilation: float, horizon: float, step: float) -> Any:
-    """When each fault begins and ends, with a bar; ``horizon`` and ``step``, the least length of both, in ns of the clock."""
-    begins = {fault.name: 0.0 if fault.before else float(fault.at_ns or 0) + (fault.step or 0) * step for fault in faults}
+def faults_table(faults: Sequence[Fault], horizon: float, step: float) -> Any:
+    """When each fault begins and ends, with a bar; ``horizon`` and ``step``, the least length of both, in ns."""
+    begins = {fault.name: 0.0 if fault.before else (fault.at_ps or 0) / NS + (fault.step or 0) * step for fault in faults}
     ordered = sorted(faults, key=lambda fault: (not fault.before, begins[fault.name]))
-    length = max([horizon, *(1.05 * (begins[fault.name] + (fault.for_ns or 0)) for fault in faults)]) or 1.0
+    length = max([horizon, *(1.05 * (begins[fault.name] + (fault.for_ps or 0) / NS) for fault in faults)]) or 1.0
 
     def bar(fault: Fault) -> str:
         begin = min(BAR - 1, int(BAR * begins[fault.name] / length))
-        end = BAR if fault.for_ns is None else max(begin + 1, round(BAR * (begins[fault.name] + fault.for_ns) / length))
+        end = BAR if fault.for_ps is None else max(begin + 1, round(BAR * (begins[fault.name] + fault.for_ps / NS) / length))
         return "·" * begin + "█" * (end - begin) + "·" * (BAR - end)
 
     def row(fault: Fault) -> list[str]:
-        begins = (
-            "before all"
-            if fault.before
-            else f"step {fault.step}"
-            if fault.step is not None
-            else f"{duration((fault.at_ns or 0) / dilation)}"
-        )
-        lasts = "to the end" if fault.for_ns is None else duration(fault.for_ns / dilation)
-        keys = ", ".join(f"{key} {_key(value, dilation)}" for key, value in fault.keys.items())
+        begins = "before all" if fault.before else f"step {fault.step}" if fault.step is not None else duration((fault.at_ps or 0) / NS)
+        lasts = "to the end" if fault.for_ps is None else duration(fault.for_ps / NS)
+        times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
+        keys = ", ".join(f"{key} {duration(value / NS) if key in times else value}" for key, value in fault.keys.items())
         what = f"{fault.kind} on {fault.on}{f' ({keys})' if keys else ''}"
         return [fault.name, begins, lasts, what, bar(fault)]
 
-    caption = f"Bars: {duration(length / dilation)} from the first measured step or flow; steps are as long as theory has them at best."
+    caption = f"Bars: {duration(length)} from the first measured step or flow; steps are as long as theory has them at best."
     return terminal.table(
         ["fault", "begins", "lasts", "what", "time"], map(row, ordered), words=("what",), names=("time",), caption=caption
     )
 
 
-def _key(value: Any, dilation: float) -> str:
-    """A fault's own key as written; times were made those of the clock (scenarios/schema/network_time.py)."""
-    if isinstance(value, str) and value.endswith("ns") and value[:-2].isdigit():
-        return duration(int(value[:-2]) / dilation)
-    return str(value)
-
-
 def _backgrounds(scenario: Scenario) -> Any:
-    real = scenario.fabric.dilation
-
     def row(flow: Any) -> list[str]:
-        rate = "as much as it gets" if flow.rate_bps is None else f"{flow.rate_bps * real / 1e9:g} Gb/s"
-        lasts = "to the end" if flow.for_s is None else duration(flow.for_s * 1e9 / real)
+        rate = "as much as it gets" if flow.rate_bps is None else f"{flow.rate_bps / 1e9:g} Gb/s"
+        lasts = "to the end" if flow.for_ps is None else duration(flow.for_ps / NS)
         path = flow.path_on(scenario.transports[0].fabric)
-        return [flow.name, flow.protocol, rate, path, duration(flow.start_ns / real), lasts]
+        return [flow.name, flow.protocol, rate, path, duration(flow.start_ps / NS), lasts]
 
     return terminal.table(
         ["background", "protocol", "rate", "path", "begins", "lasts"], map(row, scenario.backgrounds), names=("protocol", "path")

@@ -27,9 +27,10 @@ from scenarios.schema.dilation import check_emulable
 from scenarios.schema.resolved import place
 from scenarios.schema.scenario import USED_BY_QP, Scenario, Transport, read_again
 from testbed.errors import UserError
-from testbed.faults.kinds import resolve
+from testbed.faults.kinds import target_of
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.streams import printable
+from topologies.fabrics import MAX_DILATION
 from topologies.structs import Refused, convert, join, plain
 from topologies.toml_files import MAX_WHOLE, check_values
 
@@ -46,7 +47,8 @@ class BringUpFailed(UserError):
 
 
 class Block(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to carry out. ``mrcbed``: the version that wrote it; ``transports``: names, in the order of the runs."""
+    """What to carry out. ``mrcbed``: the version that wrote it; ``transports``: names, in the order of the runs. ``dilation``: None in the
+    simulated world."""
 
     mrcbed: str
     world: str
@@ -56,14 +58,15 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(le=MAX_WHOLE)]
     settings: Annotated[dict[_Text, _Text | int | float | bool], Meta(max_length=MAX_KEY)] = {}
     used: dict[int, str] = {}
+    dilation: Annotated[float, Meta(ge=1.0, le=MAX_DILATION)] | None = None
 
 
-def written(specs: Sequence[Spec], world: str, version: str) -> str:
+def written(specs: Sequence[Spec], world: str, version: str, dilation: float | None = None) -> str:
     """Return the block of these runs as one line of JSON."""
     first = specs[0]
     scenario = _as_plain(replace(first.scenario, seeds=(first.seed,), swept=(), expects=(), description="", file="scenario", text=""))
     names = tuple(spec.transport.name for spec in specs)
-    block = Block(version, world, scenario, names, first.placement, first.seed, first.settings, dict(first.used))
+    block = Block(version, world, scenario, names, first.placement, first.seed, first.settings, dict(first.used), dilation)
     return json.dumps(to_builtins(block, str_keys=True))
 
 
@@ -159,11 +162,13 @@ def _check(block: Block, scenario: Scenario, specs: Sequence[Spec]) -> None:
     for number, on in block.used.items():
         if not 0 <= number < len(scenario.faults) or scenario.faults[number].on != USED_BY_QP:
             raise Refused("used", f"names fault {number}, which is not on {USED_BY_QP!r}")
-        resolve(specs[0].transport.fabric, scenario.faults[number].kind, on, scenario.faults[number].keys, block.seed)
-    if block.world == SIMULATED:
+        target_of(specs[0].transport.fabric, scenario.faults[number].kind, on, scenario.faults[number].keys, block.seed)
+    if (block.dilation is None) != (block.world == SIMULATED):
+        raise Refused("dilation", f"= {block.dilation!r} must be a number for emulated runs, and null for others")
+    if block.dilation is None:
         check_simulable(scenario)
     else:
-        check_emulable(scenario)
+        check_emulable(scenario, block.dilation)
 
 
 def _difference(there: Any, here: Any, where: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.run.resume import directory_lock
 from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.run.simulate import check_simulable
-from scenarios.schema.dilation import check_emulable, slowed
+from scenarios.schema.dilation import check_emulable, patient
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.dilation import given, read_manifest, recorded
 from scenarios.sweeps import cluster
@@ -84,10 +84,11 @@ def sweep(
                 check_simulable(scenario)
                 return _run(scenario, directory, carrier, session, None)
             former = read_manifest(directory) if session.resume else {}
-            stretch = recorded(former, dilation) if "dilation" in former else given(scenario, dilation or scenario.fabric.dilation)
-            stretched = slowed(scenario, stretch.factor)
-            check_emulable(stretched)
-            return _run(stretched, directory, carrier, session, {"dilation": asdict(stretch), "attempts": []})
+            stretch = recorded(former, dilation) if "dilation" in former else given(scenario, dilation or scenario.dilation)
+            check_emulable(scenario, stretch.value)
+            carrier.dilation = stretch.value
+            stretched = {"dilation": asdict(stretch), "attempts": []}
+            return _run(patient(scenario, stretch.factor), directory, carrier, session, stretched)
         finally:
             if carrier.duplicates:
                 tell(f"{carrier.duplicates} runs came twice; the later ones were dropped")

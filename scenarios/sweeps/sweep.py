@@ -56,6 +56,7 @@ class Carrier:
     def __init__(self, workers: Workers, world: str, tell: Callable[[str], None]) -> None:
         """``tell(line)``: a line for the user."""
         self.workers, self.world, self.tell = workers, world, tell
+        self.dilation: float | None = None  # of emulated runs
         self.duplicates = 0
         self.failures: list[str] = []
         self.carrying = self.stopped = False
@@ -72,7 +73,7 @@ class Carrier:
         archive.clear(directory)
         if before := alike_before(directory):
             self.workers.settle(before)
-        tasks = [Task(specs, blocks.written(specs, self.world, version())) for specs in todo]
+        tasks = [Task(specs, blocks.written(specs, self.world, version(), self.dilation)) for specs in todo]
         with open(directory / JOURNAL, "a", encoding="utf-8", buffering=1) as journal:
 
             def record(what: str, task: Task, **more: Any) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,14 +101,16 @@ def block_as_root(source: int, sink: BinaryIO) -> int:
     from testbed.machine import sandbox
 
     text = _line(source)
-    _, specs = blocks.read(text, version(), EMULATED)
+    block, specs = blocks.read(text, version(), EMULATED)
+    assert block.dilation is not None
+    factory = partial(Cluster, dilation=block.dilation)
     done = threading.Event()
     _end_with(source, done)
 
     def work() -> int:
         with tempfile.TemporaryDirectory(prefix="mrcbed-block-") as place:
             try:
-                blocks.carry_out(specs, Path(place), Cluster, lambda key: print(key, file=sys.stderr, flush=True))
+                blocks.carry_out(specs, Path(place), factory, lambda key: print(key, file=sys.stderr, flush=True))
             except blocks.BringUpFailed as error:
                 print(f"mrcbed: {error}", file=sys.stderr)
                 return BRING_UP

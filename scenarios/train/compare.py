@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.run.resume import write_json
+from scenarios.schema.dilation import check_rates
 from scenarios.schema.fabrics import twin_of
 from scenarios.sets.dilation import MOST_BUSY, STEPS, free_cores
 from scenarios.sets.estimate import format_duration
@@ -42,12 +43,15 @@ class Plan:
     fabric: Fabric
     legs: tuple[Leg, ...]
     steps: int
+    dilation: float = 1.0
+    """Of the emulated world."""
 
 
 def plan_of(
-    fabric: Fabric, world: str, steps: int | None, quick: bool, transports: Sequence[str], dilation: float | None, progress: Progress
+    fabric: Fabric, usual: float, world: str, steps: int | None, quick: bool, transports: Sequence[str], dilation: float | None,
+    progress: Progress,
 ) -> Plan:  # fmt: skip
-    """Which runs, at which dilation (None: what this machine carries), and how many steps. Raises :class:`UserError`."""
+    """Which runs, at which dilation (None: what this machine carries, ``usual`` or more), and how many steps. Raises :class:`UserError`."""
     if world == SIMULATED and "tcp" in transports:
         raise UserError("transport 'tcp' is the kernel's: the simulated world has no kernel: drop --transport tcp")
     if fabric.t0_per_plane < 2 or fabric.planes < 2:
@@ -60,18 +64,16 @@ def plan_of(
         return Plan(world, fabric, legs, steps or most)
     if dilation is None:
         # Every host sends at its rate at once, at the busiest moment.
-        packets = fabric.host_count * fabric.host_rate / 8 / fabric.frame_bytes
+        packets = fabric.host_count * fabric.host_rate / usual / 8 / fabric.frame_bytes
         cpu_us, free = calibration(progress).cpu_us, free_cores(others_cores())
-        factor = next((step for step in STEPS if packets * cpu_us / 1e6 / step <= MOST_BUSY * free), STEPS[-1])
-        fabric = fabric.slowed(factor)
-    else:
-        fabric = fabric.slowed(dilation / fabric.dilation)
-    wall_s = sum(STEP_US[leg.name] for leg in legs) * 1e-6 * fabric.dilation
+        dilation = usual * next((step for step in STEPS if packets * cpu_us / 1e6 / step <= MOST_BUSY * free), STEPS[-1])
+    check_rates(fabric, dilation)
+    wall_s = sum(STEP_US[leg.name] for leg in legs) * 1e-6 * dilation
     room_s = (QUICK_S if quick else MOST_S) - BRING_UP_S * len(legs)
     steps = steps or next((number for number in NUMBERS if number <= most and number * wall_s <= room_s), NUMBERS[-1])
     seconds = steps * wall_s + BRING_UP_S * len(legs)
-    progress(f"{len(legs)} runs of {steps} steps at dilation {fabric.dilation:,.0f}: about {format_duration(seconds)}", 0.0)
-    return Plan(world, fabric, legs, steps)
+    progress(f"{len(legs)} runs of {steps} steps at dilation {dilation:,.0f}: about {format_duration(seconds)}", 0.0)
+    return Plan(world, fabric, legs, steps, dilation)
 
 
 def text_of_docs() -> bytes:
@@ -98,22 +100,22 @@ def compare(plan: Plan, directory: Path, seed: int, user: int | None, progress: 
         fabric = twin_of(plan.fabric) if leg.one_plane else plan.fabric
         logs = directory / "raw" / leg.name
         logs.mkdir(parents=True)
-        outcome = run_leg(_world(plan.world, fabric, progress), leg, plan.steps, seed, text, logs, user, progress)
+        outcome = run_leg(_world(plan, fabric, progress), leg, plan.steps, seed, text, logs, user, progress)
         outcomes.append(outcome)
         (logs / "ranks.json").write_text(json.dumps(outcome.ranks), encoding="utf-8")
-        write_json(directory / "summary.json", summary_of(outcomes, seed, plan.world))
-    summary = summary_of(outcomes, seed, plan.world)
+        write_json(directory / "summary.json", summary_of(outcomes, seed, plan.world, plan.dilation))
+    summary = summary_of(outcomes, seed, plan.world, plan.dilation)
     progress("drawing", 1.0)
     draw(summary, directory)
     write_page(summary, directory)
     return summary
 
 
-def _world(world: str, fabric: Fabric, progress: Progress) -> World:
-    if world == SIMULATED:
+def _world(plan: Plan, fabric: Fabric, progress: Progress) -> World:
+    if plan.world == SIMULATED:
         from testbed.simulated.cluster import SimulatedCluster
 
         return SimulatedCluster(fabric)
     from testbed.emulated.cluster import Cluster
 
-    return Cluster(fabric, progress=progress)
+    return Cluster(fabric, dilation=plan.dilation, progress=progress)

@@ -15,14 +15,15 @@ from testbed.reconvergence import usual
 from testbed.world import Program, World
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns
+from topologies.units import US, S
 
 RANK = Path(__file__).with_name("rank.py")
 COMPUTE_US = 40.0
 """What the GPU of a rank computes in a step, network time [ours]: about half of what a healthy all-reduce of the gradient takes."""
-FAULT_US = 480.0
-"""How long each failure lasts, network time [ours]: some four healthy steps."""
-PORT_PERIOD_MS = 0.16
-"""Period of the flapping port, network time: it is down for half of it."""
+FAULT = 480 * US
+"""How long each failure lasts [ours]: some four healthy steps."""
+PORT_PERIOD = "160us"
+"""Period of the flapping port: it is down for half of it."""
 DUTY = {"NIC port flaps": 0.5}
 """Share of the time that a failure is there; 1 where nothing is said."""
 
@@ -86,9 +87,8 @@ class Breaker:
     def __init__(self, world: World, leg: Leg, plan: Sequence[Failure], seed: int) -> None:
         self.world, self.leg, self.seed = world, leg, seed
         self.clock = world.clock
-        self.scale = world.fabric.dilation
         self.plan = list(plan) if leg.failing else []
-        self.active: list[tuple[Failure, Injected, int]] = []  # and when it ends, ns of the world
+        self.active: list[tuple[Failure, Injected, int]] = []  # and when it ends, ps
         self.broken: list[tuple[str, float, float, tuple[str, ...]]] = []
         self.network = usual(world, leg.transport)
 
@@ -96,9 +96,9 @@ class Breaker:
         """Rank 0 begins a step."""
         while self.plan and self.plan[0].step <= number:
             failure = self.plan.pop(0)
-            keys = {"period": f"{PORT_PERIOD_MS * self.scale:.3f}ms", "duty": DUTY[failure.name]} if failure.kind == "flap" else {}
+            keys = {"period": PORT_PERIOD, "duty": DUTY[failure.name]} if failure.kind == "flap" else {}
             injected = self.world.inject(failure.kind, failure.on, run_seed=self.seed, **keys)
-            self.active.append((failure, injected, injected.told_ns + int(FAULT_US * 1e3 * self.scale)))
+            self.active.append((failure, injected, injected.told_ps + FAULT))
         self.look()
 
     def end(self) -> None:
@@ -109,11 +109,10 @@ class Breaker:
         self.active.clear()
 
     def _note(self, failure: Failure, injected: Injected, end: int) -> None:
-        begin_s, end_s = injected.told_ns / 1e9 / self.scale, end / 1e9 / self.scale
-        self.broken.append((failure.name, begin_s, end_s, tuple(injected.target.links)))
+        self.broken.append((failure.name, injected.told_ps / S, end / S, tuple(injected.target.links)))
 
-    def look(self) -> float | None:
-        """Do what is due; in how many seconds there is more."""
+    def look(self) -> int | None:
+        """Do what is due; after what time there is more."""
         now = self.clock.now()
         for entry in list(self.active):
             failure, injected, end = entry
@@ -122,7 +121,7 @@ class Breaker:
                 self.active.remove(entry)
                 self._note(failure, injected, cleared)
         self.world.fault_events()
-        due = [end / 1e9 - now / 1e9 for _, _, end in self.active]
+        due = [end - now for _, _, end in self.active]
         if self.network is not None and (again := self.network.look()) is not None:
             due.append(again)
         return min(due, default=None)
@@ -173,9 +172,9 @@ def run_leg(
 
 
 def ideal_ns(fabric: Fabric, dead_links: Sequence[str] = ()) -> float:
-    """The all-reduce of a gradient at the rate that the live links carry, network time."""
+    """The all-reduce of a gradient at the rate that the live links carry."""
     hosts = list(range(fabric.host_count))
     kind = "ring-allreduce" if len(hosts) & len(hosts) - 1 else "tree-allreduce"
     size = PARAMETERS * 4
-    bus = bus_bandwidth(fabric.real, kind, hosts, dead_links)
+    bus = bus_bandwidth(fabric, kind, hosts, dead_links)
     return collective_step_ns(kind, len(hosts), size, bus) if bus else float("inf")

@@ -28,6 +28,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
     from scenarios.schema.complaints import check_fabric, check_scenario
     from scenarios.show.plan import fabric_lines, show_plan, warnings
     from topologies import FabricError
+    from topologies.fabrics import usual_dilation
 
     out = terminal.console(120)
     report: dict[str, Any] = {"file": file, "kind": kind or kind_of(file)}
@@ -35,7 +36,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
     if report["kind"] == "fabric":
         loaded, report["errors"] = check_fabric(file)
         if loaded is not None:
-            report["description"] = fabric_lines(loaded)
+            report["description"] = fabric_lines(loaded, usual_dilation(file))
     else:
         scenario, report["errors"] = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
         if scenario is not None:
@@ -84,7 +85,7 @@ def kind_of(file: str) -> str:
 def seconds(scenario: Any) -> dict[str, Any]:
     """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
-    from scenarios.schema.dilation import check_emulable, slowed
+    from scenarios.schema.dilation import check_emulable, patient
     from scenarios.sets.dilation import automatic, given
     from scenarios.sets.estimate import scenario_seconds
     from testbed.bench import calibration
@@ -93,16 +94,19 @@ def seconds(scenario: Any) -> dict[str, Any]:
     worlds: dict[str, Any] = {}
     try:
         check_simulable(scenario)
-        worlds["simulated"] = {"seconds": scenario_seconds(scenario, simulated=True)}
+        worlds["simulated"] = {"seconds": scenario_seconds(scenario, None)}
     except UserError as error:
         worlds["simulated"] = {"refused": str(error)}
     kept = calibration.read()
     try:
-        chosen = given(scenario, scenario.fabric.dilation) if kept is None else automatic(scenario, kept.cpu_us, calibration.others_cores())
-        stretched = slowed(scenario, chosen.factor)
-        check_emulable(stretched)
+        chosen = given(scenario, scenario.dilation) if kept is None else automatic(scenario, kept.cpu_us, calibration.others_cores())
+        check_emulable(scenario, chosen.value)
         why = "the fabric's own; this machine is not calibrated yet, a run may take more" if kept is None else chosen.why
-        worlds["emulated"] = {"seconds": scenario_seconds(stretched), "dilation": chosen.value, "why": why}
+        worlds["emulated"] = {
+            "seconds": scenario_seconds(patient(scenario, chosen.factor), chosen.value),
+            "dilation": chosen.value,
+            "why": why,
+        }
     except (UserError, FabricError) as error:
         worlds["emulated"] = {"refused": str(error)}
     return worlds

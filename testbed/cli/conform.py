@@ -56,7 +56,7 @@ def command(
         return
     plan = load_fabric(fabric)
     try:
-        rtt = parse_duration(base_rtt) if base_rtt else plan.base_rtt_ns
+        rtt = parse_duration(base_rtt) if base_rtt else plan.base_rtt_ps
     except ValueError as error:
         raise UserError(f"--base-rtt {base_rtt} {error}") from None
     outcomes = []

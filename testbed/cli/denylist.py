@@ -7,9 +7,11 @@ import json
 import click
 
 from testbed import terminal
-from testbed.cli.reach import ago, console, json_option, reach, url_option
+from testbed.cli.reach import console, json_option, reach, url_option
 from testbed.errors import UserError
 from testbed.options import argument, option
+from testbed.terminal import duration
+from topologies.units import NS
 
 
 @click.group(name="denylist", invoke_without_command=True)
@@ -83,5 +85,5 @@ def show(url: str | None, as_json: bool) -> None:
     if not denials:
         click.echo("nothing is denied")
         return
-    rows = [[denial["entry"], denial["by"], ago(denial["since_ns"]), denial["reason"]] for denial in denials]
-    console().print(terminal.table(("entry", "by", "for", "reason"), rows, names=("by",), words=("reason",)))
+    rows = [[denial["entry"], denial["by"], duration(denial["since_ps"] / NS), denial["reason"]] for denial in denials]
+    console().print(terminal.table(("entry", "by", "since", "reason"), rows, names=("by",), words=("reason",)))

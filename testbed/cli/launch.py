@@ -43,7 +43,7 @@ def command(
 
     What rank 3 prints begins with "3: ". Exit status 0, or 1 if a rank failed.
     """
-    chosen, twin = fabric_for(fabric, dilation, transport)
+    chosen, slower, twin = fabric_for(fabric, dilation, transport)
     count = chosen.host_count if ranks is None else ranks
     if count > chosen.host_count:
         raise UserError(f"--ranks {count}: fabric {chosen.name!r} has {chosen.host_count} hosts")
@@ -84,7 +84,7 @@ def command(
     def emulated() -> int:
         from testbed.emulated.cluster import Cluster
 
-        return work(Cluster(chosen))
+        return work(Cluster(chosen, dilation=slower))
 
     sys.exit(sandbox.run(emulated))
 

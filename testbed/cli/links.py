@@ -8,8 +8,10 @@ import click
 from rich.text import Text
 
 from testbed import terminal
-from testbed.cli.reach import ago, console, json_option, reach, url_option
+from testbed.cli.reach import console, json_option, reach, url_option
 from testbed.options import option
+from testbed.terminal import duration
+from topologies.units import NS
 
 
 @click.command(name="links")
@@ -26,9 +28,9 @@ def command(bad: bool, url: str | None, as_json: bool) -> None:
     cells: list[list[terminal.Cell]] = []
     for row in rows:
         state = Text(row["state"], "green" if row["state"] == "up" else "red")
-        cells.append([row["link"], state, ago(row["since_ns"]), Text(", ".join(row["denied"]), "magenta"), str(row["paths"])])
+        cells.append([row["link"], state, duration(row["since_ps"] / NS), Text(", ".join(row["denied"]), "magenta"), str(row["paths"])])
     if cells:
-        heads = ("link", "state", "for", "denied by", "paths")
+        heads = ("link", "state", "since", "denied by", "paths")
         console().print(terminal.table(heads, cells, names=("state",), words=("denied by",)))
     failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
     click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -24,8 +24,8 @@ def command() -> None:
     from scenarios.sweeps.machines import version
     from testbed.machines.far import serve
 
-    def watch(cluster: Cluster, interval_s: float) -> Any:
-        return Watch(cluster.processes, cluster.port_watch(), interval_s)
+    def watch(cluster: Cluster, interval: int) -> Any:
+        return Watch(cluster.clock, cluster.processes, cluster.port_watch(), interval)
 
     cores = len(os.sched_getaffinity(0))
     sys.exit(serve({"mrcbed": version(), "kernel": platform.release(), "cpu": cpu_model(), "cores": cores}, watch))

@@ -44,7 +44,7 @@ def command(
     Exit status 0, 1 if an element was wrong or a rank was lost, or 130 after Ctrl-C; the rows before are there.
     """
     request = request_of(operation, given, seed)
-    chosen, twin = fabric_for(fabric, dilation, transport)
+    chosen, slower, twin = fabric_for(fabric, dilation, transport)
     check_request(request, chosen)
     try:
         wanted = [read_words(text.split(), FAULT) for text in faults]
@@ -89,7 +89,7 @@ def command(
     def emulated() -> int:
         from testbed.emulated.cluster import Cluster
 
-        return work(Cluster(chosen))
+        return work(Cluster(chosen, dilation=slower))
 
     sys.exit(sandbox.run(emulated))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,11 +48,3 @@ def reach(url: str | None) -> ControllerClient:
 def console() -> Console:
     """Make a console as wide as the terminal; elsewhere wide enough for every table."""
     return terminal.console(WIDTH)
-
-
-def ago(since_ns: int) -> str:
-    """A monotonic time of this machine, as text for people."""
-    seconds = max(0.0, (time.monotonic_ns() - since_ns) / 1e9)
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

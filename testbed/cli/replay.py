@@ -25,7 +25,7 @@ from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import World
-from topologies.units import MAX_NS, parse_duration
+from topologies.units import S, parse_duration
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
@@ -71,20 +71,20 @@ def command(
     from scenarios.run.watch import Doubts
     from scenarios.sets.estimate import format_duration, job_seconds
 
-    chosen, twin = fabric_for(fabric, dilation, transport)
+    chosen, slower, twin = fabric_for(fabric, dilation, transport)
     try:
         wanted = [read_words(text.split(), '--fault "KIND ON [KEY=VALUE]..."') for text in faults]
-        most_s = parse_duration(within) / 1e9
+        most_s = parse_duration(within) / S
     except FaultError as error:
         raise UserError(f"--fault: {error}") from None
     except ValueError as error:
         raise UserError(f"--within {within}: {error}") from None
-    times = (passes + warmup) * chosen.dilation
+    times = (passes + warmup) * slower
     most_ns = math.inf if check or world == SIMULATED else (most_s - BRING_UP_S) * 1e9 / times
     plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma, most_ns)
     seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
     if world == SIMULATED:
-        most_s = min(MAX_NS, NEVER / 2 / chosen.dilation) / 1e9
+        most_s = NEVER / 2 / S
         virtual_s = (passes + warmup) * rehearsal.ns / 1e9
         if virtual_s > most_s:
             took = f"{passes + warmup} passes take {virtual_s:,.0f} s of the network, {most_s:,.0f} s at most"
@@ -97,7 +97,7 @@ def command(
         *(f"not replayed: {what}{f', {count} times' if count > 1 else ''}" for what, count in plan.skipped.items()),
     ]
     if world != SIMULATED:
-        lines.append(f"at dilation {chosen.dilation:,.0f}: about {format_duration(seconds)}")
+        lines.append(f"at dilation {slower:,.0f}: about {format_duration(seconds)}")
     elif seconds > LONG_S:
         lines.append(f"simulated: about {format_duration(seconds)} on one core")
     sys.stderr.write(twin)
@@ -144,7 +144,7 @@ def command(
             finally:
                 cluster.stop()
         summary = {
-            "trace": str(trace), "fabric": chosen.name, "transport": transport, "world": world, "dilation": chosen.dilation, "sigma": sigma,
+            "trace": str(trace), "fabric": chosen.name, "transport": transport, "world": world, "dilation": slower, "sigma": sigma,
             "seed": seed, "faults": list(faults), **figures(plan, rehearsal, told, warmup),
             "failed": {str(rank): reason for rank, reason in failed.items()}, "doubtful": doubtful,
         }  # fmt: skip
@@ -181,7 +181,7 @@ def command(
     def emulated() -> int:
         from testbed.emulated.cluster import Cluster
 
-        return work(Cluster(chosen))
+        return work(Cluster(chosen, dilation=slower))
 
     sys.exit(sandbox.run(emulated))
 

@@ -29,6 +29,7 @@ from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import Fabric, FabricError, load_fabric
+from topologies.fabrics import usual_dilation
 from topologies.toml_files import MAX_WHOLE
 
 TLS = "MRCBED_TLS"
@@ -156,8 +157,8 @@ def command(
     from scenarios.run.planning import plan
     from scenarios.run.processes import cores
     from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
-    from scenarios.schema.dilation import check_emulable, slowed
-    from scenarios.sets.dilation import given, run_dilated
+    from scenarios.schema.dilation import check_emulable
+    from scenarios.sets.dilation import run_dilated
     from testbed.machine import sandbox
 
     all_seeds = [*seeds, *(parse_seeds(seed_range) if seed_range is not None else ())]
@@ -165,7 +166,7 @@ def command(
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
         check_pcap_links(loaded, pcap)
         plan(loaded)
-        wanted = parse_dilation(dilation, loaded.fabric)
+        wanted = parse_dilation(dilation, loaded.dilation)
         if split > 1 and world != SIMULATED:
             raise UserError(f"--split works in the {SIMULATED} world only: drop it, or add --world {SIMULATED}")
         if world != EMULATED:
@@ -175,7 +176,7 @@ def command(
             if wanted is not None:
                 raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: drop it")
         else:
-            check_emulable(slowed(loaded, given(loaded, wanted).factor) if wanted is not None else loaded)
+            check_emulable(loaded, loaded.dilation if wanted is None else wanted)
     except FabricError as error:
         raise UserError(str(error)) from None
     if address is not None and not address.startswith("tls://"):
@@ -270,10 +271,10 @@ def parse_seeds(text: str) -> list[int]:
     return out
 
 
-def parse_dilation(text: str, fabric: Fabric) -> float | None:
-    """``auto`` as None, or a number, ``fabric`` the fabric's own. Raises :class:`UserError`."""
+def parse_dilation(text: str, usual: float) -> float | None:
+    """``auto`` as None, or a number, ``fabric`` the usual one. Raises :class:`UserError`."""
     if text in ("auto", "fabric"):
-        return None if text == "auto" else fabric.dilation
+        return None if text == "auto" else usual
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)
@@ -284,16 +285,25 @@ def stalled(faults: Sequence[tuple[str, str, dict[str, Any]]], fabric: Fabric) -
     return [fabric.host_number(on) for kind, on, _ in faults if KINDS[kind].stalls]
 
 
-def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, str]:
-    """The fabric that a command's ``--transport`` runs on, at its ``--dilation``, and a line for stderr if that is a twin.
+def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
+    """A fabric, and at which dilation ``--dilation`` has it. Raises :class:`UserError`, :class:`FabricError`."""
+    from scenarios.schema.dilation import check_rates
+
+    fabric, usual = load_fabric(name), usual_dilation(name)
+    chosen = parse_dilation(dilation, usual) or usual
+    check_rates(fabric, chosen)
+    return fabric, chosen
+
+
+def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, float, str]:
+    """The fabric that a command's ``--transport`` runs on, its dilation by ``--dilation``, and a line for stderr if that is a twin.
     Raises :class:`UserError`, :class:`FabricError`."""
-    named = load_fabric(name)
-    named = named.slowed((parse_dilation(dilation, named) or named.dilation) / named.dilation)
+    named, chosen = dilated(name, dilation)
     usual = usual_fabric(transport, named)
     if usual.planes == named.planes:
-        return usual, ""
+        return usual, chosen, ""
     ports = f"where the {named.planes} ports of a host are one"
-    return usual, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
+    return usual, chosen, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
 
 
 def check_switch_is_simulated(switch: str) -> None:

@@ -20,27 +20,27 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import results_directory
-    from scenarios.schema.dilation import check_emulable, slowed
+    from scenarios.schema.dilation import check_emulable, patient
     from scenarios.sets.dilation import given, read_manifest, recorded
     from scenarios.sweeps.machines import version
     from testbed.cli.run import ProgressBar, conclude
 
     machines = places(on, reach)
     try:
-        chosen = given(scenario, dilation or scenario.fabric.dilation)
+        chosen = given(scenario, dilation or scenario.dilation)
         check_on_machines(scenario, machines)
         directory = results_directory(scenario.name, out, resume)
         if resume and holds_run(directory):
             chosen = recorded(read_manifest(directory), dilation)
-        stretched = slowed(scenario, chosen.factor)
-        check_emulable(stretched)
+        check_emulable(scenario, chosen.value)
     except FabricError as error:
         raise UserError(str(error)) from None
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
     with ProgressBar() as progress:
         summary = run_on_machines(
-            stretched, directory, machines, version(), progress=progress, command_line=["mrcbed", *sys.argv[1:]], resume=resume,
+            patient(scenario, chosen.factor), directory, machines, version(), dilation=chosen.value, progress=progress,
+            command_line=["mrcbed", *sys.argv[1:]], resume=resume,
             stretched={"dilation": asdict(chosen), "attempts": []},
         )  # fmt: skip
     return conclude(scenario, summary, directory, as_json)

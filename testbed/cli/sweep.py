@@ -60,8 +60,7 @@ def command(
     """
     from scenarios.run.planning import plan
     from scenarios.run.simulate import check_simulable
-    from scenarios.schema.dilation import check_emulable, slowed
-    from scenarios.sets.dilation import given
+    from scenarios.schema.dilation import check_emulable
     from scenarios.sweeps.cluster import require
 
     require()
@@ -71,12 +70,12 @@ def command(
         plan(loaded)
         if dilation == "auto":
             raise UserError("--dilation auto: a sweep has one dilation for all its machines: write a number, or fabric")
-        wanted = parse_dilation(dilation, loaded.fabric)
+        wanted = parse_dilation(dilation, loaded.dilation)
         if world == SIMULATED:
             check_simulable(loaded)
         else:
             assert wanted is not None
-            check_emulable(slowed(loaded, given(loaded, wanted).factor))
+            check_emulable(loaded, wanted)
     except FabricError as error:
         raise UserError(str(error)) from None
     place = place_of(world, jobs, address, tls, mixed)

@@ -44,12 +44,13 @@ def command(
     """
     from scenarios.train.compare import LEGS, compare, plan_of
     from topologies import load_fabric
+    from topologies.fabrics import usual_dilation
 
     for name in transports:
         if name not in LEGS:
             raise UserError(f"--transport {name}: there are {', '.join(LEGS)}")
-    chosen = load_fabric(fabric)
-    wanted = parse_dilation(dilation, chosen)
+    chosen, usual = load_fabric(fabric), usual_dilation(fabric)
+    wanted = parse_dilation(dilation, usual)
     directory = out or Path("results") / f"train-{time.strftime('%Y%m%d-%H%M%S')}"
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"--out {directory}: it is not empty: name another directory")
@@ -61,7 +62,7 @@ def command(
         from scenarios.train.report import table
 
         with ProgressBar() as progress:
-            plan = plan_of(chosen, world, steps, quick, transports, wanted, progress)
+            plan = plan_of(chosen, usual, world, steps, quick, transports, wanted, progress)
             summary: dict[str, Any] = compare(plan, directory, seed, caller_uid(), progress)
         if as_json:
             print(json.dumps(summary, indent=2))

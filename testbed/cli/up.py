@@ -9,7 +9,7 @@ import click
 
 from scenarios.schema.fabrics import SINGLE_PATH, usual_fabric
 from testbed import terminal
-from testbed.cli.run import check_switch, parse_dilation
+from testbed.cli.run import check_switch, dilated
 from testbed.cli.up_machines import reach_option
 from testbed.controller.steering import POLICIES
 from testbed.emulated.ovs import SWITCHES
@@ -17,7 +17,7 @@ from testbed.errors import UserError
 from testbed.machine.caller import written
 from testbed.options import argument, option
 from testbed.simulated import SIMULATED, WORLDS
-from topologies import load_fabric, named_fabrics
+from topologies import named_fabrics
 
 
 @click.command(name="up", help=f"Build FABRIC (a TOML file or one of {', '.join(named_fabrics())}) and open a prompt on it.")
@@ -57,8 +57,7 @@ def command(
 
     if no_controller and policy != "none":
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
-    chosen = load_fabric(fabric)
-    chosen = chosen.slowed((parse_dilation(dilation, chosen) or chosen.dilation) / chosen.dilation)
+    chosen, slower = dilated(fabric, dilation)
     if transport in SINGLE_PATH and chosen.planes > 1:
         print(
             f"mrcbed: a queue pair of {transport} has one path: one of the {chosen.planes} ports of a host. "
@@ -77,13 +76,13 @@ def command(
 
         if switch != SWITCHES[0] or with_ip or viewed or policy != "none" or world == SIMULATED:
             raise UserError("--on: several machines have eBPF switches, no controller, no view and no mrc0: drop such options")
-        sys.exit(run_on(chosen, transport, seed, on, reach))
+        sys.exit(run_on(chosen, slower, transport, seed, on, reach))
     if world == SIMULATED:
         if not viewed:
             raise UserError(f"mrcbed up --world {SIMULATED} has no prompt: add --view, or --view-control to break cables")
         from testbed.cli.up_simulated import run
 
-        sys.exit(run(chosen, transport, seed, (view_port, view_control), out))
+        sys.exit(run(chosen, slower, transport, seed, (view_port, view_control), out))
     if os.geteuid() != 0:
         raise UserError(f"mrcbed up needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED} --view, which needs none")
 
@@ -97,7 +96,7 @@ def command(
 
         console = terminal.console()
         bar = ProgressBar()
-        cluster = Cluster(chosen, controller=not no_controller, switch=switch, progress=bar.report)
+        cluster = Cluster(chosen, dilation=slower, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
         carriers = view = None
         with record_folder(out, transport, sandbox.RUN_DIR) as folder:

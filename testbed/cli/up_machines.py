@@ -22,7 +22,7 @@ def reach_option() -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def run(fabric: Fabric, transport: str, seed: int, on: str, reach: str) -> int:
+def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, reach: str) -> int:
     """The exit status. Raises :class:`testbed.errors.UserError`."""
     from scenarios.sweeps.machines import version
     from testbed.cli.run import ProgressBar
@@ -31,7 +31,7 @@ def run(fabric: Fabric, transport: str, seed: int, on: str, reach: str) -> int:
 
     console = terminal.console()
     bar = ProgressBar()
-    world = Machines(fabric, places(on, reach), version(), progress=bar.report)
+    world = Machines(fabric, places(on, reach), version(), progress=bar.report, dilation=dilation)
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
     with tempfile.TemporaryDirectory(prefix="mrcbed-logs-") as logs:
         try:
@@ -45,7 +45,7 @@ def run(fabric: Fabric, transport: str, seed: int, on: str, reach: str) -> int:
             cable = next(link.name for link in fabric.links if link.kind == "fabric")
             console.print(
                 f"{fabric.name} is up in {world.booted_ns / 1e9:.2f} s on {len(world.channels)} machines: {hosts}; one clock to "
-                f"{world.unsure_ns / 1e3:.0f} µs. Try: pingall, trace h0 h{fabric.host_count - 1} 0:0, allreduce, break {cable}, help",
+                f"{world.wall_unsure_ns / 1e3:.0f} µs. Try: pingall, trace h0 h{fabric.host_count - 1} 0:0, allreduce, break {cable}, help",
                 markup=False, highlight=False,
             )  # fmt: skip
             prompt = MachinesPrompt(world, console, transport)

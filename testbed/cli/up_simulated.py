@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 
+from agents.clock import WallClock
 from agents.collectives.steer import connect
 from testbed.cli.up_view import ViewOfUp, record_folder
 from testbed.reconvergence import usual
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import Fabric
 
-SLICE_S = 0.05
-"""Seconds of virtual time between two looks at the view's commands [ours]."""
+SLICE_NS = 50 * 10**6
+"""ns of this machine between two looks at the view's commands [ours]."""
 STEPS = 100_000
 BYTES = 1 << 20
 COLLECTIVE = "ring-allreduce"
 
 
-def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: str | None) -> int:
-    """Run it until Ctrl-C or SIGTERM; the exit status. Virtual time goes at most as fast as the wall clock: an emulated fabric's pace.
+def run(fabric: Fabric, dilation: float, transport: str, seed: int, page: tuple[int, bool], out: str | None) -> int:
+    """Run it until Ctrl-C or SIGTERM; the exit status. It goes at most as fast as an emulated fabric.
 
     ``page``: its port, and whether it may command. ``out``: where to keep what it showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -35,7 +35,8 @@ def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: 
             print(f"view: {view.url}", flush=True)
             print(f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. Ctrl-C ends it.", flush=True)
             connect(cluster.agents, hosts, COLLECTIVE)
-            begun = time.monotonic() - float(cluster.network.time) / 1e9
+            pace = WallClock(dilation)
+            late = -cluster.network.time
             network = usual(cluster, transport)
             left = 0
             while True:
@@ -51,7 +52,7 @@ def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: 
                     }
                     for agent in cluster.agents:
                         agent.call("start", **start)
-                cluster.network.run(cluster.network.time + int(SLICE_S * 1e9))
+                cluster.network.run(cluster.network.time + pace.span(SLICE_NS))
                 if network is not None:
                     network.look()
                 for agent in cluster.agents:
@@ -61,11 +62,11 @@ def run(fabric: Fabric, transport: str, seed: int, page: tuple[int, bool], out: 
                             print(f"mrcbed: rank {note['rank']}: {note['reason']}", file=sys.stderr)
                             return 1
                 view.living.tick()
-                ahead = float(cluster.network.time) / 1e9 - (time.monotonic() - begun)
-                if ahead > 0:
-                    time.sleep(ahead)
+                behind = pace.now() - late - cluster.network.time
+                if behind < 0:
+                    pace.sleep(-behind)
                 else:
-                    begun -= ahead  # a machine that is too slow does not hurry afterwards
+                    late += behind  # a machine that is too slow does not hurry afterwards
         except KeyboardInterrupt:
             return 0
         finally:

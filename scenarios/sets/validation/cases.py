@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scenarios.schema.dilation import slowed
+from scenarios.schema.dilation import patient
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.paper.figure import Part
 from testbed.errors import UserError
@@ -24,7 +24,8 @@ class Slower(Part):
     """The part that is run slower."""
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        return slowed(super().load(quick, seeds), SLOWER_BY)
+        scenario = patient(super().load(quick, seeds), SLOWER_BY)
+        return replace(scenario, dilation=scenario.dilation * SLOWER_BY)
 
 
 @dataclass(frozen=True)
