@@ -2,7 +2,8 @@
 
 Both get the same fuzzed stories (tests/fuzz/pair.py): frames, honest and hostile, times, posts. Each says a digest of all that its
 engines said and wrote, every thousand stories; the first that differ end it with status 1. An input is a frame handed in, a time, or a
-WRITE posted. Clocks begin at times of every size up to half of NEVER, which idle engines give for their deadline.
+WRITE posted. Clocks begin at times of every size up to half of NEVER, which idle engines give for their deadline, and
+fabrics are as slow, quick and far as there may be: products of 64 bits come near their bounds.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from topologies.clos import MAX_DELAY, MAX_HAUL, MAX_RATE, MIN_RATE, Fabric
+from topologies.units import MAX_TIME, MS, US
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = {"mrc": "mrc_pair.MrcPair", "roce": "roce_pair.RocePair"}
 STORIES = 1000
 """Stories of a digest."""
-YEAR = 365 * 86_400 * 10**9
-ORIGINS = (0, 1, 999, 2**16 - 1, 2**31 - 10**9, 2**32 - 1, 10**9, 2**53 - 10**9, YEAR, 1 << 60)
-"""Times at which clocks begin, ns. A monotonic clock counts from when its machine came up."""
+ORIGINS = (0, 1, 999, 2**16 - 1, 2**31 - MS, 2**32 - 1, 100 * US, 2**53 - MS, MAX_TIME, 1 << 60)
+"""Times at which clocks begin."""
+FABRICS = [
+    Fabric("agree", 2, 2, 2, 2, nic_rate=rate, fabric_rate=inner, mtu=mtu, **more)
+    for rate, inner, mtu in ((10**11, 10**11, 4096), (MIN_RATE, MIN_RATE, 8192), (MAX_RATE, MAX_RATE, 8192), (MIN_RATE, MAX_RATE, 256))
+    for more in ({}, {"delay_ps": MAX_DELAY}, {"sites": 2, "long_haul_delay_ps": MAX_HAUL, "long_haul_rate": MIN_RATE})
+]
 
 
 def recorded(target: type[Any]) -> type[Any]:
@@ -36,10 +44,18 @@ def recorded(target: type[Any]) -> type[Any]:
             self.random = random
             self.digest = hashlib.blake2b(digest_size=16)
             self.inputs = 0
+            self.slower = 1
             super().__init__()
 
         def origin(self) -> int:
             return self.random.choice(ORIGINS)
+
+        def place(self) -> Fabric:
+            if not self.templates:
+                return super().place()
+            fabric = self.random.choice(FABRICS)
+            self.slower = max(1, fabric.rtt_ps(*self.hosts) // self.usual.base_rtt_ps)
+            return fabric
 
         def say(self, *what: Any) -> None:
             self.digest.update(repr(what).encode())
@@ -53,9 +69,9 @@ def recorded(target: type[Any]) -> type[Any]:
             self.say(sent)
             return sent
 
-        def wait(self, ns: int) -> None:
+        def wait(self, time: int) -> None:
             self.inputs += 1
-            super().wait(ns)
+            super().wait(time * self.slower)
             self.say([engine.deadline() for engine in self.engines])
 
         def post(self, side: int, n: int, imm: int) -> None:

@@ -17,6 +17,7 @@ from agents.process.agent import Agent
 from agents.process.control import Lines
 from tests.fabrics import near
 from topologies.clos import Fabric
+from topologies.units import NS, US
 
 TINY = near(Fabric("tiny", 2, 2, 2, 2))
 SMALL_ARENA = 1 << 16
@@ -110,7 +111,7 @@ class Control:
 
     def renew(self) -> None:
         """An agent that was asked nothing yet."""
-        self.now = 1_000_000_000
+        self.now = 100 * US
         self.story.clear()
         engine = Endpoint(TINY, 0, {"mpr": 128}, 1)
         nic = Nic(TINY, 0, engine, cast("Any", NoPorts()), lambda: self.now)
@@ -131,7 +132,7 @@ class Control:
             if "error" in answer:
                 assert isinstance(answer["error"], str) and answer["error"]
             assert b"\n" not in msgspec.json.encode(answer)
-            self.now += 1_000_000
+            self.now += 100 * NS
             self.agent.advance()
             self.engine.timer(self.now)
             while self.engine.transmit(self.now) >= 0:

@@ -10,12 +10,13 @@ from tests.fuzz.mrc_pair import MrcPair
 from tests.fuzz.pair import GUARD, MARK, Pair
 from tests.fuzz.reader import Reader
 from tests.fuzz.roce_pair import RocePair
+from topologies.units import NS
 
 AGE = 4000
 """Inputs after which a pair is made anew."""
 TURN = 8
 """Inputs between two turns of the honest transfer."""
-TICK_NS = 1 << 21
+TICK = 200 * NS
 
 
 class Frames:
@@ -54,7 +55,7 @@ class Frames:
         if n % 4 == 0:
             pair.post(n >> 2 & 1, 1 + (4000 + n * 257) % (4 * GUARD), n & 0xFF if n & 8 else -1)
         pair.carry(3, lose=n % 5 == 0)
-        pair.wait(TICK_NS << n % 6)
+        pair.wait(TICK << n % 6)
         pair.look()
 
     def seeds(self) -> list[bytes]:

@@ -9,6 +9,7 @@ from agents.packets import dscp, headers
 from tests.fabrics import near
 from tests.fuzz.pair import FIRST_PORT, Pair
 from topologies.clos import Fabric
+from topologies.units import US
 
 TINY = near(Fabric("tiny", 2, 2, 2, 2))
 HOSTS = (0, 3)
@@ -21,7 +22,7 @@ class MrcPair(Pair):
     """One execution: a story of frames, times and posts (pair.py)."""
 
     def __init__(self) -> None:
-        super().__init__(TINY, HOSTS, lambda host, seed: Endpoint(TINY, host, {"mpr": 128}, seed))
+        super().__init__(TINY, HOSTS, lambda fabric, host: Endpoint(fabric, host, {"mpr": 128}, 1))
 
     def seal(self, frame: bytearray) -> bytearray:
         inner = len(frame) - headers.INNER
@@ -46,7 +47,7 @@ class MrcPair(Pair):
                 self.post(side, n, imm)
         for k in range(40):
             self.carry(8)
-            self.wait(20_000_000)
+            self.wait(2 * US)
             if k == 10:
                 self.engines[0].port_state(self.now, FIRST_PORT, False)
             if k == 20:

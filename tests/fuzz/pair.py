@@ -4,7 +4,7 @@ An input is a story. Each step is a byte, its low three bits what happens, the o
 
     0  frames that wait are carried, each to the other side
     1  frames that wait are lost
-    2  time passes, 2^n ns, and timers run
+    2  time passes, 2^n ps, and timers run
     3  one side posts a WRITE
     4-7  a frame is handed in: a real one with bytes changed, sealed again or not, cut or resized, at any port; or random bytes
 
@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.fuzz.reader import Reader
 from topologies.clos import Fabric
+from topologies.units import US
 
 FIRST_PORT = 0
 GUARD = 4096
@@ -37,8 +38,8 @@ class Pair:
     max_len = 256
     words: tuple[bytes, ...] = ()
 
-    def __init__(self, fabric: Fabric, hosts: tuple[int, int], make: Callable[[int, int], Any]) -> None:
-        self.fabric = fabric
+    def __init__(self, fabric: Fabric, hosts: tuple[int, int], make: Callable[[Fabric, int], Any]) -> None:
+        self.usual = fabric
         self.hosts = hosts
         self.make = make
         self.templates: list[bytes] = []
@@ -82,17 +83,22 @@ class Pair:
     # --- the world -------------------------------------------------------------------------------------------
 
     def origin(self) -> int:
-        """When a pair's clock begins, ns."""
-        return 1_000_000_000
+        """When a pair's clock begins."""
+        return 100 * US
+
+    def place(self) -> Fabric:
+        """What a pair is on."""
+        return self.usual
 
     def renew(self) -> None:
         """A new pair, connected, with receives posted."""
+        self.fabric = self.place()
         self.now = self.origin()
         self.age = 0
         self.story: list[bytes] = []
         self.recent.clear()
         self.given = [0, 0]
-        self.engines = [self.make(host, 1) for host in self.hosts]
+        self.engines = [self.make(self.fabric, host) for host in self.hosts]
         self.arenas = [bytearray(MARK + bytes(REGION) + MARK) for _ in self.hosts]
         self.regions = [e.register(memoryview(m)[GUARD:-GUARD]) for e, m in zip(self.engines, self.arenas, strict=True)]
         said = [e.create_qp(h) for e, h in zip(self.engines, reversed(self.hosts), strict=True)]
@@ -128,8 +134,8 @@ class Pair:
                 if not lose:
                     self.give(1 - side, *made)
 
-    def wait(self, ns: int) -> None:
-        self.now += ns
+    def wait(self, time: int) -> None:
+        self.now += time
         for e in self.engines:
             e.timer(self.now)
             e.deadline()

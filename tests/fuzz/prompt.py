@@ -30,6 +30,7 @@ from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.hosts import SimulatedAgent
 from topologies import load_fabric
 from topologies.addressing import inner_address, text
+from topologies.units import US
 
 MOST_WORK = 1 << 17
 """Bytes that a collective may move here in all its steps."""
@@ -119,8 +120,8 @@ def _hops(fabric: Any, namespaces: Any, src: int, dst: int, ev: int, come_twice:
     return [Hop(0.0, f"h{src}-p0", f"h{src}", True, "::", 64)]
 
 
-def _briefly(agents: Any, heard: Any, check: Callable[[], Any], timeout: float, clock: Any) -> bool:
-    return wait_for_all(agents, heard, check, min(timeout, 1.0), clock)
+def _briefly(agents: Any, heard: Any, check: Callable[[], Any], timeout: int, clock: Any) -> bool:
+    return wait_for_all(agents, heard, check, min(timeout, 100 * US), clock)
 
 
 class PromptLines:

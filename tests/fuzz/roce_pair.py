@@ -11,6 +11,7 @@ from agents.roce.queue_pair import ERROR
 from tests.fabrics import near
 from tests.fuzz.pair import FIRST_PORT, Pair
 from topologies.clos import Fabric
+from topologies.units import US
 
 TINY = near(Fabric("tiny", 2, 2, 2, 2))
 HOSTS = (0, 2)
@@ -20,7 +21,7 @@ class RocePair(Pair):
     """One execution: a story of frames, times and posts (pair.py)."""
 
     def __init__(self) -> None:
-        super().__init__(TINY, HOSTS, lambda host, seed: Endpoint(TINY, host, {}, seed))
+        super().__init__(TINY, HOSTS, lambda fabric, host: Endpoint(fabric, host, {}, 1))
 
     def seal(self, frame: bytearray) -> bytearray:
         if len(frame) >= wire.MIN_FRAME:
@@ -44,7 +45,7 @@ class RocePair(Pair):
                 port, frame = made
                 self.give(1, port, frame[: wire.ECN_AT] + bytes([frame[wire.ECN_AT] | 0x30]) + frame[wire.ECN_AT + 1 :])
             self.carry(4)
-            self.wait(20_000_000)
+            self.wait(2 * US)
         self.wait(FIRST_PORT)
 
     def kind_of(self, frame: bytes) -> int:

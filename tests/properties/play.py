@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scenarios.figures.books import DROPS
 from testbed.dataplane.counters import books
 from testbed.faults.plan import back_after, used
-from testbed.simulated.windows import BEGIN
 from tests.properties.world import BITS, MANY, SMALL, Weather, World
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs
+from topologies.units import MAX_TIME, written
 
 
 class Setting(NamedTuple):
@@ -32,7 +32,7 @@ class Setting(NamedTuple):
     immediates: int = 3
     seed: int = 1
     delay_ps: int = -1
-    begin: int = BEGIN
+    begin: int = 0
 
     def world(self, may_fail: bool = False, **options: int) -> World:
         fabric = {"small": SMALL, "many": MANY}[self.fabric].with_(trimming=self.trimming)
@@ -90,7 +90,7 @@ KINDS = ("link", "port", "flap", "switch", "silent", "plane", "dead-paths", "los
 
 SETTINGS = st.builds(
     Setting, st.sampled_from(["small", "many"]), st.booleans(), st.sampled_from(["nscc", "nscc", "fixed"]), st.sampled_from([128, 6, 2]),
-    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([BEGIN, 0]),
+    st.sampled_from([3, 1024]), st.integers(0, 1000), st.just(-1), st.sampled_from([0, MAX_TIME]),
 )  # fmt: skip
 SIDES = st.integers(0, 1)
 POSTS = st.builds(Post, SIDES, st.one_of(st.integers(0, 300), st.integers(0, 20_000)), st.booleans())
@@ -149,7 +149,7 @@ def somewhere(fabric: Fabric, kind: str, n: int, percent: int) -> tuple[str, dic
     share = percent / 100
     last = fabric.host_count - 1
     plane, uplink = ev_fields(path_evs(fabric, 0, last)[n % len(path_evs(fabric, 0, last))])
-    cycle = f"{fabric.base_rtt_ps * (1 + n % 9) // 1000}us"
+    cycle = written(fabric.base_rtt_ps * (1 + n % 9))
     return {
         "link": (cable, {}),
         "port": (nics[n % len(nics)], {}),
@@ -167,7 +167,7 @@ def somewhere(fabric: Fabric, kind: str, n: int, percent: int) -> tuple[str, dic
 
 
 def finish(world: World, bound: int) -> None:
-    """Everything posted completes within ``bound`` ns now that nothing is broken."""
+    """Everything posted completes within ``bound`` now that nothing is broken."""
     since = world.now
     while not world.all_done():
         assert world.now - since <= bound, f"not done {(world.now - since) / world.rtt:.0f} RTTs after all was mended: {state(world)}"
@@ -181,7 +181,7 @@ def finish(world: World, bound: int) -> None:
 
 def recover(world: World) -> None:
     """Every path is in use again, as from the first, or ready to be."""
-    since, bound = world.now, round(back_after(world.config) * 1e9)
+    since, bound = world.now, back_after(world.config)
     stands_by = {"active": True} if world.config.active_evs < 128 else {}
     while idle := [row for host in world.hosts for row in host.engine.paths() if not used({**row, **stands_by})]:
         assert world.now - since <= bound, f"not in use {(world.now - since) / world.rtt:.0f} RTTs after all was mended: {idle[0]}"

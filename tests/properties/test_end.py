@@ -40,7 +40,7 @@ def cut(world: World, how: str) -> None:
 
 
 def life(world: World) -> int:
-    """From the last progress to ERROR, ns: ``linear`` intervals of an RTO, then ``exponential`` + 1 that double."""
+    """From the last progress to ERROR: ``linear`` intervals of an RTO, then ``exponential`` + 1 that double."""
     c = world.config
     return c.rto * (c.linear + (1 << c.exponential + 2) - 2)
 
@@ -73,7 +73,7 @@ def ended(host: Host, earliest: int, latest: int) -> None:
         assert not failed and all(c.status == OK for c in host.done)
         return
     ((when, fields),) = failed
-    assert fields["cause"] == "retries exhausted" and earliest <= when <= latest, f"{when - earliest} of {latest - earliest} ns"
+    assert fields["cause"] == "retries exhausted" and earliest <= when <= latest, f"{when - earliest} of {latest - earliest} ps"
     assert [c.wr_id for c in host.done] == list(range(len(host.writes))), "every request is told once, in order"
     statuses = [c.status for c in host.done if c.status != OK]
     assert statuses == [RETRY_EXCEEDED] + [FLUSHED] * (len(statuses) - 1)

@@ -18,10 +18,10 @@ from testbed.simulated.faults import LinkFaults, SimulatedInjector
 from testbed.simulated.frame import Frame
 from testbed.simulated.hosts import SimulatedPorts
 from testbed.simulated.network import Network, Station
-from testbed.simulated.windows import BEGIN
 from tests.fabrics import near
 from tests.properties.watch import Watch
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 SMALL = near(Fabric("small", 2, 2, 2, 2, mtu=256))
 """Four paths, many packets for little time on the wire."""
@@ -181,9 +181,9 @@ class Host(Station):
 
 
 class World:
-    """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the start, ns."""
+    """``may_fail``: whether queue pairs may go to ERROR. ``begin``: what time it is at the start."""
 
-    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = BEGIN, **options: Any) -> None:
+    def __init__(self, fabric: Fabric, seed: int = 1, may_fail: bool = False, begin: int = 0, **options: Any) -> None:
         self.fabric, self.seed, self.may_fail = fabric, seed, may_fail
         self.rng = Random(f"world {seed}")
         self.network = Network(fabric)
@@ -212,7 +212,7 @@ class World:
         return next((host for host in self.hosts if host.number == number), None)
 
     def weathered(self, host: Host, plane: int, frame: bytearray) -> list[tuple[int, bytearray]]:
-        """What becomes of a frame at the end of its way: (ns late, frame) of each that arrives."""
+        """What becomes of a frame at the end of its way: (ps late, frame) of each that arrives."""
         self.taken += 1
         late, copies = 0, []
         rng = self.rng
@@ -267,7 +267,7 @@ class World:
         """Let so many quarters of a base RTT pass."""
         until = self.now + quarters * self.rtt // 4
         before = [(host.idle, host.frames_in, host.frames_out) for host in self.hosts]
-        paced = self.fabric.host_rate * (until - self.now) // 8_000_000_000 // SHORTEST
+        paced = self.fabric.host_rate * (until - self.now) // BYTE // SHORTEST
         while not self.network.run(until):
             pass
         for host, (idle, frames_in, frames_out) in zip(self.hosts, before, strict=True):
