@@ -19,6 +19,7 @@ from agents.kernel.framing import BYE, HELLO, WRITE, FramingError, Header, Inbou
 from agents.kernel.info import unacknowledged, unsent
 from agents.transport import FLUSHED, LONG_AGO, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED, Completion, Event
 from agents.transport import WRITE as WRITE_DONE
+from topologies.units import MS
 
 INIT, CONNECTING, OPEN, ERROR, CLOSED = range(5)
 STATES = ("INIT", "CONNECTING", "OPEN", "ERROR", "CLOSED")
@@ -214,7 +215,7 @@ class Connection:
                 self.counts["tx_messages"] += 1
                 self._completions.append(Completion(self.qpn, request.wr_id, WRITE_DONE, OK, request.imm, request.length))
         if self.waits and now - self._progress_at > self.timeout_ps:
-            self.fail(now, f"no progress for {self.timeout_ps / 1e9:g} s")
+            self.fail(now, f"no progress for {self.timeout_ps / MS:g} ms")
 
     # --- the end ---------------------------------------------------------------------------------------------
 

@@ -12,10 +12,9 @@ import hashlib
 import secrets
 import select
 import socket
-import time
 from typing import Any
 
-from agents.clock import run_until_completion
+from agents.clock import WallClock, run_until_completion
 from agents.kernel.connection import CONNECTING, INIT, OPEN, Connection
 from agents.kernel.delay import Delay
 from agents.kernel.endpoint import Endpoint
@@ -31,11 +30,11 @@ LISTEN_PORT, LISTEN_TRIES = 47910, 32
 SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
 """Connecting ports: below those that the kernel hands out itself (32768 on) [ours]."""
 LOOKS_PER_RTT = 8
-LOOK_NS = (1_000_000, 10_000_000)
-"""While something is unacknowledged the kernel is asked this often per base RTT, within these bounds: no event reports an ACK [ours]."""
-GREETING_NS = 5_000_000_000
+LOOK_S = (0.001, 0.01)
+"""While something is unacknowledged the kernel is asked this often per base RTT, within these bounds of wall time: no event reports an ACK
+[ours]."""
+GREETING_S = 5.0
 MAX_GREETINGS = 1024
-MAX_WAIT = 1_000_000_000
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
@@ -52,16 +51,19 @@ MAX_SOCKETS = 900
 class KernelDevice:
     """``transport``: tcp or mptcp. Raises OSError if the host's addresses are not here, ValueError on bad options."""
 
-    def __init__(self, fabric: Fabric, host: int, transport: str, options: dict[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any] | None = None, seed: int = 0
+    ) -> None:  # fmt: skip
         self.fabric, self.host, self.kind = fabric, host, transport
-        self.engine = Endpoint(fabric, host, transport, options or {}, seed)
+        self.wall, self.clock = clock, clock.now
+        self.engine = Endpoint(fabric, host, clock, transport, options or {}, seed)
         self.mapper: Any = None
         self.forget_lag()
         self.wakeups = 0
-        self._look_ps = min(max(fabric.base_rtt_ps // LOOKS_PER_RTT, LOOK_NS[0]), LOOK_NS[1])
+        self._look_ps = min(max(fabric.base_rtt_ps // LOOKS_PER_RTT, clock.patience(LOOK_S[0])), clock.patience(LOOK_S[1]))
         self._beat_ps = fabric.base_rtt_ps // LOOKS_PER_RTT
         self._look_at = LONG_AGO
-        self._woken = time.monotonic_ns()
+        self._woken = self.clock()
         self._qp_counts: dict[int, int] = {}  # queue pairs so far, by peer
         self._bound: dict[int, socket.socket] = {}  # of queue pairs that will connect
         self._greetings: dict[socket.socket, tuple[bytearray, int, int]] = {}  # accepted: bytes of the HELLO, from whom, until when
@@ -149,7 +151,7 @@ class KernelDevice:
         connection = self.engine.connections[qpn]
         if connection.state not in (INIT, OPEN):
             raise ValueError(f"queue pair {qpn} was connected before")
-        now = time.monotonic_ns()
+        now = self.clock()
         plane = int(remote["plane"])
         peer_address, own_address = self.address(connection.peer, plane), self.address(self.host, plane)
         local = self.port
@@ -176,18 +178,18 @@ class KernelDevice:
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
         """RDMA WRITE; ``memory`` stays unchanged until its completion."""
-        self.engine.connections[qpn].post_write(time.monotonic_ns(), wr_id, memory, va, rkey, imm)
+        self.engine.connections[qpn].post_write(self.clock(), wr_id, memory, va, rkey, imm)
 
-    def poll(self, timeout: float = 0.0) -> list[Completion]:
-        """Run the loop until something completed or ``timeout`` seconds went by."""
-        return run_until_completion(self, timeout)
+    def poll(self, timeout: int = 0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` (ps) went by."""
+        return run_until_completion(self, timeout, self.wall)
 
     # --- the loop --------------------------------------------------------------------------------------------
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
         """One turn: send, sleep until a socket, a look, ``until`` (ps) or a ready reader, then receive. Returns the ready readers."""
         connections = self.engine.connections.values()
-        now = time.monotonic_ns()
+        now = self.clock()
         for connection in connections:
             connection.flush(now)
         reading = {c.sock: c for c in connections if c.sock is not None and c.reads}
@@ -197,13 +199,13 @@ class KernelDevice:
             due = min(due, max(now, self._look_at))
         if self._delay is not None:
             due = min(due, self._delay.due)
-        wait = 0 if self.engine.completed() else min(max(due - time.monotonic_ns(), 0), MAX_WAIT)
+        wait = 0.0 if self.engine.completed() else self.wall.until(due)
         sources: list[Any] = [*reading, *self._listeners, *self._greetings, *(readers or [])]
         if self._delay is not None:
             sources.append(self._delay)
-        readable, writable, _ = select.select(sources, list(writing), [], wait / 1e9)
+        readable, writable, _ = select.select(sources, list(writing), [], wait)
         self.wakeups += 1
-        former, now = self._woken, time.monotonic_ns()
+        former, now = self._woken, self.clock()
         self._woken = now
         self.lateness.add(now, now - max(due, former))  # since then: the process may be stopped in the middle of a turn, too
         if self._delay is not None:
@@ -241,7 +243,8 @@ class KernelDevice:
                 return
             sock.setblocking(False)
             packed = socket.inet_pton(socket.AF_INET6, address[0])
-            self._greetings[sock] = (bytearray(), max(host_of_inner(packed), host_of_plane(packed)[1]), now + GREETING_NS)
+            host = max(host_of_inner(packed), host_of_plane(packed)[1])
+            self._greetings[sock] = (bytearray(), host, now + self.wall.patience(GREETING_S))
             if len(self._greetings) > MAX_GREETINGS:
                 self._turn_away(sock)
 
@@ -303,11 +306,11 @@ class KernelDevice:
 
     def forget_lag(self) -> None:
         """Begin counting lateness anew."""
-        self.lateness = Lateness(time.monotonic_ns(), WINDOW_RTTS * self.fabric.base_rtt_ps)
+        self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
         """How late this process got to its timers and to what the delay line held (agents.lateness), ps."""
-        return {**self.lateness.figures(time.monotonic_ns()), "wakeups": self.wakeups}
+        return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def events(self) -> list[Event]:
         return self.engine.events()

@@ -6,22 +6,22 @@ was.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
+from agents.clock import WallClock
 from agents.kernel.connection import ERROR, OPEN, STATES, Connection
 from agents.kernel.framing import Memory
 from agents.kernel.info import TcpInfo, fell_back, subflows
 from agents.kernel.options import MPTCP, Options
 from agents.kernel.ports import PortBytes, bad_checksums, split
 from agents.kernel.routes import Flow, Routes
-from agents.transport import Completion, Event, Reports
+from agents.transport import LONG_AGO, Completion, Event, Reports
 from topologies.addressing import ev as make_ev
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 
-FRESH_NS = 5_000_000
-"""A sample of the kernel's figures is valid for this time, so that the figures of one bin come from one sample [ours]."""
+FRESH_S = 0.005
+"""A sample of the kernel's figures is valid for this long, wall time, so that the figures of one bin come from one sample [ours]."""
 
 
 class Observed:
@@ -43,7 +43,7 @@ class Endpoint(Reports):
     It opens nothing before :meth:`open`.
     """
 
-    def __init__(self, fabric: Fabric, host: int, kind: str, options: dict[str, Any], seed: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: dict[str, Any], seed: int) -> None:
         self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
         self.options = Options(kind, fabric, options)
         self.memory = Memory()
@@ -55,7 +55,8 @@ class Endpoint(Reports):
         self._routes: Routes | None = None
         self._ports: PortBytes | None = None
         self._bad_before = 0
-        self._sampled_ps = -FRESH_NS
+        self._clock = clock
+        self._sampled_at = LONG_AGO
         planes = fabric.planes
         self._tx, self._rx = [0] * planes, [0] * planes
 
@@ -70,7 +71,9 @@ class Endpoint(Reports):
             self._routes.close()
 
     def new(self, qpn: int, peer: int, token: int) -> Connection:
-        connection = Connection(qpn, peer, token, self.memory, self.options.user_timeout_ps, self.finished, self._log.append)
+        connection = Connection(
+            qpn, peer, token, self.memory, self._clock.patience(self.options.user_timeout_s(self._clock)), self.finished, self._log.append
+        )
         self.connections[qpn] = connection
         self.observed[qpn] = Observed()
         return connection
@@ -151,7 +154,7 @@ class Endpoint(Reports):
                     "peer": self.connections[qpn].peer,
                     "cwnd": sum(info.cwnd * info.mss for info in alive),
                     "in_flight": sum(info.unacked * info.mss for info in alive),
-                    "srtt_ps": min((info.rtt_us * 1000 for info in alive if info.rtt_us), default=0),
+                    "srtt_ps": min((self._clock.span(info.rtt_us * 1000) for info in alive if info.rtt_us), default=0),
                 }
             )
         return rows
@@ -161,7 +164,7 @@ class Endpoint(Reports):
 
         Looked up anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample.
         """
-        self._sample(0)
+        self._sample(0.0)
         rows = []
         for qpn, observed in self.observed.items():
             connection = self.connections[qpn]
@@ -187,11 +190,11 @@ class Endpoint(Reports):
 
     # --- looking ---------------------------------------------------------------------------------------------
 
-    def _sample(self, fresh_ps: int = FRESH_NS) -> None:
-        now = time.monotonic_ns()
-        if now - self._sampled_ps < fresh_ps:
+    def _sample(self, fresh_s: float = FRESH_S) -> None:
+        now = self._clock.now()
+        if now - self._sampled_at < self._clock.patience(fresh_s):
             return
-        self._sampled_ps = now
+        self._sampled_at = now
         for qpn, connection in self.connections.items():
             self._look(now, connection, self.observed[qpn])
 

@@ -2,23 +2,22 @@
 
 ``Device`` is what the host process runs, and what a user's own program in a host may open instead of it::
 
-    device = Device(fabric, host=0, transport="mrc")
+    device = Device(fabric, 0, WallClock(dilation), transport="mrc")
     region = device.register(bytearray(1 << 20))
     mine = device.create_qp(peer=5)            # hand this dictionary, and the region, to the peer out of band
     device.connect_qp(mine["qpn"], theirs)
     device.post_write(mine["qpn"], wr_id=1, memory=view, va=their_region.va, rkey=their_region.rkey)
-    for completion in device.poll(timeout=0.1): ...
+    for completion in device.poll(timeout=80 * US): ...
 """
 
 from __future__ import annotations
 
 import importlib
 import select
-import time
 from collections.abc import Callable
 from typing import Any
 
-from agents.clock import run_until_completion
+from agents.clock import WallClock, run_until_completion
 from agents.clustermapper.mapper import Mapper
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import probe_port
@@ -33,7 +32,6 @@ from topologies.clos import Fabric
 
 BATCH = 64
 """Most frames received or sent before the other direction gets its turn."""
-MAX_WAIT = 1_000_000_000
 TRANSPORTS = ("mrc", "roce")
 """The transports with an engine of ours; the kernel's are in agents/kernel."""
 
@@ -195,24 +193,27 @@ class Device(Nic):
     Raises OSError if the ports are not there, ValueError on bad options.
     """
 
-    def __init__(self, fabric: Fabric, host: int, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, fabric: Fabric, host: int, clock: WallClock, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0
+    ) -> None:  # fmt: skip
         engine = make_engine(transport, fabric, host, options or {}, seed)
-        io = PacketIO(fabric, host, (fabric.udp_port, probe_port(fabric)))
-        super().__init__(fabric, host, engine, io, time.monotonic_ns)
+        io = PacketIO(fabric, host, (fabric.udp_port, probe_port(fabric)), clock)
+        super().__init__(fabric, host, engine, io, clock.now)
+        self.wall = clock
         self._readers = [io.receiver, io.links]
         self._without_ring = [io.links]
         self.wanted = NEVER  # when something had to be done after the last turn
         self.more = False
 
-    def poll(self, timeout: float = 0.0) -> list[Completion]:
-        """Run the loop until something completed or ``timeout`` seconds went by."""
-        return run_until_completion(self, timeout)
+    def poll(self, timeout: int = 0) -> list[Completion]:
+        """Run the loop until something completed or ``timeout`` (ps) went by."""
+        return run_until_completion(self, timeout, self.wall)
 
     def work(self, until: int) -> int:
         """Receive, act on what is due, send. When to do so again at the latest, ps: not after ``until``, and now if there is more."""
         engine = self.engine
         io = self.io
-        now = time.monotonic_ns()
+        now = self.clock()
         since = min(now, self.wanted)
         received = io.receive(self.taker, now, BATCH)
         if received:
@@ -228,7 +229,7 @@ class Device(Nic):
         # A completion may let its user post the next request: do not wait for the next frame.
         self.more = received == BATCH or sent == BATCH or engine.completed()
         # Late is all that lies between its due time and the end of this turn: the process may be stopped in the middle of one, too.
-        end = time.monotonic_ns()
+        end = self.clock()
         self.lateness.add(end, end - since)
         self.wanted = now if self.more else max(due, now)  # a deadline that has long passed waits for something else
         return now if self.more else min(due, io.ring.next_look()) if io.ring.held else due
@@ -244,7 +245,7 @@ class Device(Nic):
 
     def read_links(self) -> None:
         """The kernel has news of links, and of pauses."""
-        now = time.monotonic_ns()
+        now = self.clock()
         for port, what, on in self.io.news():
             if what == CARRIER:
                 self.port_state(now, port, on)
@@ -257,17 +258,19 @@ class Device(Nic):
         Returns the readers that are ready.
         """
         wake = self.work(until)
-        wait = 0 if self.more else min(max(wake - time.monotonic_ns(), 0), MAX_WAIT)
+        wait = 0.0 if self.more else self.wall.until(wake)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
-        readable, _, _ = select.select(self.sources() + (readers or []), [], [], wait / 1e9)
+        readable, _, _ = select.select(self.sources() + (readers or []), [], [], wait)
         self.wakeups += 1
         if self.io.links in readable:
             self.read_links()
         return [r for r in readable if r is not self.io.receiver and r is not self.io.links]
 
 
-def make_device(fabric: Fabric, host: int, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
+def make_device(
+    fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int
+) -> Device | KernelDevice:  # fmt: skip
     """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
-        return KernelDevice(fabric, host, transport, options, seed)
-    return Device(fabric, host, transport, options, seed)
+        return KernelDevice(fabric, host, clock, transport, options, seed)
+    return Device(fabric, host, clock, transport, options, seed)

@@ -16,11 +16,13 @@ import struct
 import time
 from typing import Any, Final
 
+from agents.clock import WallClock
 from agents.delay_line import DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import rtnetlink
 from agents.transport import FrameIO
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 ETH_P_IPV6: Final = 0x86DD
 SOL_PACKET: Final = 263
@@ -38,7 +40,7 @@ RING_BYTES: Final = 16 << 20
 FAR_RINGS: Final = 4
 """And so many times as large with two sites."""
 RING_S: Final = 4
-"""What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read [ours]."""
+"""What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read, wall time [ours]."""
 CARRIER: Final = 0
 PAUSE: Final = 1
 """What the kernel has news of, at a port: its carrier; whether its data class is paused (PFC)."""
@@ -67,11 +69,11 @@ class PacketIO:
     Raises OSError when an interface is missing or the kernel refuses a socket.
     """
 
-    def __init__(self, fabric: Fabric, host: int, udp_ports: tuple[int, int]) -> None:
+    def __init__(self, fabric: Fabric, host: int, udp_ports: tuple[int, int], clock: WallClock) -> None:
         self.ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
         self.port_of: dict[int, int] = {socket.if_nametoindex(name): k for k, name in enumerate(self.ports)}
         self.out: list[socket.socket] = []
-        self.receiver = self._open_ring(fabric, udp_ports)
+        self.receiver = self._open_ring(fabric, udp_ports, clock)
         for name in self.ports:
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, SEND_BUFFER)
@@ -81,7 +83,7 @@ class PacketIO:
         self.links.bind((0, rtnetlink.RTMGRP_LINK | (rtnetlink.RTMGRP_TC if fabric.pfc else 0)))
         self.ring_drops = 0
 
-    def _open_ring(self, fabric: Fabric, udp_ports: tuple[int, int]) -> socket.socket:
+    def _open_ring(self, fabric: Fabric, udp_ports: tuple[int, int], clock: WallClock) -> socket.socket:
         # Bound to no interface: one ring for all ports, and a port that goes down does not disturb it.
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(ETH_P_IPV6))
         code = _only_tunnelled_udp(udp_ports)
@@ -90,16 +92,16 @@ class PacketIO:
         s.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HL", len(code) // 8, ctypes.addressof(self.filter)))
         s.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         slot = (fabric.frame_bytes + 32 + 20 + 64 + 15) & ~15
-        per_second = fabric.planes * fabric.nic_rate // 8 // fabric.frame_bytes
-        held_s = RING_S + fabric.long_haul_delay_ps / 1e9  # a frame keeps its slot until it is due
+        held_ps = clock.patience(RING_S) + fabric.long_haul_delay_ps  # a frame keeps its slot until it is due
+        frames = held_ps * fabric.host_rate // (BYTE * fabric.frame_bytes)
         most = RING_BYTES * (1 if fabric.sites == 1 else FAR_RINGS)
-        blocks = int(min(2 * held_s * per_second * slot, most - BLOCK)) // BLOCK + 1
+        blocks = int(min(2 * frames * slot, most - BLOCK)) // BLOCK + 1
         wanted = struct.pack("=IIII", BLOCK, blocks, slot, BLOCK // slot * blocks)
         # Not s.setsockopt, which keeps Python's lock while the kernel waits for an RCU grace period: other hosts are opened meanwhile.
         if LIBC.setsockopt(s.fileno(), SOL_PACKET, PACKET_RX_RING, wanted, len(wanted)) != 0:
             raise OSError(ctypes.get_errno(), "the kernel refuses a receive ring")
         self.map = mmap.mmap(s.fileno(), blocks * BLOCK)
-        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, DelayLine(fabric), time.monotonic_ns)
+        self.ring = ReceiveRing(self.map, BLOCK, blocks, slot, self.port_of, DelayLine(fabric), clock)
         return s
 
     def receive(self, engine: FrameIO, now: int, most: int) -> int:

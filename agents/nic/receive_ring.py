@@ -9,13 +9,13 @@ that one is held: the ring is full when its oldest frame lies a whole lap back.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any, Final
 
 from librt.strings import read_i16_be, read_i16_le, read_i32_be, read_i32_le
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from agents.clock import WallClock
 from agents.delay_line import CUT, INNER_LENGTH, UNCOUNTED, DelayLine
 from agents.packets.headers import u16
 from agents.transport import LONG_AGO, FrameIO
@@ -42,12 +42,9 @@ def _word(slot: bytes, at: i64) -> i64:
 
 
 class ReceiveRing:
-    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index; ``clock``:
-    gives ps."""
+    """A ring of ``blocks`` blocks of ``block`` bytes with slots of ``slot`` bytes. ``port_of``: NIC port by interface index."""
 
-    def __init__(
-        self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: Callable[[], int]
-    ) -> None:
+    def __init__(self, memory: Any, block: int, blocks: int, slot: int, port_of: dict[int, int], line: DelayLine, clock: WallClock) -> None:
         per_block = block // slot
         self.slots: i64 = per_block * blocks
         self.offsets = vec[i64]([k // per_block * block + k % per_block * slot for k in range(self.slots)])
@@ -66,7 +63,7 @@ class ReceiveRing:
         self.not_ours = 0
 
     def look(self, mono: i64, real: i64) -> None:
-        """Note what came since the last look. ``real``, then ``mono``: the two clocks, read in this order just before, ps.
+        """Note what came since the last look. ``real``, then ``mono``: this machine's two clocks, read in this order just before, ns.
 
         A pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and
         this look, the frame's time is wrong by no more than the time since the last look.
@@ -76,15 +73,16 @@ class ReceiveRing:
         at = self.at
         offset = self.offsets[at]
         behind = mono - real
+        now: i64 = self.clock.at(mono)
         while words[offset >> 2] & _NEW:
             slot = bytes(view[offset : offset + _LOOK])
             port: i64 = self.port_of.get(_word(slot, _INTERFACE), -1)
             if port >= 0:
                 length = _word(slot, _LENGTH)
                 begin = i64(read_i16_le(slot, _FRAME) if _LITTLE else read_i16_be(slot, _FRAME)) & 0xFFFF
-                arrival = _word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind
-                if arrival > mono:  # it came while we look, or the clock was set
-                    present: i64 = self.clock()
+                arrival: i64 = self.clock.at(_word(slot, _SECONDS) * 1_000_000_000 + _word(slot, _NANOSECONDS) + behind)
+                if arrival > now:  # it came while we look, or the clock was set
+                    present: i64 = self.clock.now()
                     arrival = arrival if arrival < present else present
                 elif arrival < self.looked:
                     arrival = self.looked
@@ -104,7 +102,7 @@ class ReceiveRing:
             at = at + 1 if at + 1 < self.slots else 0
             offset = self.offsets[at]
         self.at = at
-        self.looked = mono
+        self.looked = now
 
     def hand_over(self, engine: FrameIO, now: i64, most: i64) -> i64:
         """Give the engine up to ``most`` frames that are due, oldest first; returns how many."""

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from agents.clock import WallClock
 from agents.collectives.data import StepData
 from agents.collectives.registry import collectives
 from agents.nic.device import check_options, make_device
@@ -69,9 +70,10 @@ def _enter(namespace: str) -> None:
 
 def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> Host:
     """One agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
+    clock = WallClock(**config["clock"])
     with inside(place["netns"]):
-        device = make_device(fabric, place["host"], config["transport"], config.get("options", {}), config.get("seed", 0))
-    return Host(fabric, place["host"], device, place)
+        device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
+    return Host(fabric, place["host"], device, place, clock)
 
 
 def main() -> int:

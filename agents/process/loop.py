@@ -11,17 +11,16 @@ import mmap
 import os
 import select
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agents.nic.device import MAX_WAIT
+from agents.clock import WallClock
 from agents.process.agent import Agent
 from agents.process.control import AgentServer
 from agents.transport import LONG_AGO, NEVER
 from topologies.clos import Fabric
 
-HOUSEKEEPING = 100_000_000
+HOUSEKEEPING_S = 0.1
 PROGRAM_REQUESTS = ("hello", "group", "join", "call", "send", "recv", "tell")
 PROGRAM_LINE = 1 << 20
 """Bytes of a program's request, and of what waits for a program that does not read [ours]."""
@@ -30,10 +29,12 @@ PROGRAM_LINE = 1 << 20
 class Host(Agent):
     """One agent: device, control channel, log file. ``place``: the paths of its ``log`` and of its control ``socket``."""
 
-    def __init__(self, fabric: Fabric, number: int, device: Any, place: dict[str, Any]) -> None:
+    def __init__(self, fabric: Fabric, number: int, device: Any, place: dict[str, Any], clock: WallClock) -> None:
         self.file = open(place["log"], "ab", buffering=1 << 16)
         self.server = AgentServer(place["socket"])
-        super().__init__(fabric, number, device, self.file.write, self.server.notify, time.monotonic_ns)
+        super().__init__(fabric, number, device, self.file.write, self.server.notify, clock.now)
+        self.wall = clock
+        self.housekeeping = clock.patience(HOUSEKEEPING_S)
         self.housekeeping_at = LONG_AGO
         self.due = LONG_AGO  # when its device has to work again
         self.armed = False  # whether a frame wakes the process
@@ -75,7 +76,7 @@ class Host(Agent):
     def loop(self) -> None:
         """Run until told to stop."""
         while self.running:
-            readers = self.device.turn(self.wake_at(time.monotonic_ns()), self.server.readers())
+            readers = self.device.turn(self.wake_at(self.clock()), self.server.readers())
             if readers:
                 self.serve()
             self.go_on()
@@ -83,11 +84,11 @@ class Host(Agent):
     def go_on(self) -> None:
         """Do what follows from what the device has done."""
         self.advance()
-        now = time.monotonic_ns()
+        now = self.clock()
         if now >= self.bin_end:
             self.record(now)
         if now >= self.housekeeping_at:
-            self.housekeeping_at = now + HOUSEKEEPING
+            self.housekeeping_at = now + self.housekeeping
             self.device.housekeeping()
             self.server.flush()
             self.file.flush()
@@ -136,9 +137,9 @@ class Wakers:
         host.armed = True
         self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def wait(self, ps: int) -> None:
-        """Sleep for so long at most; whoever has something to do is due afterwards."""
-        if ps > 0 and not select.select([self.poll], [], [], ps / 1e9)[0]:  # which knows microseconds
+    def wait(self, seconds: float) -> None:
+        """Sleep for so long at most, wall time; whoever has something to do is due afterwards."""
+        if seconds > 0.0 and not select.select([self.poll], [], [], seconds)[0]:  # which knows microseconds
             return
         for fd, _ in self.poll.poll(0):
             if fd not in self.acts:
@@ -154,9 +155,9 @@ class Wakers:
 
 def share(hosts: Sequence[Host]) -> None:
     """Run several hosts in turns, each when it has something to do, until all were told to stop; then all of them end together."""
-    wakers = Wakers(hosts)
+    wakers, clock = Wakers(hosts), hosts[0].wall
     while any(host.running for host in hosts):
-        now = time.monotonic_ns()
+        now = clock.now()
         wake = NEVER
         for host in hosts:
             if not host.running:
@@ -164,8 +165,8 @@ def share(hosts: Sequence[Host]) -> None:
             if host.due <= now:
                 host.device.wakeups += 1
                 host.go_on()
-                host.due = host.device.work(host.wake_at(time.monotonic_ns()))
+                host.due = host.device.work(host.wake_at(clock.now()))
                 if not host.armed and not host.device.io.ring.held:
                     wakers.arm(host)
             wake = min(wake, host.due)
-        wakers.wait(min(wake - time.monotonic_ns(), MAX_WAIT))
+        wakers.wait(clock.until(wake))

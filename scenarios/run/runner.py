@@ -318,10 +318,11 @@ class Runner:
         return summary
 
 
-def run_scenario(
+def run_scenario(  # noqa: PLR0913  (settings, all by name)
     scenario: Scenario,
     directory: Path,
     *,
+    dilation: float,
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
     pcap_links: Sequence[str] = (),
@@ -331,7 +332,7 @@ def run_scenario(
 ) -> dict[str, Any]:
     """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
 
-    ``stretched`` as in :class:`RunOptions`.
+    ``dilation``: as :class:`agents.clock.WallClock` has it. ``stretched`` as in :class:`RunOptions`.
     """
     from testbed.emulated import ovs
     from testbed.emulated.background import require_iperf3
@@ -342,7 +343,7 @@ def run_scenario(
 
     def factory(fabric: Fabric) -> Any:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
-        return Cluster(fabric, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
+        return Cluster(fabric, dilation=dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None

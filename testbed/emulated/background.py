@@ -6,6 +6,8 @@ exactly these again. Its frames are told from all others by their inner addresse
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from agents.clock import WallClock
 from testbed.emulated import bringup
 from testbed.errors import UserError
 from testbed.machine.probes import PATH
@@ -73,17 +76,18 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
     return lines(stream.src, stream.dst, first, last), lines(stream.dst, stream.src, last, first)
 
 
-def command_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
+def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
     """iperf3 as the server that takes one test, and as the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
-    client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(stream.seconds), "--connect-timeout", str(CONNECT_MS)]
-    client += ["-P", str(stream.parallel)]
+    seconds = max(1, math.ceil(clock.wall_s(stream.length)))
+    client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
+    client += ["-P", str(stream.parallel), "--extra-data", json.dumps(clock.to_dict())]
     if stream.protocol == "udp":
         client += ["-u", "-l", str(datagram_bytes(fabric))]
     else:
         client += ["-C", stream.congestion]
     if stream.rate_bps is not None:
-        client += ["-b", str(max(1, stream.rate_bps // stream.parallel))]
+        client += ["-b", str(bringup.kernel_rate(stream.rate_bps / stream.parallel, clock))]
     return ["iperf3", "-s", "-1", "-J", "-B", peer, "-p", str(PORT)], client
 
 
@@ -91,8 +95,8 @@ class Iperf:
     """``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes to
     ``<stem>.json`` and ``<stem>-server.json``."""
 
-    def __init__(self, fabric: Fabric, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
-        self.fabric, self.stream, self.stem = fabric, stream, stem
+    def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
+        self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
         self._popen, self._path_of = popen, path_of
         self._server: subprocess.Popen[bytes] | None = None
         self._client: subprocess.Popen[bytes] | None = None
@@ -109,7 +113,7 @@ class Iperf:
                 for line in lines:  # one at a time: what was not added is not ours to take away
                     bringup.run_batch("ip", [line], self._path_of(f"h{host}"))
                     self._added.append((host, line))
-            self._server = self._start(self.stream.dst, command_lines(self.fabric, self.stream)[0], "-server.json")
+            self._server = self._start(self.stream.dst, command_lines(self.fabric, self.clock, self.stream)[0], "-server.json")
             self._wait_until_listening(self._server)
         except BaseException:
             self.end()
@@ -137,7 +141,7 @@ class Iperf:
 
     def begin(self) -> None:
         """The client starts to send."""
-        self._client = self._start(self.stream.src, command_lines(self.fabric, self.stream)[1], ".json")
+        self._client = self._start(self.stream.src, command_lines(self.fabric, self.clock, self.stream)[1], ".json")
 
     @property
     def begun(self) -> bool:

@@ -14,20 +14,22 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from agents.clock import WallClock
 from testbed.dataplane import layout, loader
 from testbed.emulated import netlink
 from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric, Link, Port
 from topologies.paths import path_evs
+from topologies.units import BYTE, NS
 
 MTU_ROOM = 64
 """Link MTU above a full data packet's: immediates and other transports' headers fit [ours]."""
-BURST_NS = 500_000
-BURST_NETWORK_NS = 25
+BURST_S = 0.0005
+BURST = 25 * NS
 """What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
-their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark. In wall time; above dilation
-20,000 in network time, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
+their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark. In wall time; in network time
+where that is more, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of what lies below the data class: a plain FIFO, under PFC a token bucket."""
@@ -63,27 +65,33 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link]
     return [f"{end(link.b, 'link add name')} type veth {end(link.a, 'peer name')}" for link in links or fabric.links]
 
 
-def class_lines(fabric: Fabric, verb: str, port: Port, rate: int) -> list[str]:
+def kernel_rate(rate: float, clock: WallClock) -> int:
+    """A rate of the network (bits/s) as one of this machine, which is all that its kernel and programs know."""
+    return max(1, round(rate / clock.dilation))
+
+
+def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: int) -> list[str]:
     """`tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
-    half, dev = rate // 2, f"dev {port.name}"
+    slow, dev = kernel_rate(rate, clock), f"dev {port.name}"
+    half = slow // 2
 
     def bucket(size: int) -> str:
         return f"burst {size} cburst {size} quantum {fabric.frame_bytes}"
 
-    port_bucket, high_bucket = bucket(burst_bytes(rate, fabric.dilation)), bucket(layout.high_burst_bytes(rate))
+    port_bucket, high_bucket = bucket(burst_bytes(rate, clock)), bucket(layout.high_burst_bytes(rate))
     return [
-        f"class {verb} {dev} parent 1: classid 1:f htb rate {rate}bit ceil {rate}bit {port_bucket}",
+        f"class {verb} {dev} parent 1: classid 1:f htb rate {slow}bit ceil {slow}bit {port_bucket}",
         f"class {verb} {dev} parent 1:f classid 1:1 htb rate {half}bit ceil {half}bit prio 0 {high_bucket}",
-        f"class {verb} {dev} parent 1:f classid 1:2 htb rate {rate - half}bit ceil {rate}bit prio 1 {port_bucket}",
+        f"class {verb} {dev} parent 1:f classid 1:2 htb rate {slow - half}bit ceil {slow}bit prio 1 {port_bucket}",
     ]
 
 
-def burst_bytes(rate: int, dilation: float) -> int:
+def burst_bytes(rate: int, clock: WallClock) -> int:
     """A port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
-    return max(LEAST_BURST, rate * max(BURST_NS, int(BURST_NETWORK_NS * dilation)) // 8_000_000_000)
+    return max(LEAST_BURST, rate * max(clock.patience(BURST_S), BURST) // BYTE)
 
 
-def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
+def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, int]]) -> list[str]:
     """`tc` lines of egress queue and programs for (port, rate in bits/s)."""
     lines = []
     for port, rate in ports:
@@ -91,7 +99,7 @@ def queue_lines(fabric: Fabric, ports: Iterable[tuple[Port, int]]) -> list[str]:
         # HTB charges the length computed before clsact egress unless a size table makes it compute again: hence `stab`.
         lines += [
             f"qdisc add {dev} root handle 1: stab overhead 0 linklayer ethernet htb default 2",
-            *class_lines(fabric, "add", port, rate),
+            *class_lines(fabric, clock, "add", port, rate),
             # The counted backlog drops first; these only must not be smaller. It also counts what has left the queue and not arrived yet.
             f"qdisc add {dev} parent 1:1 handle 11: bfifo limit {loader.high_limit(fabric) + 65536}",
             *data_queue_lines(fabric, dev),

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from agents.clock import REAL, Clock
+from agents.clock import WallClock
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.kernel.options import Options as KernelOptions
 from agents.process.control import AgentClient, AgentError
@@ -77,8 +77,9 @@ class InjectedCrash(RuntimeError):
 
 
 class Cluster(TakesFaults):
-    """``controller`` False writes the switches' tables without Ryu. ``progress(stage, share)`` reports how far bring-up has come. With
-    ``trunk`` it is the part of a fabric that this machine carries, and :attr:`agents` has that part's, in the order of ``part.hosts``."""
+    """``dilation``: as :class:`agents.clock.WallClock` has it. ``controller`` False writes the switches' tables without Ryu.
+    ``progress(stage, share)`` reports how far bring-up has come. With ``trunk`` it is the part of a fabric that this machine carries, and
+    :attr:`agents` has that part's, in the order of ``part.hosts``."""
 
     name = EMULATED
 
@@ -86,6 +87,7 @@ class Cluster(TakesFaults):
         self,
         fabric: Fabric,
         *,
+        dilation: float,
         controller: bool = True,
         switch: str = "ebpf",
         pcap_links: Sequence[str] = (),
@@ -100,7 +102,7 @@ class Cluster(TakesFaults):
                 f"one machine emulates up to {MAX_HOSTS}, {layout.MAX_SWITCHES} and {layout.MAX_PORTS}"
             )
         self.fabric = fabric
-        self.clock: Clock = REAL
+        self.clock = WallClock(dilation)
         self.agents: list[AgentClient] = []
         self.captures: list[Capture] = []
         self.booted_ns = 0
@@ -114,7 +116,7 @@ class Cluster(TakesFaults):
         self._progress = progress or (lambda stage, share: None)
         self._want_controller = controller
         self._controller: subprocess.Popen[bytes] | None = None
-        self.control = ControllerHandle(fabric, None)
+        self.control = ControllerHandle(fabric, self.clock)
         self._agents: list[Adopted] = []
         self._share = 1  # hosts of each
         self._agents_dir = Path()
@@ -130,7 +132,7 @@ class Cluster(TakesFaults):
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._queues: netlink.QueueSocket | None = None
         self._pauser: subprocess.Popen[bytes] | None = None
-        self.net = FabricNet(fabric, self._reach, switch, trunk)
+        self.net = FabricNet(fabric, self.clock, self._reach, switch, trunk)
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -146,9 +148,8 @@ class Cluster(TakesFaults):
             self._watcher = threading.Thread(target=self._watch, name="mrcbed-watch", daemon=True)
             self._watcher.start()
             self.net.start()
-            self._faults = Injector(
-                self.fabric, self.net.faults, PacketFaults(), Rates(self.fabric, self.net.path_of, self.part), self._process_of
-            )
+            rates = Rates(self.fabric, self.clock, self.net.path_of, self.part)
+            self._faults = Injector(self.fabric, self.clock, self.net.faults, PacketFaults(), rates, self._process_of)
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
@@ -249,7 +250,7 @@ class Cluster(TakesFaults):
 
     def _start_pauser(self) -> None:
         """The process that pauses ports (testbed/emulated/pauser.py); returns when it watches."""
-        config = json.dumps({"fabric": self.fabric.to_dict(), "namespaces": self.net.namespaces})
+        config = json.dumps({"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "namespaces": self.net.namespaces})
         log = Path(sandbox.RUN_DIR) / "pauser.log"
         with log.open("wb") as complaints:
             self._pauser = subprocess.Popen(
@@ -273,6 +274,7 @@ class Cluster(TakesFaults):
             json.dumps(
                 {
                     "fabric": self.fabric.to_dict(),
+                    "clock": self.clock.to_dict(),
                     "ports": {p.name: layout.PORT_BASE + p.number for p in self.fabric.ports},
                     "netns": self.net.switch_namespace,
                     "maps": str(loader.PINS),
@@ -290,7 +292,7 @@ class Cluster(TakesFaults):
                 [sys.executable, "-m", "testbed.controller", "--config", str(config)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, cwd=ROOT, env=environment(),
             )  # fmt: skip
-        self.control = ControllerHandle(self.fabric, self._controller, token)
+        self.control = ControllerHandle(self.fabric, self.clock, self._controller, token)
         answer = self.control.line(patient(CONTROLLER_S))
         if not answer:
             late = f"no answer within {patient(CONTROLLER_S):.0f} s{remark()}"
@@ -352,7 +354,9 @@ class Cluster(TakesFaults):
                 for name in names
             ]  # fmt: skip
             processes.append({"name": names[0], "user": sandbox.agent_uid(first // share), "hosts": places})
-        common = {"fabric": self.fabric.to_dict(), "transport": transport, "options": options, "seed": seed}
+        common = {
+            "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "transport": transport, "options": options, "seed": seed,
+        }  # fmt: skip
         (directory / "agents.json").write_text(json.dumps({**common, "processes": processes}))
         until = time.monotonic() + patient(AGENTS_S)
         try:
@@ -409,7 +413,7 @@ class Cluster(TakesFaults):
         paths, self._kernel_paths = self._kernel_paths, None
         if paths is not None:
             loader.describe(self.fabric, 0, self.net.switch_kind)  # nobody reads the TUNs any more
-            self.quiesce(patient(KERNEL_DRAIN_S))  # the kernel's last frames leave by the routes they came by
+            self.quiesce(self.clock.patience(patient(KERNEL_DRAIN_S)))  # the kernel's last frames leave by the routes they came by
             paths.remove()
 
     def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:
@@ -417,7 +421,7 @@ class Cluster(TakesFaults):
             parsed = KernelOptions(kind, self.fabric, options)
         except ValueError as error:
             raise UserError(f"{kind}: {error}") from None
-        paths = KernelPaths(self.fabric, self.net.namespaces, self.net.path_of, kind, parsed.congestion, seed)
+        paths = KernelPaths(self.fabric, self.clock, self.net.namespaces, self.net.path_of, kind, parsed.congestion, seed)
         paths.install()
         return paths
 
@@ -450,7 +454,7 @@ class Cluster(TakesFaults):
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
             return process
 
-        return Iperf(self.fabric, stream, popen, self.net.path_of, stem)
+        return Iperf(self.fabric, self.clock, stream, popen, self.net.path_of, stem)
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
         """A program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""
@@ -472,8 +476,13 @@ class Cluster(TakesFaults):
         return self._agents[place] if self._share == 1 and place < len(self._agents) else None
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port (testbed/dataplane/counters.py)."""
-        return self.net.counters.rows()
+        """One row per port (testbed/dataplane/counters.py); how long its data class was paused is this machine's there, the network's
+        here."""
+        return [
+            {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
+             for key, value in row.items()}
+            for row in self.net.counters.rows()
+        ]  # fmt: skip
 
     def backlog(self, port: str) -> int:
         """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
@@ -483,11 +492,11 @@ class Cluster(TakesFaults):
         """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
         return self.net.counters.loads()
 
-    def quiesce(self, timeout: float) -> bool:
-        """Wait until no port has anything queued or on its way, at most ``timeout`` seconds."""
-        until = time.monotonic() + timeout
+    def quiesce(self, timeout: int) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout``."""
+        until = self.clock.now() + timeout
         while not self.net.counters.quiet():
-            if time.monotonic() > until:
+            if self.clock.now() > until:
                 return False
             time.sleep(0.002)
         return True
@@ -504,14 +513,18 @@ class Cluster(TakesFaults):
         if self._queues is None:
             self._queues = netlink.QueueSocket(self.net.namespaces[""])
         queues = self._queues
-        return PortWatch(self.fabric, self.net.counters.traffic, lambda port: queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE))
+
+        def queued(port: int) -> int | None:
+            return queues.backlog(layout.PORT_BASE + port, bringup.DATA_QUEUE)
+
+        return PortWatch(self.fabric, self.clock, self.net.counters.traffic, queued)
 
     @property
     def death(self) -> str:
         """Which of its processes died, and how; empty while all live."""
         return self._died
 
-    def run_watch(self, interval_s: float) -> None:
+    def run_watch(self, interval: int) -> None:
         """All of it is on this machine."""
 
     # --- watching ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Any
 from mininet.log import error, output
 from mininet.net import Mininet
 
+from agents.clock import WallClock
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import Counters
 from testbed.emulated import bringup, netlink
@@ -49,11 +50,13 @@ class FabricNet(Mininet):
     (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks.
     """
 
-    def __init__(self, fabric: Fabric, step: Step = lambda name: None, switch: str = "ebpf", trunk: Trunk | None = None) -> None:
+    def __init__(
+        self, fabric: Fabric, clock: WallClock, step: Step = lambda name: None, switch: str = "ebpf", trunk: Trunk | None = None
+    ) -> None:  # fmt: skip
         """``trunk``: build only its part, and lead to the machines that have the others."""
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
-        self.fabric = fabric
+        self.fabric, self.clock = fabric, clock
         self.trunk = trunk
         self.part = whole(fabric) if trunk is None else trunk.part
         self.namespaces: dict[str, int] = {}
@@ -107,7 +110,7 @@ class FabricNet(Mininet):
         step("links-up")
         bringup.run_batch("ip", [f"link set {p.name} up" for p in part.ports if p.node not in fabric.hosts], self.switch_namespace)
         self.counters = Counters(fabric, self.ovs.accounts if self.ovs is not None else None, part)
-        self.faults = Faults(fabric, self.counters, self.namespaces, part)
+        self.faults = Faults(fabric, self.clock, self.counters, self.namespaces, part)
         if self.trunk is not None:
             make_trunk(self.trunk, self.switch_namespace, self.namespaces[""])
         step("settle")
@@ -131,7 +134,9 @@ class FabricNet(Mininet):
         for link in self.part.links:
             for port in (link.a, link.b):
                 rated[port.node if port.node in rated else ""].append((port, link.rate))
-        bringup.run_batches("tc", ((bringup.queue_lines(self.fabric, ports), self.path_of(node)) for node, ports in rated.items()))
+        bringup.run_batches(
+            "tc", ((bringup.queue_lines(self.fabric, self.clock, ports), self.path_of(node)) for node, ports in rated.items())
+        )
 
     def _wait_for_carriers(self) -> None:
         until = time.monotonic() + patient(CARRIERS_S)

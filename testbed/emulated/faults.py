@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+from agents.clock import WallClock
 from testbed.dataplane.counters import Counters
 from testbed.dataplane.layout import PORT_BASE
 from testbed.emulated.netlink import OPER_UP, LinkEvents, LinkSocket
@@ -30,8 +31,10 @@ class Faults(Holders):
     """``namespaces``: node name -> descriptor of its network namespace, switches under the key "". ``part``: which cables this machine has;
     of others only the state is kept."""
 
-    def __init__(self, fabric: Fabric, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None) -> None:
-        super().__init__(fabric, time.monotonic_ns)
+    def __init__(
+        self, fabric: Fabric, clock: WallClock, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(fabric, clock.now)
         own = (whole(fabric) if part is None else part).links
         self._own = {link.name for link in own}
         self.counters = counters

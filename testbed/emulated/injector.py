@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from agents.clock import WallClock
 from testbed.emulated.faults import Faults
 from testbed.emulated.rates import Rates
 from testbed.errors import UserError
@@ -32,9 +32,16 @@ class Injector(Injections):
     """``process_of(host)``: the agent of a host, or the controller for -1; None if there is none."""
 
     def __init__(
-        self, fabric: Fabric, faults: Faults, packets: PacketFaults, rates: Rates, process_of: Callable[[int], Process | None]
+        self,
+        fabric: Fabric,
+        clock: WallClock,
+        faults: Faults,
+        packets: PacketFaults,
+        rates: Rates,
+        process_of: Callable[[int], Process | None],
     ) -> None:
-        super().__init__(fabric, faults, packets, rates, time.monotonic_ns)
+        super().__init__(fabric, faults, packets, rates, clock.now)
+        self._wall = clock
         self.process_of = process_of
         self._closed = False
         self._wake = threading.Condition(self._lock)
@@ -63,7 +70,7 @@ class Injector(Injections):
         process = self.process_of(host)
         if process is None or process.poll() is not None:
             raise UserError(f"kill: there is no {name} running")
-        t = time.monotonic_ns()
+        t = self.clock()
         process.send_signal(signal.SIGKILL)
         return t
 
@@ -71,4 +78,4 @@ class Injector(Injections):
         with self._wake:
             while not self._closed:
                 due = self.advance()
-                self._wake.wait(None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9))
+                self._wake.wait(None if due is None else self._wall.until(due))

@@ -10,6 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from agents.clock import WallClock
+from topologies.units import S
+
 CUT = ("interrupt - the client has terminated", "the client has terminated", "interrupt - the server has terminated")
 """What either end of iperf3 3.12 calls an error when we end a flow with its run, the last where the path was dead by then; later versions
 add words behind it."""
@@ -37,20 +40,23 @@ def complaint(stem: Path, cut: bool) -> str:
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
-    """``sent_bps``, ``received_bps`` (payload over the sender's seconds), ``lost_percent`` and ``jitter_ms`` (UDP), ``retransmits``
-    (TCP), ``seconds``; None where iperf3 reports nothing.
+    """``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms`` (UDP),
+    ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are of wall time.
 
     Lost is what was sent and did not arrive, in bytes: iperf3's own count leaves out what is missing at the end.
     """
-    client, server = (read_json(Path(f"{stem}{ending}.json")).get("end", {}) for ending in ("", "-server"))
+    reports = [read_json(Path(f"{stem}{ending}.json")) for ending in ("", "-server")]
+    client, server = (report.get("end", {}) for report in reports)
     sent, received = client.get("sum_sent", {}), server.get("sum_received", {})
     figures: dict[str, Any] = dict.fromkeys(_FIGURES)
     seconds = sent.get("seconds")
     if not seconds:
         return figures
-    figures |= {"seconds": seconds, "sent_bps": sent["bytes"] * 8 / seconds, "retransmits": sent.get("retransmits")}
+    clock = WallClock(**json.loads(reports[0].get("extra_data", "{}")))  # which testbed.emulated.background had it keep
+    bps = 8 / (clock.span(seconds * 1e9) / S)  # of a byte
+    figures |= {"seconds": seconds, "sent_bps": sent["bytes"] * bps, "retransmits": sent.get("retransmits")}
     if "bytes" in received:
-        figures["received_bps"] = received["bytes"] * 8 / seconds
+        figures["received_bps"] = received["bytes"] * bps
         if "jitter_ms" in received:
             figures["jitter_ms"] = received["jitter_ms"]
             figures["lost_percent"] = 100 * max(0, sent["bytes"] - received["bytes"]) / sent["bytes"] if sent["bytes"] else None

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from agents import tun
+from agents.clock import WallClock
 from agents.kernel.options import MPTCP, MPTCP_PLANES, TUN
 from testbed.dataplane import layout
 from testbed.emulated import netlink
@@ -29,6 +30,7 @@ from testbed.errors import UserError
 from topologies import addressing
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
+from topologies.units import US
 
 SYSCTLS = {
     "net/ipv6/fib_multipath_hash_policy": "1",
@@ -41,9 +43,9 @@ which a new namespace would not have but rather what somebody set on this machin
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
 """A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
 fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""
-RTO_MIN_NS = 16_000
-"""The smallest RTO of a connection, ns of the network: the kernel's own 200 ms at a dilation of 12,500. By route, so that it is the same at
-every dilation [ours]."""
+RTO_MIN = 16 * US
+"""The smallest RTO of a connection: the kernel's own 200 ms at a dilation of 12,500. By route, so that it is the same at every dilation
+[ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
 
@@ -73,7 +75,7 @@ def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) ->
     return {value for value in path_evs(fabric, src, dst) if any(link.name in dead_links for link in path_links(fabric, src, dst, value))}
 
 
-def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str) -> str:
+def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str, clock: WallClock) -> str:
     """A `route replace` line over (EV, weight). ``plane`` -1: between the hosts' own addresses. Congestion control by route needs no
     privilege of the sender, and holds for accepted connections too. The MTU is the link's, said once more: a connection whose route was
     replaced asks the old one's interface once more, which is the kernel's black hole by then, with an MTU of 68: without it thousands of
@@ -85,11 +87,11 @@ def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane:
         port = f"h{src}-p{addressing.ev_fields(value)[0]}"
         hops.append(f"nexthop encap seg6 mode encap.red segs {segment} via {addressing.GATEWAY} dev {port} weight {weight}")
     target, own = addressing.text(address(dst)), addressing.text(address(src))
-    rto_min = f"{max(1, round(RTO_MIN_NS * fabric.dilation / 1e6))}ms"
+    rto_min = f"{max(1, round(clock.wall_s(RTO_MIN) * 1e3))}ms"
     return f"route replace {target}/128 src {own} mtu {link_mtu(fabric)} rto_min {rto_min} congctl {congestion} {' '.join(hops)}"
 
 
-def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Collection[str] = ()) -> list[str]:
+def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClock, dead_links: Collection[str] = ()) -> list[str]:
     """Every route of a host, around the dead links."""
     lines = []
     for peer in range(fabric.host_count):
@@ -97,11 +99,11 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, dead_links: Co
             continue
         evs, dead = path_evs(fabric, host, peer), dead_evs(fabric, host, peer, dead_links)
         if kind != MPTCP:
-            lines.append(route(fabric, host, peer, shares(evs, dead), -1, congestion))
+            lines.append(route(fabric, host, peer, shares(evs, dead), -1, congestion, clock))
             continue
         for plane in range(fabric.planes):
             plane_evs = [value for value in evs if addressing.ev_fields(value)[0] == plane]
-            lines.append(route(fabric, host, peer, shares(plane_evs, dead), plane, congestion))
+            lines.append(route(fabric, host, peer, shares(plane_evs, dead), plane, congestion, clock))
     return lines
 
 
@@ -132,9 +134,10 @@ class KernelPaths:
     """The hosts' routes for one kernel transport. ``path_of``: host name -> its namespace for nsenter; ``namespaces``: -> descriptor."""
 
     def __init__(
-        self, fabric: Fabric, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str, seed: int
-    ) -> None:
-        self.fabric, self.namespaces, self.path_of = fabric, namespaces, path_of
+        self, fabric: Fabric, clock: WallClock, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str,
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.fabric, self.clock, self.namespaces, self.path_of = fabric, clock, namespaces, path_of
         self.kind, self.congestion, self.seed = kind, congestion, seed
         self.lines: dict[str, list[str]] = {}  # host -> its routes as they are
         self.before: dict[str, dict[str, str]] = {}  # host -> its sysctls before
@@ -162,7 +165,7 @@ class KernelPaths:
         """The network has converged around these links; how many hosts' routes changed. All hosts at once, as far as the machine can."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
-            host_routes = routes(self.fabric, number, self.kind, self.congestion, dead_links)
+            host_routes = routes(self.fabric, number, self.kind, self.congestion, self.clock, dead_links)
             installed = set(self.lines[name])
             if changed := [line for line in host_routes if line not in installed]:
                 new[name] = changed

@@ -20,15 +20,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.clock import WallClock
 from testbed.dataplane import layout
 from testbed.dataplane.loader import PINS
 from testbed.dataplane.maps import BpfMap
 from testbed.emulated import bringup, netlink
-from topologies.clos import Fabric, Link, Port
+from topologies.clos import Fabric, Port
+from topologies.units import wire_time
 
 LOOKS = 8
 """Looks in the time that a pause takes to arrive [ours]: each pause is noticed long before it is due."""
 SHORTEST_WAIT_NS = 500_000
+"""Between two looks, wall time [ours]."""
 _H = {name: i for i, name in enumerate(layout.HELD_WORDS)}
 _P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
 
@@ -43,12 +46,16 @@ class Ports(Protocol):
 
 
 class Pauser:
-    """``held``, ``pauses`` and ``gates``: the maps of those names, a row per port. ``clock`` gives monotonic ns."""
+    """``held``, ``pauses`` and ``gates``: the maps of those names, a row per port, whose times are this machine's, as are all here:
+    ``now`` gives monotonic ns."""
 
-    def __init__(self, fabric: Fabric, held: Words, pauses: Words, gates: Words, ports: Ports, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, fabric: Fabric, clock: WallClock, held: Words, pauses: Words, gates: Words, ports: Ports, now: Callable[[], int]
+    ) -> None:  # fmt: skip
         self.fabric = fabric
+        self._pfc_ns = clock.wall_ns(fabric.pfc_ps)
         self._held, self._pauses, self._gates = held, pauses, gates
-        self._ports, self._clock = ports, clock
+        self._ports, self._now = ports, now
         self._xoff, self._xon = fabric.pfc_bytes
         into_switches = [
             (end, other, link)
@@ -59,42 +66,39 @@ class Pauser:
         self._ingress = np.array([end.number for end, _, _ in into_switches])
         self._egress = np.array([other.number for _, other, _ in into_switches])
         self._senders = [other for _, other, _ in into_switches]
-        self._early = [self._frame_ps(link) for _, _, link in into_switches]
+        # One frame more leaves after a pause (netlink.PauseSocket), so it is put into effect so much earlier.
+        self._early = [min(clock.wall_ns(wire_time(fabric.frame_bytes, link.rate)), self._pfc_ns) for _, _, link in into_switches]
         self.stops = np.zeros(len(into_switches), dtype=bool)
         """Flags by ingress port of a switch: whether its cable's other end is asked to stand still."""
-        self._seen_over = held[self._ingress, _H["over_ps"]].copy()
-        self._seen_under = held[self._ingress, _H["under_ps"]].copy()
+        self._seen_over = held[self._ingress, _H["over_ns"]].copy()
+        self._seen_under = held[self._ingress, _H["under_ns"]].copy()
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
-
-    def _frame_ps(self, link: Link) -> int:
-        """A pause is put into effect so much earlier, because one frame more leaves after it (netlink.PauseSocket)."""
-        return min(self.fabric.frame_bytes * 8_000_000_000 // link.rate, self.fabric.pfc_ps)
 
     def turn(self) -> int:
         """Look, and do what is due; when to do so again, ns."""
-        self._look(self._clock())
-        while self._due and self._due[0][0] <= self._clock():
+        self._look(self._now())
+        while self._due and self._due[0][0] <= self._now():
             _, place, stop, since = heapq.heappop(self._due)
             if self.stops[place] == stop:
                 self._act(place, stop, since)
-        soon = self._clock() + max(self.fabric.pfc_ps // LOOKS, SHORTEST_WAIT_NS)
+        soon = self._now() + max(self._pfc_ns // LOOKS, SHORTEST_WAIT_NS)
         return min(soon, self._due[0][0]) if self._due else soon
 
     def _look(self, now: int) -> None:
         rows = self._held[self._ingress]
         lost = self._pauses[self._ingress, _P["lost_bytes"]]
         holds = (rows[:, _H["taken_bytes"]] - rows[:, _H["released_bytes"]] - lost).astype(np.int64)
-        over, under = rows[:, _H["over_ps"]], rows[:, _H["under_ps"]]
+        over, under = rows[:, _H["over_ns"]], rows[:, _H["under_ns"]]
         down = (self._gates[self._ingress] | self._gates[self._egress]) != 0
         rose = over != self._seen_over  # it may have fallen below XOFF again, but not to XON
         too_much = ~self.stops & ~down & ((holds > self._xoff) | (rose & (holds > self._xon)))
         enough = self.stops & ~down & (holds <= self._xon)
         for place in np.flatnonzero(too_much):
             since = int(over[place]) if rose[place] else now
-            heapq.heappush(self._due, (since + self.fabric.pfc_ps - self._early[place], int(place), True, since))
+            heapq.heappush(self._due, (since + self._pfc_ns - self._early[place], int(place), True, since))
         for place in np.flatnonzero(enough):
             since = int(under[place]) if under[place] != self._seen_under[place] else now
-            heapq.heappush(self._due, (since + self.fabric.pfc_ps, int(place), False, since))
+            heapq.heappush(self._due, (since + self._pfc_ns, int(place), False, since))
         self.stops = (self.stops | too_much) & ~enough & ~down
         for place in np.flatnonzero(down):
             self._act(int(place), False, now)
@@ -104,22 +108,22 @@ class Pauser:
         """Pause a port or let it go on, if that is not what it does already, and write down which."""
         port = self._senders[place]
         words = self._pauses[port.number]
-        if stop == bool(words[_P["since_ps"]]):
+        if stop == bool(words[_P["since_ns"]]):
             return
         if stop:
             self._ports.pause(port)
-            now = self._clock()
+            now = self._now()
             reaction = np.uint64(max(0, now - since))
-            words[_P["since_ps"]] = now
+            words[_P["since_ns"]] = now
             words[_P["pauses"]] += np.uint64(1)
-            words[_P["reaction_ps"]] += reaction
-            words[_P["longest_reaction_ps"]] = max(words[_P["longest_reaction_ps"]], reaction)
+            words[_P["reaction_ns"]] += reaction
+            words[_P["longest_reaction_ns"]] = max(words[_P["longest_reaction_ns"]], reaction)
             return
         self._ports.go_on(port)
-        lasted = np.uint64(self._clock()) - words[_P["since_ps"]]
+        lasted = np.uint64(self._now()) - words[_P["since_ns"]]
         words[_P["paused_ns"]] += lasted
-        words[_P["longest_ps"]] = max(words[_P["longest_ps"]], lasted)
-        words[_P["since_ps"]] = 0
+        words[_P["longest_ns"]] = max(words[_P["longest_ns"]], lasted)
+        words[_P["since_ns"]] = 0
 
 
 class KernelPorts:
@@ -166,6 +170,7 @@ def main(config: dict[str, Any]) -> None:
     _before_others()
     pauser = Pauser(
         fabric,
+        WallClock(**config["clock"]),
         rows_of("port_held", len(layout.HELD_WORDS)),
         rows_of("port_pause", len(layout.PAUSE_WORDS)),
         rows_of("port_gate", 1)[:, 0],

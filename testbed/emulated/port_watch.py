@@ -13,7 +13,6 @@ that follow each other like that are a stretch in which the port had to go at it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.clock import WallClock
 from testbed.dataplane.counters import Traffic
 from testbed.emulated.bringup import MTU_ROOM, burst_bytes
 from topologies.clos import Fabric
+from topologies.units import BYTE
 
 JUDGED_RTTS = 20
 """A stretch of fewer base RTTs is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
@@ -37,7 +38,7 @@ BUCKETS, CUT = 3, 4
 
 @dataclass(frozen=True)
 class Look:
-    """What was read, and between which times (monotonic ns)."""
+    """What was read, and between which times (ps)."""
 
     before: int
     after: int
@@ -50,22 +51,22 @@ class PortWatch:
     def __init__(
         self,
         fabric: Fabric,
+        clock: WallClock,
         read: Callable[[], Traffic],
         queued: Callable[[int], int | None] = lambda port: None,
-        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.fabric = fabric
-        self._read, self._queued, self._clock = read, queued, clock
+        self._clock, self._read, self._queued = clock, read, queued
         ends = [(port, link) for link in fabric.links for port in (link.a, link.b)]
         ends.sort(key=lambda end: end[0].number)
         self._ends = ends
-        self.rate = np.array([link.rate for _, link in ends], dtype=np.float64) / 8e9  # bytes per ns
+        self.rate = np.array([link.rate for _, link in ends], dtype=np.float64) / BYTE  # bytes per ps
         self.frame = fabric.frame_bytes + MTU_ROOM
         self.at_switch = np.array([port.node not in fabric.hosts for port, _ in ends])
         count = len(ends)
         self.looks = 0
         self.excess, self._sum = np.zeros(count), np.zeros(count)
-        self.busy_ns, self.busy_bytes, self.least = np.zeros(count), np.zeros(count), np.full(count, np.inf)
+        self.busy_ps, self.busy_bytes, self.least = np.zeros(count), np.zeros(count), np.full(count, np.inf)
         self._stretch, self._busy_since, self._ended = np.zeros(count), np.full(count, np.inf), np.zeros(count)
         self.compared, self.equal, self.off = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count)
         self._last: Look | None = None
@@ -84,9 +85,9 @@ class PortWatch:
             self._compare(now)
 
     def _look(self) -> Look:
-        before = self._clock()
+        before = self._clock.now()
         traffic = self._read()
-        return Look(before, self._clock(), traffic)
+        return Look(before, self._clock.now(), traffic)
 
     def _judge(self, was: Look, now: Look) -> None:
         departed = now.traffic.left - was.traffic.left
@@ -109,7 +110,7 @@ class PortWatch:
         took = np.where(ended, self._ended - np.where(ended, self._busy_since, 0.0), 0.0)
         expected = self.rate * took
         judged = ended & (took >= JUDGED_RTTS * self.fabric.base_rtt_ps)
-        self.busy_ns += np.where(judged, took, 0.0)
+        self.busy_ps += np.where(judged, took, 0.0)
         self.busy_bytes += np.where(judged, self._stretch, 0.0)
         self.least = np.where(judged, np.minimum(self.least, self._stretch / np.maximum(expected, 1.0)), self.least)
         self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
@@ -144,8 +145,8 @@ class PortWatch:
                 {
                     "port": port.name, "link": link.name, "rate_bps": link.rate, "bytes": int(carried[number]),
                     "excess_bytes": round(float(self.excess[number])),
-                    "allowed_bytes": allowed_bytes(link.rate, self.frame, self.fabric.dilation),
-                    "busy_ns": int(self.busy_ns[number]), "busy_bytes": int(self.busy_bytes[number]),
+                    "allowed_bytes": allowed_bytes(link.rate, self.frame, self._clock),
+                    "busy_ps": int(self.busy_ps[number]), "busy_bytes": int(self.busy_bytes[number]),
                     "busy_share": round(least, 4) if np.isfinite(least) else None,
                     "compared": int(self.compared[number]), "equal": int(self.equal[number]), "off_bytes": int(self.off[number]),
                 }
@@ -153,6 +154,6 @@ class PortWatch:
         return {"looks": self.looks, "frame_bytes": self.frame, "ports": rows}
 
 
-def allowed_bytes(rate: int, frame: int, dilation: float) -> int:
+def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
     """What a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
-    return BUCKETS * burst_bytes(rate, dilation) + CUT * frame
+    return BUCKETS * burst_bytes(rate, clock) + CUT * frame

@@ -77,7 +77,7 @@ class EmulatedPrograms:
         pid = self.agents[rank].call("hello")["pid"]
         shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
         place = {
-            "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "dilation": self.cluster.fabric.dilation,
+            "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict(),
         }  # fmt: skip
         settings = {
             **environment(), "MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0",
@@ -125,7 +125,7 @@ class EmulatedPrograms:
                 on_line(rank, line)
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended; see testbed.world.Programs."""
         failed: dict[int, str] = {}
@@ -133,12 +133,13 @@ class EmulatedPrograms:
         give_up = float("inf")
         missing: int | None = None  # the first that was lost
         died: ClusterDied | None = None
-        sooner: float | None = None
+        sooner: int | None = None
+        soon, usual = (self.cluster.clock.patience(seconds) for seconds in (SOON_S, LOOK_S))
         told = 0
         with self.cluster.clock.waiter(self.agents) as wait:
             while len(ended) < len(self.processes):
                 if died is None:
-                    wait(SOON_S if told else LOOK_S if sooner is None else max(0.0, min(sooner, LOOK_S)))
+                    wait(soon if told else usual if sooner is None else max(0, min(sooner, usual)))
                     try:
                         sooner = look()
                         self.cluster.check()

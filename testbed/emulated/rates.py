@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from agents.clock import WallClock
 from testbed.emulated import bringup
 from testbed.faults.holders import SlowPorts
 from topologies.clos import Fabric, Port
@@ -17,9 +18,9 @@ class Rates(SlowPorts):
     """``path_of(node)``: its network namespace for nsenter, "" for the switches'. ``part``: which ports this machine has; others are left
     alone."""
 
-    def __init__(self, fabric: Fabric, path_of: Callable[[str], str], part: Part | None = None) -> None:
+    def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)
-        self._path_of = path_of
+        self._clock, self._path_of = clock, path_of
         self._own = {port.number for port in (whole(fabric) if part is None else part).ports}
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
@@ -30,5 +31,5 @@ class Rates(SlowPorts):
             port = self.fabric.ports[number]
             batches.setdefault(port.node if port.node in self.fabric.hosts else "", []).append((port, rate))
         for node, rated in batches.items():
-            lines = [line for port, rate in rated for line in bringup.class_lines(self.fabric, "change", port, rate)]
+            lines = [line for port, rate in rated for line in bringup.class_lines(self.fabric, self._clock, "change", port, rate)]
             bringup.run_batch("tc", lines, self._path_of(node))

@@ -28,7 +28,7 @@ SO_TIMESTAMPNS = 35
 
 @dataclass(frozen=True)
 class Hop:
-    """The packet seen at a port; ``at_us`` after it was sent, as the kernel saw it."""
+    """The packet seen at a port; ``at_us`` after it was sent, as the kernel saw it: wall time."""
 
     at_us: float
     port: str
@@ -81,7 +81,7 @@ class Sight:
         if come_twice:
             packet_sockets.see(self._watchers[0], handed_over=False)
 
-    def follow(self, mark: bytes, started_ps: int, wait: float) -> list[Hop]:
+    def follow(self, mark: bytes, wall_started_ns: int, wait: float) -> list[Hop]:
         """Where the packet with this mark was seen, in order, until the host has it or ``wait`` seconds are over."""
         hops: list[Hop] = []
         behind = time.monotonic_ns() - time.time_ns()  # the kernel stamps with the clock of the day
@@ -94,7 +94,7 @@ class Sight:
                 for data, address, stamp in _frames(watcher):
                     if data[-16:] != mark or address[0] not in self._owner:
                         continue
-                    name, us = address[0], max(0.0, (stamp + behind - started_ps) / 1000)
+                    name, us = address[0], max(0.0, (stamp + behind - wall_started_ns) / 1000)
                     hops.append(Hop(us, name, self._owner[name], address[2] == PACKET_OUTGOING, text(data[38:54]), data[21]))
                     arrived = arrived or (self._sees_host and watcher is self._watchers[1])
             if over:
