@@ -25,6 +25,7 @@ from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import load_fabric
 from topologies.addressing import SWITCH_MAC, ev, path_address
 from topologies.clos import Fabric
+from topologies.fabrics import DILATION
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
@@ -51,7 +52,7 @@ on interfaces, and a pause waits for it: up to 17 ms on busy cores."""
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Cluster]:
-    with Cluster(SMALL, controller=False) as cluster:
+    with Cluster(SMALL, dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 
@@ -248,7 +249,7 @@ def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
     """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what all agents' rings dropped."""
     notes: list[dict[str, Any]] = []
     flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 2} for h in range(7)]
-    with Cluster(fabric, controller=False) as cluster:
+    with Cluster(fabric, dilation=DILATION, controller=False) as cluster:
         # A timeout of 20 s or more, above what these queues delay: should a pause come too late, it is over in this test's time.
         cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * fabric.delay_ns}, log, 1, alone=False)
         hosts = list(range(8))
@@ -288,5 +289,8 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
 
 
 def test_open_vswitch_has_no_pfc() -> None:
-    with pytest.raises(UserError, match="pfc = true is for eBPF switches"), Cluster(SMALL, controller=False, switch="ovs"):
+    with (
+        pytest.raises(UserError, match="pfc = true is for eBPF switches"),
+        Cluster(SMALL, dilation=DILATION, controller=False, switch="ovs"),
+    ):
         pass
