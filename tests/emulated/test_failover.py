@@ -243,7 +243,7 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
         )
         assert ended and ring.all_right()
         # A step may have had all of that flow's data already; the next one needs the flow.
-        settled = when["pulled"] + 300_000_000
+        settled = when["pulled"] + tiny.clock.patience(0.3)
         assert [step for at, step, _ in ring.ends if settled < at < when["rerouted"]] == []
         assert len([step for at, step, _ in ring.ends if at < when["pulled"]]) > 2 * 4
         assert len([step for at, step, _ in ring.ends if at > when["rerouted"]]) > 2 * 4
@@ -270,7 +270,7 @@ def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
         marks: list[tuple[int, dict[str, int]]] = []
 
         def mark(up: bool | None = None) -> None:
-            now = tiny.set_link(NIC, up) if up is not None else time.monotonic_ns()
+            now = tiny.set_link(NIC, up) if up is not None else tiny.clock.now()
             marks.append((now, sent()))
 
         assert pulled_and_mended(ring, lambda: mark(False), lambda: (mark(), mark(True))) and ring.all_right()

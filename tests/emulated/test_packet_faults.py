@@ -239,7 +239,7 @@ def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str
             times.append(got[-1].at - got[20].at)
         return min(times)
 
-    ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate)
+    ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate) * DILATION
     assert took(src, dst, frames) == pytest.approx(ideal, rel=0.15)
     assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 3, "the other direction is as fast as before"
     fast.clear(fault.number)
