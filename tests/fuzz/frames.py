@@ -71,6 +71,10 @@ class MrcFrames(Frames):
     def __init__(self) -> None:
         super().__init__(MrcPair())
 
+    def seeds(self) -> list[bytes]:
+        """And a WRITE that names a region nobody has."""
+        return [*super().seeds(), bytes([0, 4, 2, 118, 0x5A])]
+
 
 class RoceFrames(Frames):
     def __init__(self) -> None:

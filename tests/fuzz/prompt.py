@@ -149,6 +149,7 @@ class PromptLines:
             cluster.start_agents("mrc", {}, here / "logs", seed=1)
             cluster.agents = [Agent(host) for host in cluster._hosts]
             cluster.net, cluster.rest_url, cluster.controller_alive = Net(cluster), "http://127.0.0.1:1", True
+            cluster.clock.dilation = 10_000.0  # as that of the fabric it stands for
             said = io.StringIO()
             (here / "empty").touch()
             (here / "again").write_text(f"status\nsource {here}/again\ntime source {here}/again\nhelp [/red]\n")
