@@ -38,8 +38,8 @@ COLUMNS = {
     "comparison": "transport:s fabric:s figure:s unit:s? n:n median:f? low:f? high:f? ideal:f? degraded:f? doubtful:n?",
     "runs": "",
 }
-"""Table -> its columns that are read, and of what each is: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive; "?": may have
-gaps, and older tables may lack it."""
+"""Table -> its columns that are read, and of what each is: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount,
+(p)ositive; "?": may have gaps, and older tables may lack it."""
 _LEAST = {"i": -FAR, "n": 0, "f": -MOST, "a": 0, "p": 1e-3}
 _FLOATS = dict.fromkeys("fap", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
 _IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}

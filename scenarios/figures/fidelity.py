@@ -252,13 +252,15 @@ def _paused_late(run: Evidence) -> Iterable[str]:
     """Only if it did harm: headroom has room for more than what usually arrives."""
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
-        yield f"a port was paused {run.late_pause_ns * run.dilation / 1e6:.1f} ms too late (PFC), and {drops} packets found no room: {SLOWER}"
+        late = f"{run.late_pause_ns * run.dilation / 1e6:.1f} ms"
+        yield f"a port was paused {late} too late (PFC), and {drops} packets found no room: {SLOWER}"
 
 
 def _acted_late(run: Evidence) -> Iterable[str]:
     if run.acts_late_ns > ACT_RTTS * run.base_rtt_ns:
-        late = f"{run.acts_late_ns * run.dilation / 1e6:.0f} ms late, {run.acts_late_ns / run.base_rtt_ns:.2f} base RTTs (tolerance {ACT_RTTS:g})"
-        yield f"a fault began or ended, or a network re-routed, up to {late}{_cause(run.watch or {})}"
+        late, wall_ns = run.acts_late_ns / run.base_rtt_ns, run.acts_late_ns * run.dilation
+        figures = f"{wall_ns / 1e6:.0f} ms late, {late:.2f} base RTTs (tolerance {ACT_RTTS:g})"
+        yield f"a fault began or ended, or a network re-routed, up to {figures}{_cause(run.watch or {})}"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
@@ -289,7 +291,7 @@ def figures(
     rows = watch.get("ports", {}).get("ports", [])
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
     by_name = {row["name"]: row for row in watch.get("processes", ())}
-    window, quota = watch.get("window_ns"), watch.get("quota")
+    window, quota, clock = watch.get("window_ns"), watch.get("quota"), watch["clock"]
     agents = [by_name[name] for name in agents_of(watch)]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
@@ -322,7 +324,7 @@ def figures(
             "off_bytes": max((row["off_bytes"] for row in rows), default=None),
         },
         "clock": {
-            **{f"{key}_wall_ns": watch["clock"].get(f"{key}_ns", 0) for key in ("step", "slept")}, "drift_ppm": watch["clock"].get("drift_ppm", 0)
+            "step_wall_ns": clock.get("step_ns", 0), "slept_wall_ns": clock.get("slept_ns", 0), "drift_ppm": clock.get("drift_ppm", 0)
         },
         "suspended_wall_ns": sum(gap for _, gap in watch.get("gaps", ())),
         "shaper_late": watch.get("shaper_late"),

@@ -21,8 +21,8 @@ _TIMES = {"window": (0, 1), "posted": (3, 4), "arrived": (3, 4)}
 
 
 def real(fabric: Fabric) -> Fabric:
-    """The network that a fabric stands for, with the base RTTs and thresholds that the run had: ``Fabric.real`` adds up whole ns, of which a
-    base RTT has too few."""
+    """The network that a fabric stands for, with the base RTTs and thresholds that the run had: ``Fabric.real`` adds up whole ns, of
+    which a base RTT has too few."""
     network = fabric.real
     for name in ("base_rtt_ns", "local_rtt_ns", "haul_rtt_ns", "pfc_ns"):
         network.__dict__[name] = round(getattr(fabric, name) / fabric.dilation, PLACES)
