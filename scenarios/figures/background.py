@@ -5,9 +5,9 @@ Called by scenarios.figures.summary. Reads files, never a network.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from scenarios.figures.measure import Run
 from scenarios.figures.network_time import in_network_time
 from testbed.emulated.iperf_report import flow_figures
 from topologies import Fabric
@@ -26,20 +26,19 @@ def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, s
     return rates
 
 
-def figures(run: Run) -> dict[str, Any]:
+def figures(record: dict[str, Any], fabric: Fabric, directory: Path, dilation: float) -> dict[str, Any]:
     """The keys of background traffic in a run's entry of summary.json; {} for a run without background traffic.
 
     ``background``: one entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a
     rate, or if a flow with a rate has no report. ``beside_background_busbw_bps``: the bus bandwidth that is left; None unless all flows
     have a rate."""
-    record, fabric = run.record, run.fabric
     flows = record.get("background", [])
     if not flows:
         return {}
     rows = [
         {
             "name": f["name"], "protocol": f["protocol"], "src": f"h{f['src']}", "dst": f"h{f['dst']}", "path": f["path"],
-            **in_network_time(flow_figures(run.directory / f"iperf3-{f['name']}"), run.dilation), "rate_bps": f["rate_bps"],
+            **in_network_time(flow_figures(directory / f"iperf3-{f['name']}"), dilation), "rate_bps": f["rate_bps"],
         }
         for f in flows
     ]  # fmt: skip

@@ -23,7 +23,9 @@ _TIMES = {"window": (0, 1), "posted": (3, 4), "arrived": (3, 4)}
 def real(fabric: Fabric) -> Fabric:
     """The network that a fabric stands for, with the base RTTs and thresholds that the run had: ``Fabric.real`` adds up whole ns, of
     which a base RTT has too few."""
-    network = fabric.real
+    if fabric.dilation == 1:
+        return fabric
+    network = fabric.slowed(1 / fabric.dilation)
     for name in ("base_rtt_ns", "local_rtt_ns", "haul_rtt_ns", "pfc_ns"):
         network.__dict__[name] = round(getattr(fabric, name) / fabric.dilation, PLACES)
     for name in ("plane_bdp", "buffer_bytes", "ecn_bytes", "pfc_bytes"):

@@ -115,7 +115,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         **({"machine": record["machine"]} if "machine" in record else {}),
         **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
-        **background_figures.figures(run),
+        **background_figures.figures(record, fabric, run.directory, run.dilation),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),

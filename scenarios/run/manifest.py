@@ -41,10 +41,11 @@ DISTRIBUTIONS = (
 TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-V"), ("tshark", "--version"), ("ovs-vswitchd", "--version"))
 
 
-FORMAT = 3
-"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time."""
+FORMAT = 4
+"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: so are
+tables."""
 
-_SCALE = "Figures are in the time of the network; raw/ and the tables of events are in ns of this machine's clock, dilation times as many."
+_SCALE = "Figures and tables are in the time of the network; raw/ is in ns of this machine's clock, dilation times as many."
 _KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."
 NOTES = {
     "emulated": (

@@ -18,12 +18,12 @@ from topologies import load_fabric
 
 def test_times_shrink_and_rates_grow_and_counts_stay() -> None:
     record = {
-        "window": [0, 12_500], "t0": 25_000, "reconvergence_ns": None, "fabric": {"delay_ns": 6}, "watch": {"late_ns": 7}, "cpu": [[8, 0.5]],
-        "settings": {"x_ns": 9}, "flows": [{"start_ns": 12_500, "src": 3}], "background": [{"rate_bps": 2}], "options": {"rto_ns": "auto"},
+        "window": [0, 12_500], "t0": 25_000, "reconvergence_ns": None, "fabric": {"delay_ns": 6}, "watch": {"a_ns": 7}, "cpu": [[8, 0.5]],
+        "settings": {"x_ns": 9}, "flows": [{"start_ns": 12_500, "src": 3}], "background": [{"rate_bps": 2}], "options": {"a_ns": ""},
     }  # fmt: skip
     assert in_network_time(record, 12_500) == {
-        "window": [0.0, 1.0], "t0": 2.0, "reconvergence_ns": None, "fabric": {"delay_ns": 6}, "watch": {"late_ns": 7}, "cpu": [[8, 0.5]],
-        "settings": {"x_ns": 9}, "flows": [{"start_ns": 1.0, "src": 3}], "background": [{"rate_bps": 25_000}], "options": {"rto_ns": "auto"},
+        "window": [0.0, 1.0], "t0": 2.0, "reconvergence_ns": None, "fabric": {"delay_ns": 6}, "watch": {"a_ns": 7}, "cpu": [[8, 0.5]],
+        "settings": {"x_ns": 9}, "flows": [{"start_ns": 1.0, "src": 3}], "background": [{"rate_bps": 25_000}], "options": {"a_ns": ""},
     }  # fmt: skip
 
 
