@@ -42,8 +42,8 @@ TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-
 
 
 FORMAT = 4
-"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: so are
-tables."""
+"""Format of a results directory; those of two are not compared. 2: runs have settings, and are rows. 3: figures are in network time. 4:
+tables are, too."""
 
 _SCALE = "Figures and tables are in the time of the network; raw/ is in ns of this machine's clock, dilation times as many."
 _KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."

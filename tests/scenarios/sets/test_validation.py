@@ -346,7 +346,7 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [
-            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 10**9, "end_ns": n * 10**9 + step_ns}
+            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 1e5, "end_ns": n * 1e5 + step_ns / TINY.dilation}
             for r in range(4)
             for n in range(34)
         ]
