@@ -110,7 +110,7 @@ def dead_until(run: Run, outage: Outage) -> float:
     reconvergence_ns = run.record.get("reconvergence_ns")
     if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
         return outage.end
-    return min(outage.end, outage.begin + reconvergence_ns)
+    return min(outage.end, outage.begin + float(reconvergence_ns))
 
 
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:

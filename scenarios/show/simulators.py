@@ -78,7 +78,7 @@ def tree(fabric: Fabric) -> Tree:
 
 
 def _gbps(fabric: Fabric, name: str) -> int:
-    rate = getattr(fabric, name) / 1e9
+    rate = float(getattr(fabric, name) / 1e9)
     if round(rate) < 1 or abs(rate - round(rate)) > 1e-4 * rate:
         raise UserError(f"fabric {fabric.name}: {name} is {rate:g} Gb/s, and htsim's topologies have whole Gb/s: give one")
     return round(rate)
