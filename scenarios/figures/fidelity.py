@@ -66,7 +66,7 @@ def verdict_of(entry: Mapping[str, Any]) -> str:
     return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
 
 
-def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) -> float | None:
+def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: float, end_ns: float) -> float | None:
     """Mean busy share of the usable cores in the window, percent; None without a sample."""
     inside = [share for t, share in samples if begin_ns <= t <= end_ns + SAMPLE_S * 1e9]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
@@ -74,15 +74,16 @@ def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a run on which its fidelity verdict rests. Times in ns, ``window`` on the run's clock."""
+    """The facts about a run on which its fidelity verdict rests. Times in the network's ns, but for ``window`` and ``watch``."""
 
-    window: tuple[int, int]
+    window: tuple[float, float]
+    """By this machine's clock."""
     loops: Sequence[Mapping[str, Any]]
     """How late the loop of each agent was."""
     causes: Mapping[str, int]
     unexplained: int | None
     """Packets that the books do not account for; None if the counters could not be read."""
-    base_rtt_ns: int
+    base_rtt_ns: float
     rejected: Mapping[str, int]
     cables: Sequence[Mapping[str, Any]]
     corrupted: int = 0
@@ -98,10 +99,12 @@ class Evidence:
     """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
     """Packets still in queues or delay lines when the books were closed."""
-    late_pause_ns: int = 0
+    late_pause_ns: float = 0
     """How much later than it should a pause (PFC) took effect, at most."""
-    acts_late_ns: int = 0
+    acts_late_ns: float = 0
     """How much later than it should the runner began or ended a fault, or a network re-routed, at most."""
+    dilation: float = 1.0
+    """Wall time over the network's: complaints are of the machine."""
 
 
 def judge(run: Evidence) -> Judgement:
@@ -117,7 +120,7 @@ def judge(run: Evidence) -> Judgement:
         *(_clock(watch) if watch else ()),
     ]
     slow = [
-        *judge_lateness(loops, watch or {}, run.base_rtt_ns),
+        *judge_lateness(loops, watch or {}, run.base_rtt_ns, run.dilation),
         *_acted_late(run),
         *_dropped(run.causes),
         *_paused_late(run),
@@ -125,7 +128,7 @@ def judge(run: Evidence) -> Judgement:
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
         *slow,
-        *(_apart(watch, run.base_rtt_ns) if watch else ()),
+        *(_apart(watch, run.base_rtt_ns * run.dilation) if watch else ()),
         *(_unwatched(watch) if watch else ()),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
         *([f"{run.on_the_way} packets were still on their way when the counters were read"] if run.on_the_way else []),
@@ -185,19 +188,21 @@ def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
 # --- doubtful --------------------------------------------------------------------------------------------------------
 
 
-def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[str]:
+def _suspended(watch: Mapping[str, Any], window: tuple[float, float]) -> Iterable[str]:
     stopped = [gap for t, gap in watch.get("gaps", ()) if window[0] < t and t - gap < window[1]]
     if stopped:
         yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a paused virtual machine): run again"
 
 
-def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+def judge_lateness(
+    loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: float, dilation: float = 1.0
+) -> Iterable[str]:
     """Agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
-    waits = {f"h{loop['host']}": (int(loop.get("lag_mean_ns", 0)), int(loop.get("lag_window_ns", 0))) for loop in loops}
+    waits = {f"h{loop['host']}": (loop.get("lag_mean_ns", 0), loop.get("lag_window_ns", 0)) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}
     if late:
         worst = max(late, key=lambda name: waits[name])
-        longest = max(int(loop["lag_max_ns"]) for loop in loops if f"h{loop['host']}" == worst)
+        longest = dilation * max(loop["lag_max_ns"] for loop in loops if f"h{loop['host']}" == worst)
         mean, window = waits[worst]
         figures = f"{mean / base_rtt_ns:.1%} of a base RTT on average, {window / base_rtt_ns:.1%} at worst, once by {longest / 1e6:.0f} ms"
         yield f"{_agents(late, waits, worst)} acted late: {figures} (tolerance {LATE_RTTS:.1%}, {LATE_WINDOW_RTTS:.1%}){_cause(watch)}"
@@ -225,11 +230,11 @@ def _cause(watch: Mapping[str, Any]) -> str:
     return f": the machine was {shares['busy']:.0%} busy ({parts}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
 
-def _apart(watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+def _apart(watch: Mapping[str, Any], base_rtt_wall_ns: float) -> Iterable[str]:
     """Reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
     unsure = watch.get("clocks", {}).get("unsure_ns", 0)
-    if unsure > base_rtt_ns / UNSURE_SHARE:
-        share = f"more than a base RTT / {UNSURE_SHARE} ({base_rtt_ns / UNSURE_SHARE / 1e6:.3f} ms)"
+    if unsure > base_rtt_wall_ns / UNSURE_SHARE:
+        share = f"more than a base RTT / {UNSURE_SHARE} ({base_rtt_wall_ns / UNSURE_SHARE / 1e6:.3f} ms)"
         yield f"the machines' clocks agree to {unsure / 1e6:.3f} ms only, {share}: use a quieter or nearer network for their control"
     if merged := watch.get("trunk", {}).get("merged", 0):
         yield f"{merged} frames reached a machine merged with others: turn GRO off between the machines (ethtool -K DEVICE gro off)"
@@ -247,13 +252,15 @@ def _paused_late(run: Evidence) -> Iterable[str]:
     """Only if it did harm: headroom has room for more than what usually arrives."""
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
-        yield f"a port was paused {run.late_pause_ns / 1e6:.1f} ms too late (PFC), and {drops} packets found no room: {SLOWER}"
+        late = f"{run.late_pause_ns * run.dilation / 1e6:.1f} ms"
+        yield f"a port was paused {late} too late (PFC), and {drops} packets found no room: {SLOWER}"
 
 
 def _acted_late(run: Evidence) -> Iterable[str]:
     if run.acts_late_ns > ACT_RTTS * run.base_rtt_ns:
-        late = f"{run.acts_late_ns / 1e6:.0f} ms late, {run.acts_late_ns / run.base_rtt_ns:.2f} base RTTs (tolerance {ACT_RTTS:g})"
-        yield f"a fault began or ended, or a network re-routed, up to {late}{_cause(run.watch or {})}"
+        late, wall_ns = run.acts_late_ns / run.base_rtt_ns, run.acts_late_ns * run.dilation
+        figures = f"{wall_ns / 1e6:.0f} ms late, {late:.2f} base RTTs (tolerance {ACT_RTTS:g})"
+        yield f"a fault began or ended, or a network re-routed, up to {figures}{_cause(run.watch or {})}"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
@@ -284,7 +291,7 @@ def figures(
     rows = watch.get("ports", {}).get("ports", [])
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
     by_name = {row["name"]: row for row in watch.get("processes", ())}
-    window = watch.get("window_ns")
+    window, quota, clock = watch.get("window_ns"), watch.get("quota"), watch["clock"]
     agents = [by_name[name] for name in agents_of(watch)]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
@@ -300,13 +307,13 @@ def figures(
         "waiting": {
             "pressure": watch.get("pressure"),
             "agent_max_percent": max((percent([a], "delay_ns") or 0.0 for a in agents), default=None),
-            "mean_max_ns": max((round(a["delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
+            "mean_max_wall_ns": max((round(a["delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
         },
         **{
-            key: max((int(loop.get(key, 0)) for loop in loops), default=None)
+            key: max((loop.get(key, 0) for loop in loops), default=None)
             for key in ("lag_mean_ns", "lag_window_ns", "lag_p99_ns", "lag_max_ns")
         },
-        "quota": watch.get("quota"),
+        "quota": quota and {"cores": quota["cores"], "times": quota["times"], "wall_ns": quota["ns"]},
         "socket_drops": sum(n for cause, n in causes.items() if "ring" in cause),
         "ports": {
             "watched": len(rows), "busy": len(busy), "busy_least_share": min(busy, default=None),
@@ -316,7 +323,9 @@ def figures(
             "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
             "off_bytes": max((row["off_bytes"] for row in rows), default=None),
         },
-        "clock": {key: watch["clock"].get(key, 0) for key in ("step_ns", "slept_ns", "drift_ppm")},
-        "suspended_ns": sum(gap for _, gap in watch.get("gaps", ())),
+        "clock": {
+            "step_wall_ns": clock.get("step_ns", 0), "slept_wall_ns": clock.get("slept_ns", 0), "drift_ppm": clock.get("drift_ppm", 0)
+        },
+        "suspended_wall_ns": sum(gap for _, gap in watch.get("gaps", ())),
         "shaper_late": watch.get("shaper_late"),
     }  # fmt: skip

@@ -33,10 +33,10 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if move["to"] == "ASSUMED_BAD" and move.get("from") != "DENIED" and key not in open_rows:
             counts[key] = counts.get(key, 0) + 1
             fields = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
-            open_rows[key] = {**fields, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}
+            open_rows[key] = {**fields, "number": counts[key], "out_ns": move["t"], "back_ns": None}
             rows.append(open_rows[key])
         elif move["to"] == "GOOD" and key in open_rows:
-            open_rows.pop(key)["back_ns"] = int(move["t"])
+            open_rows.pop(key)["back_ns"] = move["t"]
     return rows
 
 
@@ -98,7 +98,7 @@ def path_of(row: Mapping[str, Any]) -> tuple[int, ...]:
 # --- one lossy path ------------------------------------------------------------------------------------------------
 
 
-def replacements(run: Run, host: int, peer: int, t: int) -> list[int]:
+def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
     """EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])

@@ -63,9 +63,9 @@ def _faults(run: Run) -> list[dict[str, Any]]:
     return faults
 
 
-def _meets(fault: dict[str, Any], t: int, links: list[str]) -> bool:
+def _meets(fault: dict[str, Any], t: float, links: list[str]) -> bool:
     return fault["begin"] <= t <= fault["end"] + fault["late"] and not set(links).isdisjoint(fault["links"])
 
 
-def _after(fault: dict[str, Any], times: list[int]) -> int | None:
+def _after(fault: dict[str, Any], times: list[float]) -> float | None:
     return min(times) - fault["begin"] if times else None

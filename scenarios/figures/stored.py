@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.columns import read_table
-from scenarios.figures.network_time import FORMAT, told_rows
+from scenarios.figures.network_time import FORMAT, real
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
@@ -29,7 +29,7 @@ FAR_OFF = 100
 """Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 OF_FIGURES = ("runs", "comparison")
-"""Tables of figures, which are in network time."""
+"""Tables of figures."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
 
@@ -67,15 +67,11 @@ class Stored:
         return read(self.directory / "manifest.json", MANIFEST)
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table of :meth:`clock_table`, with its times in network time."""
-        frame = self._fitting(name, self.clock_table(name))
-        return frame if name in OF_FIGURES else told_rows(frame, self.dilation)
+        """A table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
+        return self._fitting(name, self.unjudged_table(name))
 
-    def clock_table(self, name: str) -> pd.DataFrame:
-        """Read a Parquet table as it is, in the ns of the machine's clock; empty if the file does not exist.
-
-        Raises :class:`ResultsError` if it cannot be read.
-        """
+    def unjudged_table(self, name: str) -> pd.DataFrame:
+        """Read a Parquet table as it is. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
@@ -108,9 +104,9 @@ class Stored:
                 if column in rows and (rows[column] >= most).any():
                     raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
             if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
-                reach = (FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns) * self.dilation
+                reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns
                 begin = runs[key].get("t0_ns")
-                begin = rows["t_ns"].min() if begin is None else begin * self.dilation
+                begin = rows["t_ns"].min() if begin is None else begin
                 if (abs(rows["t_ns"] - begin) > reach).any():
                     raise self.fail(f"{name}.parquet", f"has times that are not of run {key}: {AGAIN}")
         return frame
@@ -246,7 +242,7 @@ class Stored:
         if derived is None:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
         try:
-            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}).real
+            return real(Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}))
         except FabricError as error:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 
@@ -270,7 +266,7 @@ class Stored:
     def transfer_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
         """Time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
         transfers = self.rows("transfers", run)
-        return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype="int64")}
+        return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
@@ -283,6 +279,6 @@ class Stored:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
             options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
             for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                times = round(begin), ENDLESS if end is None else round(end)
+                times = begin, ENDLESS if end is None else end
                 outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], *times, links, *options))
         return sorted(outages, key=lambda outage: outage.begin)

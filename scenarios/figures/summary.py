@@ -18,7 +18,7 @@ from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.measure import Run, agent_counters
-from scenarios.figures.network_time import FORMAT, told
+from scenarios.figures.network_time import FORMAT, in_network_time
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
@@ -42,7 +42,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
         "failed_steps": int(record["steps"]) - len(times),
         "step_time_ns": spread(times),
         "transfer_time_ns": spread(run.transfers["end_ns"] - run.transfers["start_ns"]),
-        "typical_step_ns": int(times.median()) if len(times) else None,
+        "typical_step_ns": float(times.median()) if len(times) else None,
     }
     keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
     if kind not in COLLECTIVES:
@@ -61,13 +61,8 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def told_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``, in network time. ``expected`` as in :func:`run_summary`."""
-    return dict(told(run_summary(run, expected), run.fabric.dilation))
-
-
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """The figures of a run, by this machine's clock. ``expected``: the outcome that the scenario wants; if it is not "done", books and
+    """One entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
     steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
@@ -88,7 +83,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     if run.named_flows:
         measured_ns = run.window[1] - run.window[0]
     else:
-        measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
+        measured_ns = float(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0.0
     world = record.get("world", EMULATED)
     entry: dict[str, Any] = {
         "world": world,
@@ -105,7 +100,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         **steps,
         "base_rtt_ns": fabric.base_rtt_ns,
         **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
-        "dilation": fabric.dilation,
+        "dilation": run.dilation,
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),
         **({"delayed": any(c.get("delayed") for c in agent_counters(run).values())} if record["kind"] in KERNEL_KINDS else {}),
@@ -120,12 +115,12 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         **({"machine": record["machine"]} if "machine" in record else {}),
         **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
-        **background_figures.figures(record, fabric, run.directory),
+        **background_figures.figures(record, fabric, run.directory, run.dilation),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),
         "faults_missed": record["faults_missed"],
-        "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
+        "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *map(run.wall_ns, run.window)),
         "measured_ns": measured_ns,
         "outcome": record["outcome"],
         "reason": record["reason"],
@@ -135,7 +130,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
-    return entry
+    return dict(in_network_time(entry))  # what was computed of times to the ps is rounded to it again
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -145,7 +140,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
     record = run.record
     faults = run.of("fault")
     evidence = fidelity.Evidence(
-        window=run.window,
+        window=(run.wall_ns(run.window[0]), run.wall_ns(run.window[1])),
         loops=run.of("loop"),
         causes=packets["causes"],
         unexplained=packets["unexplained"],
@@ -161,6 +156,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         on_the_way=packets["on_the_way"],
         late_pause_ns=pauses.late_ns(run),
         acts_late_ns=record.get("acts_late_ns", 0),
+        dilation=run.dilation,
     )
     result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
@@ -176,7 +172,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
 
     def entry_of(run: Run) -> dict[str, Any]:
         with believing(run.directory):
-            return told_summary(run, expected_outcome(variants, run.record.get("settings", {})))
+            return run_summary(run, expected_outcome(variants, run.record.get("settings", {})))
 
     entries = [(known or {}).get(run.key) or entry_of(Run(run.directory)) for run in runs]
     order = [t.name for t in scenario.transports]
@@ -197,7 +193,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {name: told(fabric_figures(fabric), fabric.dilation) for name, fabric in scenario.fabrics.items()}
+    fabrics = {name: in_network_time(fabric_figures(fabric), fabric.dilation) for name, fabric in scenario.fabrics.items()}
     return {
         "format": FORMAT,
         "scenario": scenario.name,

@@ -320,7 +320,7 @@ def facts(stored: Stored) -> Table:
             [
                 name,
                 f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
-                f"{f['nic_rate'] * f['dilation'] / 1e9:g} Gb/s",
+                f"{f['nic_rate_bps'] / 1e9:g} Gb/s",
                 f"{f['dilation']:,.0f}",
                 duration(f["base_rtt_ns"]),
                 f"{f['buffer_bytes']:,} B",

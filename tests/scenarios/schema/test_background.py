@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from agents.clock import REAL
 from scenarios.figures.background import figures, link_rates
-from scenarios.figures.network_time import told
+from scenarios.figures.network_time import in_network_time
 from scenarios.run.background import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.background_table import COLUMNS, background_rows
@@ -199,26 +200,29 @@ def test_theory_beside_background_by_hand() -> None:
     assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 2, ev(0, 1), 12e6)])) == pytest.approx(0)
 
 
+def figures_of(record: dict[str, Any]) -> dict[str, Any]:
+    return figures(in_network_time(deepcopy(record), TINY.dilation), TINY.real, RECORDED, TINY.dilation)
+
+
 def test_figures_of_a_run() -> None:
     record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e6, rate_bps=4e6)]}
-    made = figures(record, TINY, RECORDED)
+    made = figures_of(record)
     (told,) = made["background"]
     assert (told["src"], told["dst"], told["path"], told["protocol"]) == ("h0", "h3", "p0/0", "udp")
     assert made["background_sent_share"] == pytest.approx(1, abs=0.01)
-    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY, "ring-allreduce", [0, 2, 1, 3]))
-    assert figures({**record, "background": []}, TINY, RECORDED) == {}
-    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, RECORDED)
+    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY.real, "ring-allreduce", [0, 2, 1, 3]))
+    assert figures_of({**record, "background": []}) == {}
+    unknown = figures_of({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]})
     assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
-    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, RECORDED)
+    failed = figures_of({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]})
     assert failed["background_sent_share"] is None
 
 
 def test_a_line_per_flow_and_run_for_people() -> None:
     known, unknown = (
-        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, RECORDED)
+        figures_of({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]})
         for name in ("tcp", "refused")
     )
-    known, unknown = told(known, TINY.dilation), told(unknown, TINY.dilation)
     rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])
     assert [[cell(row) for _, cell in COLUMNS] for row in rows] == [
         ["tcp beside mrc", "h0–h3", "tcp p0/0", "129.2", "97.5", "–", "–", "0", "2.0"],
