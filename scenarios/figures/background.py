@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scenarios.figures.network_time import in_network_time
 from testbed.emulated.iperf_report import flow_figures
 from topologies import Fabric
 from topologies.paths import path_links
@@ -26,7 +25,7 @@ def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, s
     return rates
 
 
-def figures(record: dict[str, Any], fabric: Fabric, directory: Path, dilation: float) -> dict[str, Any]:
+def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str, Any]:
     """The keys of background traffic in a run's entry of summary.json; {} for a run without background traffic.
 
     ``background``: one entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a
@@ -38,7 +37,7 @@ def figures(record: dict[str, Any], fabric: Fabric, directory: Path, dilation: f
     rows = [
         {
             "name": f["name"], "protocol": f["protocol"], "src": f"h{f['src']}", "dst": f"h{f['dst']}", "path": f["path"],
-            **in_network_time(flow_figures(directory / f"iperf3-{f['name']}"), dilation), "rate_bps": f["rate_bps"],
+            **flow_figures(directory / f"iperf3-{f['name']}"), "rate_bps": f["rate_bps"],
         }
         for f in flows
     ]  # fmt: skip

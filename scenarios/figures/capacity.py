@@ -42,7 +42,7 @@ def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, froze
     slowed = [(o.begin, o.end) for o in outages if o.entry.slows]  # theory does not cover slow links
     edges = sorted({begin, *(t for t in times if begin < t < end)})
     settle = {
-        t: (SETTLE_RTTS if dead_at(outages, t) - dead_at(outages, math.nextafter(t, -math.inf)) else REGROW_RTTS) * run.fabric.base_rtt_ns
+        t: (SETTLE_RTTS if dead_at(outages, t) - dead_at(outages, math.nextafter(t, -math.inf)) else REGROW_RTTS) * run.base_rtt_ns
         for t in times
     }
     rows = []
@@ -65,7 +65,7 @@ def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[
     rows = []
     for (theory, broken), spans in pooled.items():
         duration = sum(end - begin for begin, end in spans)
-        if duration < SETTLE_RTTS * run.fabric.base_rtt_ns or theory <= 0:
+        if duration < SETTLE_RTTS * run.base_rtt_ns or theory <= 0:
             continue
         bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
         busbw = bits * 1e9 / duration / ranks  # the rate of each rank is the bus bandwidth

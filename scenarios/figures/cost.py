@@ -139,7 +139,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
             "noise_share": deviation / healthy,
             "slowdown": max(durations[first_hit:]) / healthy,
             "extra_steps": extra / healthy,
-            "extra_rtts": extra / run.fabric.base_rtt_ns,
+            "extra_rtts": extra / run.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
         }
     if run.record["workload"] in COLLECTIVES and not any(o.entry.slows for o in outages):
@@ -187,7 +187,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
             return None
         healthy += before
         lost += before * (window[1] - first) / 8e9 - (rate_in(bins, (first, window[1])) or 0.0) * (window[1] - first) / 8e9
-        recoveries.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
+        recoveries.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.base_rtt_ns, share))
     if not flows:
         return None
     edges = [first, *(t for t in changes(outages) if first < t < window[1]), window[1]]
@@ -197,7 +197,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     pooled = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
     part = (first - window[0]) / FEWEST_HEALTHY
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
-    noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.fabric.base_rtt_ns else None
+    noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.base_rtt_ns else None
     recovery = None if None in recoveries else max(b for b in recoveries if b is not None)
     return {
         "flows": len(flows),
@@ -205,13 +205,13 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
         "healthy_bps": healthy,
         "undelivered_bytes": round(lost),
         "extra_ns": extra,
-        "extra_rtts": extra / run.fabric.base_rtt_ns,
+        "extra_rtts": extra / run.base_rtt_ns,
         "extra_percent": 100 * extra / (window[1] - first),
         "noise_ns": None if noise is None else noise * (window[1] - first),
         "noise_share": noise,
         "goodput_kept": goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
         "back_ns": recovery if has_theory else None,
-        "back_rtts": recovery / run.fabric.base_rtt_ns if has_theory and recovery is not None else None,
+        "back_rtts": recovery / run.base_rtt_ns if has_theory and recovery is not None else None,
         "ideal_extra_ns": ideal if has_theory else None,
     }
 

@@ -29,7 +29,7 @@ def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
         return {"kept_during": None, "kept_late": None, "kept_after": None}
-    hosts, settle = run.record["ranks"], SETTLE_RTTS * run.fabric.base_rtt_ns
+    hosts, settle = run.record["ranks"], SETTLE_RTTS * run.base_rtt_ns
     first = min((o.begin for o in logs.outages if o.begin > window[0]), default=begin)
     last = min(end, window[1])
     spans = (("during", begin + settle, last), ("late", (begin + last) // 2, last), ("after", end + settle, window[1]))
@@ -69,7 +69,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
         outages = [o for o in outages if o.begin <= end]
         until = end
         if any(dead_until(run, o) < o.end for o in outages):  # then until what was sent before is missed
-            until = min(end, max(dead_until(run, o) for o in outages) + LATE_RTTS * run.fabric.base_rtt_ns)
+            until = min(end, max(dead_until(run, o) for o in outages) + LATE_RTTS * run.base_rtt_ns)
         dead: dict[Pair, frozenset[int]] = {}
         for outage in outages:
             for pair, evs in logs.dead(outage).items():
@@ -133,7 +133,7 @@ def cost_ns(run: Run, at: float) -> float | None:
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
     """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
-    margin = LATE_RTTS * logs.run.fabric.base_rtt_ns
+    margin = LATE_RTTS * logs.run.base_rtt_ns
     sent: dict[tuple[int, int, int, int], list[tuple[float, float]]] = {}
     for line in logs.losses:
         if line.get("sent_ns"):
@@ -191,7 +191,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
             {
                 "on": line["on"],
                 "rank": rank,
-                "ended_wall_ns": run.wall_ns(run.record["window"][1] - line["t"]),
+                "ended_ns": run.record["window"][1] - line["t"],
                 "named": rank is not None and re.search(rf"\brank {rank}\b", run.record["reason"]) is not None,
             }
         )

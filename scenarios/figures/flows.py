@@ -35,7 +35,7 @@ def all_on(run: Run) -> Window | None:
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
-    settle = max(SETTLE_RTTS * run.fabric.base_rtt_ns, run.record.get("settle_ns", 0))
+    settle = max(SETTLE_RTTS * run.base_rtt_ns, run.record.get("settle_ns", 0))
     begin = max(f["start_ns"] for f in run.named_flows) + settle
     t0 = run.record["t0"]
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
@@ -45,7 +45,7 @@ def alone_window(run: Run, name: str) -> Window | None:
     """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
-    begin = starts[name] + SETTLE_RTTS * run.fabric.base_rtt_ns
+    begin = starts[name] + SETTLE_RTTS * run.base_rtt_ns
     if not others or "t0" not in run.record or begin >= min(others):
         return None
     t0 = run.record["t0"]
@@ -184,7 +184,7 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
         return pd.DataFrame(columns=["end_ns", "ratio"])
     per_bin = packets.assign(on=packets["tx_packets"].where(packets["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
     bin_ns = packets["bin_ns"].max()
-    smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.fabric.base_rtt_ns / bin_ns)), min_periods=1).sum()
+    smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.base_rtt_ns / bin_ns)), min_periods=1).sum()
     ratio = smooth["on"] / smooth["tx_packets"] / (len(shared) / len(all_evs))
     return pd.DataFrame({"end_ns": per_bin.index + bin_ns, "ratio": ratio.to_numpy()})
 
@@ -194,7 +194,7 @@ def separations(run: Run) -> list[dict[str, Any]]:
     if "t0" not in run.record:
         return []
     rows = []
-    t0, rtt = run.record["t0"], run.fabric.base_rtt_ns
+    t0, rtt = run.record["t0"], run.base_rtt_ns
     for bound in (f for f in run.named_flows if f["evs"]):
         more = [f for f in run.named_flows if not f["evs"] or f["evs"] > bound["evs"]]
         for free in (f for f in more if f["start_ns"] < bound["start_ns"]):

@@ -30,6 +30,7 @@ from scenarios.figures.outages import (
     traffic_start,
 )
 from topologies.paths import path_evs
+from topologies.units import NS
 
 Pair = tuple[int, int]
 Packet = tuple[int, int, int, int]
@@ -139,7 +140,7 @@ def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapp
         return float(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
         return float(verdict["srtt_ns"])
-    return logs.run.fabric.rtt_ns(*pair)
+    return logs.run.fabric.rtt_ps(*pair) / NS
 
 
 def packet_gap_ns(logs: Logs, pair: Pair, t: float) -> float | None:
@@ -203,7 +204,7 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
     rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
     """
-    run, rtt = logs.run, logs.run.fabric.base_rtt_ns
+    run, rtt = logs.run, logs.run.base_rtt_ns
     end = dead_until(run, outage)
     deadline = end + LATE_RTTS * rtt
     verdicts = [v for v in of_queue_pair(logs.verdicts_of[pair], qpn) if v["ev"] in evs and outage.begin <= v["t"] <= deadline]

@@ -59,7 +59,7 @@ def _faults(run: Run) -> list[dict[str, Any]]:
                 for other in lines
                 if other["phase"] in ("heal", "end") and other["name"] == line["name"] and other["t"] >= line["t"]
             ]
-            faults.append({**line, "begin": line["t"], "end": min(ends, default=_NEVER), "late": LATE_RTTS * run.fabric.base_rtt_ns})
+            faults.append({**line, "begin": line["t"], "end": min(ends, default=_NEVER), "late": LATE_RTTS * run.base_rtt_ns})
     return faults
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_rows
-from scenarios.figures.network_time import PLACES, in_network_time, real
+from scenarios.figures.network_time import PLACES, in_ns
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
 from testbed.view.declared import Lines, read_record
@@ -29,6 +29,7 @@ from testbed.view.fold import MOST_LINE
 from topologies import Fabric
 from topologies.addressing import ev_fields
 from topologies.files import FileError, opened
+from topologies.units import NS
 
 _EVENT_KINDS = frozenset((
     "ev", "loss", "rtx", "redelivered", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
@@ -70,22 +71,16 @@ class Run:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        record = read_record(self.directory / "run.json")
-        return dict(in_network_time(record, _dilation(record)))
+        return dict(in_ns(read_record(self.directory / "run.json")))
 
     @cached_property
     def fabric(self) -> Fabric:
-        """The network that it ran on, whose dilation is 1."""
-        return real(Fabric.from_dict({"dilation": 1.0, **self.record["fabric"]}))
+        return Fabric.from_dict(self.record["fabric"])
 
     @property
-    def dilation(self) -> float:
-        """How many times slower than the network this machine ran it: only what is the machine's own needs it."""
-        return _dilation(self.record)
-
-    def wall_ns(self, ns: float) -> float:
-        """A time of the network by this machine's clock, for what is the machine's own."""
-        return ns * self.dilation
+    def base_rtt_ns(self) -> float:
+        """The fabric's."""
+        return self.fabric.base_rtt_ps / NS
 
     @property
     def key(self) -> str:
@@ -110,7 +105,7 @@ class Run:
         lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
         for where, line in read_lines(path, kind == "transfers", **more):
             lines.check(line, where, kind)
-            yield in_network_time(line, self.dilation)
+            yield in_ns(line)
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
@@ -331,10 +326,6 @@ class Run:
         """Engine counters at the end of the run: run, host, counter, value."""
         rows = [{"run": self.key, "host": int(h), "counter": k, "value": v} for h, c in agent_counters(self).items() for k, v in c.items()]
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
-
-
-def _dilation(record: dict[str, Any]) -> float:
-    return float(record["fabric"].get("dilation", 1.0))
 
 
 def agent_counters(run: Run) -> dict[str, dict[str, Any]]:

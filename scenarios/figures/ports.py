@@ -16,6 +16,7 @@ from scenarios.figures.leaving import worst_of
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import Outage, changes, dead_at
 from topologies.theory import sack_share
+from topologies.units import NS
 
 SETTLE_RTTS = 20
 """Base RTTs after a change that are left out of the goodput to which it settles [ours]."""
@@ -104,7 +105,7 @@ def settled_ns(
 def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
     """``ports``: one row per host, direction and phase of a run of flows."""
     hosts, fabric = run.record["ranks"], run.fabric
-    line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ns
+    line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ps / NS
     rows: list[dict[str, Any]] = []
     for host in sorted(hosts):
         host_phases = phases(run, outages, host)
@@ -142,7 +143,7 @@ def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
     One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
     largest over planes whose equal share is 1,000 packets or more; None without such a plane.
     """
-    fabric, rtt = run.fabric, run.fabric.base_rtt_ns
+    fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []
     for host in sorted(run.record["ranks"]):
         reduced_phases = [p for p in phases(run, outages, host) if 0 < len(p.live) < fabric.planes]

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.columns import read_table
-from scenarios.figures.network_time import FORMAT, real
+from scenarios.figures.network_time import FORMAT
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
@@ -22,6 +22,7 @@ from testbed.errors import first_line, refusal
 from testbed.view.declared import AGAIN, MANIFEST, SUMMARY, ResultsError, read
 from topologies import Fabric, FabricError
 from topologies.files import FileError
+from topologies.units import NS
 
 SEEDS_SHOWN = 2
 """Most seeds that figures of single runs show: of more they show only the first [ours]."""
@@ -54,11 +55,6 @@ class Stored:
             if run.get("verdict") not in VERDICTS:
                 raise self.fail(path.name, f"run {run['run']} has no verdict, nobody can say what its figures are worth: run it again")
         return data
-
-    @property
-    def dilation(self) -> float:
-        """How many times slower than the network the runs were."""
-        return float(self.summary["dilation"])
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -104,7 +100,7 @@ class Stored:
                 if column in rows and (rows[column] >= most).any():
                     raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
             if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
-                reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns
+                reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ps / NS
                 begin = runs[key].get("t0_ns")
                 begin = rows["t_ns"].min() if begin is None else begin
                 if (abs(rows["t_ns"] - begin) > reach).any():
@@ -242,7 +238,7 @@ class Stored:
         if derived is None:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
         try:
-            return real(Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}))
+            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
         except FabricError as error:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 

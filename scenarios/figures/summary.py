@@ -18,7 +18,7 @@ from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.measure import Run, agent_counters
-from scenarios.figures.network_time import FORMAT, in_network_time
+from scenarios.figures.network_time import FORMAT, in_ns, rounded
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
@@ -29,6 +29,7 @@ from testbed.simulated import UNMEASURED
 from testbed.view.declared import believing
 from testbed.world import EMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
+from topologies.units import NS
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
@@ -98,9 +99,8 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "message_bytes": int(record["message_bytes"]),
         "wrong": wrong,
         **steps,
-        "base_rtt_ns": fabric.base_rtt_ns,
-        **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
-        "dilation": run.dilation,
+        "base_rtt_ns": fabric.base_rtt_ps / NS,
+        **({"haul_rtt_ns": fabric.haul_rtt_ps / NS} if fabric.sites > 1 else {}),
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),
         **({"delayed": any(c.get("delayed") for c in agent_counters(run).values())} if record["kind"] in KERNEL_KINDS else {}),
@@ -115,12 +115,12 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         **({"machine": record["machine"]} if "machine" in record else {}),
         **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
-        **background_figures.figures(record, fabric, run.directory, run.dilation),
+        **background_figures.figures(record, fabric, run.directory),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),
         "faults_missed": record["faults_missed"],
-        "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *map(run.wall_ns, run.window)),
+        "cpu_percent": fidelity.cpu_percent(record.get("cpu", []), *run.window),
         "measured_ns": measured_ns,
         "outcome": record["outcome"],
         "reason": record["reason"],
@@ -130,7 +130,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
-    return dict(in_network_time(entry))  # what was computed of times to the ps is rounded to it again
+    return dict(rounded(entry))
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -140,11 +140,11 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
     record = run.record
     faults = run.of("fault")
     evidence = fidelity.Evidence(
-        window=(run.wall_ns(run.window[0]), run.wall_ns(run.window[1])),
+        window=run.window,
         loops=run.of("loop"),
         causes=packets["causes"],
         unexplained=packets["unexplained"],
-        base_rtt_ns=run.fabric.base_rtt_ns,
+        base_rtt_ns=run.base_rtt_ns,
         rejected=packets["rejected"],
         cables=cable_gaps(record),
         corrupted=packets["corrupted"],
@@ -156,7 +156,6 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         on_the_way=packets["on_the_way"],
         late_pause_ns=pauses.late_ns(run),
         acts_late_ns=record.get("acts_late_ns", 0),
-        dilation=run.dilation,
     )
     result = fidelity.judge(evidence)
     if lost := packets.get("background", {}).get("unexplained"):
@@ -193,11 +192,10 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {name: in_network_time(fabric_figures(fabric), fabric.dilation) for name, fabric in scenario.fabrics.items()}
+    fabrics = {name: in_ns(fabric_figures(fabric)) for name, fabric in scenario.fabrics.items()}
     return {
         "format": FORMAT,
         "scenario": scenario.name,
-        "dilation": scenario.fabric.dilation,
         "verdict": verdict,
         "checks": checks,
         "fabrics": fabrics,

@@ -22,6 +22,7 @@ from testbed.errors import UserError
 from topologies import Fabric
 from topologies.theory import bus_factor, collective_step_ns
 from topologies.timing import fill_ns
+from topologies.units import NS
 
 Stage = list[tuple[int, int, int]]
 """Who sends whom how many bytes at a time."""
@@ -101,7 +102,7 @@ def topology(fabric: Fabric) -> str:
     lines = [
         *(f"# {note}" for note in notes), f"Nodes {it.nodes}", "Tiers 2", f"Podsize {it.nodes}", "",
         "Tier 0", f"Downlink_speed_Gbps {it.nic_gbps}", f"Radix_Down {it.hosts_per_t0}", f"Radix_Up {it.t1s}",
-        f"Downlink_Latency_ns {max(1, round(fabric.delay_ns / 2) - 1)}", "Switch_Latency_ns 0",
+        f"Downlink_Latency_ns {max(1, round(fabric.delay_ps / NS / 2) - 1)}", "Switch_Latency_ns 0",
         f"Oversubscribed {it.oversubscribed}", "",
         "Tier 1", f"Downlink_speed_Gbps {it.fabric_gbps}", f"Radix_Down {it.t1_radix}", "Downlink_Latency_ns 1", "Switch_Latency_ns 0", "",
     ]  # fmt: skip
@@ -229,7 +230,7 @@ def _states(run: Run) -> list[tuple[bool, float]]:
 
 def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
     """Time from a message's last bit on its host's port to its arrival."""
-    far = fabric.long_haul_delay_ns if fabric.is_far(src, dst) else 0
+    far = fabric.long_haul_delay_ps / NS if fabric.is_far(src, dst) else 0
     return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
 
 
