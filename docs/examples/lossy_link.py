@@ -9,6 +9,7 @@ import re
 
 from testbed.emulated.cluster import Cluster
 from topologies import load_fabric
+from topologies.fabrics import usual_dilation
 
 PINGS = 100
 PLANE = 1  # on which the kernel of h0 reaches h1, on this fabric
@@ -27,7 +28,7 @@ def dropped(cluster: Cluster) -> dict[str, int]:
 
 
 def main() -> None:
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=usual_dilation("tiny"), controller=False) as cluster:
         for seed in (7, 7, 8):
             fault = cluster.inject("loss", f"h0-p{PLANE}", probability=0.1, direction="up", seed=seed)
             print(f"seed {seed}: pings {pings(cluster, 'h1')} lost")

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
+from agents.clock import WallClock
 from agents.nic.device import Device
 from agents.transport import RECEIVE, STATUS_NAMES, Completion
 from testbed.emulated.cluster import Cluster
 from topologies import load_fabric
 from topologies.clos import Fabric
+from topologies.fabrics import usual_dilation
+from topologies.units import MS, US
 
 SIZE = 2 << 20
 CABLE = "p0-t0-0:p0-t1-1"
@@ -23,8 +25,9 @@ CABLE = "p0-t0-0:p0-t1-1"
 
 def end(host: int, peer: int) -> None:
     """One end, inside a host. What the two need of each other travels over stdin and stdout, as JSON lines."""
-    fabric = Fabric.from_dict(json.loads(sys.stdin.readline()))
-    device = Device(fabric, host, "mrc", {}, seed=7)
+    given = json.loads(sys.stdin.readline())
+    fabric, clock = Fabric.from_dict(given["fabric"]), WallClock(**given["clock"])
+    device = Device(fabric, host, clock, "mrc", {}, seed=7)
     memory = bytearray(SIZE)
     region = device.register(memory)
     mine = device.create_qp(peer)
@@ -33,24 +36,24 @@ def end(host: int, peer: int) -> None:
 
     theirs = json.loads(sys.stdin.readline())
     device.connect_qp(mine["qpn"], theirs["qp"])
-    begun = time.monotonic()
+    begun = clock.now()
     if host == 0:
         va, rkey, _ = theirs["region"]
         data = b"mrc!" * (SIZE // 4)
         device.post_write(mine["qpn"], 1, memoryview(data), va, rkey, imm=42)
     done: list[Completion] = []
     while not done:
-        done = device.poll(timeout=0.1)
-    took = time.monotonic() - begun
-    until = time.monotonic() + 0.5  # answer what the peer still asks
-    while time.monotonic() < until:
-        device.poll(timeout=0.1)
+        done = device.poll(10 * US)
+    took = clock.now() - begun
+    until = clock.now() + 40 * US  # answer what the peer still asks
+    while clock.now() < until:
+        device.poll(10 * US)
     what = done[0]
     report = {
         "kind": "immediate" if what.kind == RECEIVE else "write",
         "imm": what.imm,
         "status": STATUS_NAMES[what.status],
-        "seconds": round(took, 3),
+        "us": round(took / US, 1),
         "intact": host == 0 or memory == b"mrc!" * (SIZE // 4),
         "counters": device.counters(),
         "events": [e for e in device.engine.events() if e[1] == "ev"],
@@ -61,12 +64,12 @@ def end(host: int, peer: int) -> None:
 
 def main() -> None:
     fabric = load_fabric("demo")
-    with Cluster(fabric, progress=lambda what, share: None) as cluster:
+    with Cluster(fabric, dilation=usual_dilation("demo"), progress=lambda what, share: None) as cluster:
         ends = []
         for host, peer in ((0, 5), (5, 0)):
             argv = [sys.executable, __file__, str(host), str(peer)]
             process = cluster.net[f"h{host}"].popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            process.stdin.write(json.dumps(fabric.to_dict()) + "\n")
+            process.stdin.write(json.dumps({"fabric": fabric.to_dict(), "clock": cluster.clock.to_dict()}) + "\n")
             process.stdin.flush()
             ends.append(process)
         hello = [process.stdout.readline() for process in ends]
@@ -74,17 +77,17 @@ def main() -> None:
             process.stdin.write(other)
             process.stdin.flush()
 
-        time.sleep(0.2)
+        cluster.clock.sleep(16 * US)
         told = cluster.set_link(CABLE, up=False)
         sender, receiver = (json.loads(process.stdout.readline()) for process in ends)
         cluster.set_link(CABLE, up=True)
-        cluster.quiesce(1.0)
+        cluster.quiesce(MS)
 
-        print(f"h0: {sender['kind']} {sender['status']} after {sender['seconds']} s")
+        print(f"h0: {sender['kind']} {sender['status']} after {sender['us']} µs")
         print(f"h5: {receiver['kind']} {receiver['imm']}, memory intact: {receiver['intact']}")
         for t, _, change in sender["events"]:
-            name, later = f"EV {change['ev'] >> 16}:{change['ev'] & 0xFFFF}", (t - told) / 1e6
-            print(f"h0: {name} {change['from']} -> {change['to']} ({change['cause']}) {later:.0f} ms after the cable went")
+            name, later = f"EV {change['ev'] >> 16}:{change['ev'] & 0xFFFF}", (t - told) / US
+            print(f"h0: {name} {change['from']} -> {change['to']} ({change['cause']}) {later:.1f} µs after the cable went")
         counted = sender["counters"]
         print(f"h0 sent {counted['data_tx']} data packets, {counted['retransmitted']} of them again")
         for row in cluster.counters():

@@ -32,7 +32,7 @@ from testbed.faults.kinds import KINDS as FAULTS
 from testbed.faults.kinds import STRUCTS as FAULT_KEYS
 from testbed.faults.kinds import USED_BY_QP
 from topologies.clos import Fabric
-from topologies.fabrics import WRITTEN, load_fabric
+from topologies.fabrics import WRITTEN, FabricFile, load_fabric
 from topologies.structs import Doc, Written, defaults_of, docs_of, expected
 from topologies.theory import COLLECTIVES
 from topologies.toml_files import FORMAT
@@ -156,7 +156,7 @@ def _scenario_tables() -> Iterator[Table]:
 
 
 def _fabric_table() -> Table:
-    found = [_as_written(key) for key in _keys(FABRIC, "", Fabric)]
+    found = [_as_written(key) for key in (*_keys(FABRIC, "", Fabric), *_keys(FABRIC, "", FabricFile))]
     return Table(FABRIC, "", "", "A fabric file", (_format(FABRIC), *found))
 
 

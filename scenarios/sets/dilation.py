@@ -1,4 +1,4 @@
-"""How much slower than the network a run is: as the user says, or so much that this machine carries it; and the repeat if that was too little.
+"""How much slower than the network a run is: as asked for, or so much that this machine carries it; and the repeat if that was too little.
 
 *Dilation* is how many times slower. A fabric file has one of its own; ``auto`` stretches further, in steps, where this machine would be
 busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same for want of CPU time or because timers were

@@ -10,17 +10,20 @@ import json
 import sys
 import time
 
+from agents.clock import WallClock
 from agents.nic.device import Device
 from topologies.clos import Fabric
 
 MESSAGE = 1 << 20
 POSTED = 8
+POLL_S = 0.05
 
 
 def main() -> int:
     config = json.loads(sys.argv[1])
     fabric = Fabric.from_dict(config["fabric"])
-    device = Device(fabric, config["host"], config.get("transport", "mrc"), config.get("options", {}), 1)
+    clock = WallClock(**config["clock"])
+    device = Device(fabric, config["host"], clock, config.get("transport", "mrc"), config.get("options", {}), 1)
     memory = bytearray(MESSAGE)
     region = device.register(memory)
     own_qp = device.create_qp(config["peer"])
@@ -38,7 +41,7 @@ def main() -> int:
         for k in range(POSTED):
             device.post_write(own_qp["qpn"], k, view, va, rkey)
         while time.monotonic() < end:
-            for c in device.poll(0.05):
+            for c in device.poll(clock.patience(POLL_S)):
                 sent_bytes += c.length
                 if c.status:
                     print(json.dumps({"error": f"write failed with status {c.status}"}), flush=True)
@@ -46,7 +49,7 @@ def main() -> int:
                 device.post_write(own_qp["qpn"], c.wr_id, view, va, rkey)
     else:
         while time.monotonic() < end + 0.2:
-            device.poll(0.05)
+            device.poll(clock.patience(POLL_S))
     counters = device.counters()
     print(
         json.dumps({"bytes": sent_bytes, "seconds": time.monotonic() - started, "cpu": time.process_time(), "counters": counters}),

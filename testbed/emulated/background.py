@@ -79,7 +79,7 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
     """iperf3 as the server that takes one test, and as the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
-    seconds = max(1, math.ceil(clock.wall_s(stream.length)))
+    seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
     client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
     client += ["-P", str(stream.parallel), "--extra-data", json.dumps(clock.to_dict())]
     if stream.protocol == "udp":

@@ -73,9 +73,9 @@ class IperfCommands:
                 raise UserError(f"iperf3: {problem}")
             figures = flow_figures(stem)
         path = "p{}/{}".format(*ev_fields(stream.ev))
-        parts = [f"sent {figures['sent_bps'] / 1e6:.2f} Mb/s", f"arrived {figures['received_bps'] / 1e6:.2f} Mb/s"]
+        parts = [f"sent {figures['sent_bps'] / 1e9:.2f} Gb/s", f"arrived {figures['received_bps'] / 1e9:.2f} Gb/s"]
         if stream.protocol == "udp":
-            parts += [f"lost {figures['lost_percent']:.1f} %", f"jitter {figures['jitter_ms']:.2f} ms"]
+            parts += [f"lost {figures['lost_percent']:.1f} %", f"jitter {figures['jitter_ms']:.2f} ms of wall time"]
         else:
             parts.append(f"{figures['retransmits']} retransmits")
         head = f"h{stream.src} to h{stream.dst} over {path}, {stream.protocol}, {figures['seconds']:.1f} s of wall time"

@@ -14,6 +14,7 @@ from testbed.machine import sandbox
 from testbed.machine.awake import kept_awake
 from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,14 +52,14 @@ def awake() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Cluster]:
     """A `tiny` fabric with its tables, without controller and agents; one for all tests of a module, which leave it whole."""
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Cluster]:
     """`tiny` at 1 Mb/s: a full packet takes 33 ms, so queues stand still while a test looks."""
-    with Cluster(load_fabric("tiny").with_(nic_rate=1_000_000, fabric_rate=1_000_000), controller=False) as cluster:
+    with Cluster(load_fabric("tiny").with_(nic_rate=10**10, fabric_rate=10**10), dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 

@@ -14,7 +14,7 @@ from agents.packets import dscp
 from testbed.dataplane.counters import books
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
-from tests.emulated.ring import PATIENCE_S, wait_until
+from tests.emulated.ring import PATIENCE_S, quiet, wait_until
 from topologies import addressing
 
 ETH_P_IPV6 = 0x86DD
@@ -101,7 +101,7 @@ def wires_of(cluster: Cluster) -> Iterator[list[Wire]]:
 
 def at_rest(cluster: Cluster) -> bool:
     """Wait until every packet has an account: none waits at a port, or in a switch that forwards in user space. False if one is lost."""
-    return wait_until(lambda: cluster.quiesce(PATIENCE_S) and books(cluster.counters()) == [])
+    return wait_until(lambda: quiet(cluster) and books(cluster.counters()) == [])
 
 
 def arrived(wire: Wire) -> list[Got]:

@@ -18,6 +18,7 @@ from testbed.dataplane import loader
 from testbed.emulated.cluster import Cluster
 from testbed.machine import sandbox
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 
 def programs() -> list[int]:
@@ -50,7 +51,13 @@ def main(notes: str, *options: str) -> int:
     pcap = [fabric.links[0].name] if "pcap" in options else []
     switch = "ovs" if "ovs" in options else "ebpf"
     cluster = Cluster(
-        fabric, controller="controller" in options, switch=switch, pcap_links=pcap, pcap_dir=Path(notes).parent, progress=note
+        fabric,
+        dilation=DILATION,
+        controller="controller" in options,
+        switch=switch,
+        pcap_links=pcap,
+        pcap_dir=Path(notes).parent,
+        progress=note,
     )
     with cluster:
         if "agents" in options:

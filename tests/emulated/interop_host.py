@@ -10,21 +10,23 @@ import os
 import select
 import socket
 import sys
-import time
 from typing import Any
 
+from agents.clock import WallClock
 from testbed.conform.targets import MEMORY, answers, rows
 from topologies import load_fabric
 from topologies.clos import Fabric
+from topologies.fabrics import usual_dilation
 
 
 class OnSockets:
     """The second endpoint on raw sockets of its own."""
 
-    def __init__(self, fabric: Fabric, host: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, clock: WallClock) -> None:
         from tests.second.target import endpoint
 
         self.endpoint = endpoint(fabric, host, os.getpid())
+        self.clock = clock
         self.sockets = []
         for plane in range(fabric.planes):
             self.sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
@@ -33,30 +35,30 @@ class OnSockets:
             setattr(self, name, getattr(self.endpoint, name))
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
-        self.endpoint.connect_qp(time.monotonic_ns(), qpn, remote)
+        self.endpoint.connect_qp(self.clock.now(), qpn, remote)
 
     def post_write(self, qpn: int, number: int, data: bytes, va: int, rkey: int, imm: int | None) -> None:
         self.endpoint.post_write(qpn, number, data, va, rkey, imm)
 
     def port_state(self, plane: int, up: bool) -> None:
-        self.endpoint.port_state(time.monotonic_ns(), plane, up)
+        self.endpoint.port_state(self.clock.now(), plane, up)
 
     def turn(self, orders: int) -> bool:
         """Send and receive until an order comes or some milliseconds have passed; whether one has."""
-        now = time.monotonic_ns()
+        now = self.clock.now()
         while (made := self.endpoint.transmit(now)) is not None:
             try:
                 self.sockets[made[0]].send(made[1])
             except OSError:
                 pass  # the port is down: lost, as on any wire
         deadline = self.endpoint.deadline()
-        wait = 0.02 if deadline is None else min(0.02, max(0.0, (deadline - now) / 1e9))
+        wait = 0.02 if deadline is None else self.clock.until(deadline, most=0.02)
         ready = select.select([*self.sockets, orders], [], [], wait)[0]
         for plane, port in enumerate(self.sockets):
             if port in ready:
                 frame, address = port.recvfrom(1 << 16)
                 if address[2] != socket.PACKET_OUTGOING and frame[12:14] == b"\x86\xdd" and frame[20] == 41:
-                    self.endpoint.receive(time.monotonic_ns(), plane, frame)
+                    self.endpoint.receive(self.clock.now(), plane, frame)
         return orders in ready
 
     def completions(self) -> list[dict[str, Any]]:
@@ -69,10 +71,10 @@ class OnSockets:
 class Ours:
     """The engine on the sockets that agents have."""
 
-    def __init__(self, fabric: Fabric, host: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, clock: WallClock) -> None:
         from agents.nic.device import Device
 
-        self.device = Device(fabric, host)
+        self.device = Device(fabric, host, clock)
         for name in ("register", "create_qp", "post_recv", "connect_qp"):
             setattr(self, name, getattr(self.device, name))
 
@@ -80,10 +82,10 @@ class Ours:
         self.device.post_write(qpn, number, memoryview(data), va, rkey, -1 if imm is None else imm)
 
     def port_state(self, plane: int, up: bool) -> None:
-        self.device.port_state(time.monotonic_ns(), plane, up)
+        self.device.port_state(self.device.clock(), plane, up)
 
     def turn(self, orders: int) -> bool:
-        return orders in self.device.turn(time.monotonic_ns() + 20_000_000, [orders])
+        return orders in self.device.turn(self.device.clock() + self.device.wall.patience(0.02), [orders])
 
     def completions(self) -> list[dict[str, Any]]:
         return answers(rows(self.device.engine.completions()))
@@ -94,7 +96,8 @@ class Ours:
 
 def main(kind: str, fabric_name: str, host: int) -> None:
     fabric = load_fabric(fabric_name)
-    end: Any = OnSockets(fabric, host) if kind == "second" else Ours(fabric, host)
+    clock = WallClock(usual_dilation(fabric_name))
+    end: Any = OnSockets(fabric, host, clock) if kind == "second" else Ours(fabric, host, clock)
     memory = bytearray(b"\xa5" * MEMORY)
     va, rkey = end.register(memory)[:2]
     qpn, text = 0, b""

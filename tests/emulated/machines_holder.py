@@ -12,11 +12,12 @@ from testbed.errors import UserError
 from testbed.machines.reach import places
 from testbed.machines.world import Machines
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 
 def main(on: str, reach: str) -> int:
     try:
-        with tempfile.TemporaryDirectory() as logs, Machines(load_fabric("tiny"), places(on, reach), version()) as world:
+        with tempfile.TemporaryDirectory() as logs, Machines(load_fabric("tiny"), places(on, reach), version(), dilation=DILATION) as world:
             world.start_agents("mrc", {}, Path(logs), 1)
             print("ready", flush=True)
             while True:

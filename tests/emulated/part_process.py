@@ -19,6 +19,7 @@ from tests.emulated.command import ROOT
 from tests.emulated.frames import Wire
 from tests.emulated.machines import Machine
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 from topologies.parts import divide
 
 
@@ -26,7 +27,7 @@ def main(place: str) -> int:
     given = json.loads(place)
     fabric = load_fabric(given["fabric"]).with_(**given["settings"])
     trunk = Trunk(divide(fabric, len(given["addresses"])), given["machine"], tuple(given["addresses"]))
-    with Cluster(fabric, controller=False, trunk=trunk) as cluster:
+    with Cluster(fabric, dilation=DILATION, controller=False, trunk=trunk) as cluster:
         wires = {host: Wire(cluster, host) for host in cluster.part.hosts}
         counters = TrunkCounters()
         print(json.dumps("ready"), flush=True)
@@ -43,7 +44,7 @@ def main(place: str) -> int:
                 case "counters":
                     answer = cluster.counters()
                 case "quiesce":
-                    answer = cluster.quiesce(10.0)
+                    answer = cluster.quiesce(cluster.clock.patience(10.0))
                 case "trunk":
                     answer = {"carried": counters.carried(range(len(fabric.ports))), "strays": counters.strays}
             print(json.dumps(answer), flush=True)

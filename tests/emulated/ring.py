@@ -29,7 +29,7 @@ class Ring:
         self.hosts = place_ranks(cluster.fabric, placement)
         self.agents = [cluster.agents[h] for h in self.hosts]
         connect(self.agents, self.hosts, "ring-allreduce")
-        self.ends: list[tuple[int, int, bool]] = []  # (monotonic ns, step, right) of every rank's steps
+        self.ends: list[tuple[int, int, bool]] = []  # (ps, step, right) of every rank's steps
         self.wrong = 0
         self.failures: list[dict[str, Any]] = []
 
@@ -41,7 +41,7 @@ class Ring:
 
     def hear(self, rank: int, note: dict[str, Any]) -> None:
         if note["event"] == "step":
-            self.ends.append((note["end_ns"], note["step"], note["ok"]))
+            self.ends.append((note["end_ps"], note["step"], note["ok"]))
         elif note["event"] == "done":
             self.wrong += note["wrong"]
         else:
@@ -50,15 +50,15 @@ class Ring:
     def run(
         self, steps: int, acts: Sequence[tuple[float, Callable[[], object]]] = (), size: int = BYTES, timeout: float = 2 * PATIENCE_S
     ) -> bool:  # fmt: skip
-        """``acts``: what to do so many seconds after the start. Whether every rank came to its end."""
+        """``acts``: what to do so many seconds after the start, wall time. Whether every rank came to its end."""
         todo = sorted(acts, key=lambda act: act[0])
         begun = time.monotonic()
 
-        def check() -> float | None:
+        def check() -> int | None:
             self.cluster.check()
             while todo and time.monotonic() - begun >= todo[0][0]:
                 todo.pop(0)[1]()
-            return begun + todo[0][0] - time.monotonic() if todo else None
+            return self.cluster.clock.patience(begun + todo[0][0] - time.monotonic()) if todo else None
 
         before = len(self.ends)
         ended = self.go(steps, check, size, timeout)
@@ -66,11 +66,11 @@ class Ring:
         assert not ended or len(self.ends) - before == steps * len(self.hosts)
         return ended
 
-    def go(self, steps: int, check: Callable[[], float | None], size: int, timeout: float) -> bool:
+    def go(self, steps: int, check: Callable[[], int | None], size: int, timeout: float) -> bool:
         """As :meth:`run`; ``check`` is called all the time, as `wait_for_all` does."""
         for agent in self.agents:
             agent.call("start", collective="ring-allreduce", message_bytes=size, dtype="int32", steps=steps, warmup=0, seed=7)
-        return wait_for_all(self.agents, self.hear, check, timeout)
+        return wait_for_all(self.agents, self.hear, check, self.cluster.clock.patience(timeout), self.cluster.clock)
 
     def all_right(self) -> bool:
         return bool(self.ends) and self.wrong == 0 and not self.failures and all(right for _, _, right in self.ends)
@@ -79,6 +79,10 @@ class Ring:
 def paths(cluster: Cluster) -> list[dict[str, Any]]:
     """Every queue pair's EVs on every host; ``host`` is added."""
     return [{"host": h, **row} for h, agent in enumerate(cluster.agents) for row in agent.call("paths")]
+
+
+def quiet(cluster: Cluster) -> bool:
+    return cluster.quiesce(cluster.clock.patience(PATIENCE_S))
 
 
 def wait_until(what: Callable[[], object], timeout: float = PATIENCE_S) -> bool:
@@ -99,7 +103,7 @@ def accounts(cluster: Cluster, before: list[dict[str, Any]], kind: str = "mrc") 
     record: dict[str, Any] = {}
 
     def balance() -> bool:
-        assert cluster.quiesce(PATIENCE_S)
+        assert quiet(cluster)
         agents = {str(h): agent.call("counters") for h, agent in enumerate(cluster.agents)}
         record.update(kind=kind, agent_counters=agents, counters_before=before, counters_after=cluster.counters())
         return not books(record)["unexplained"]

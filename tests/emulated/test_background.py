@@ -23,10 +23,14 @@ from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from testbed.world import Stream
-from tests.emulated.ring import PATIENCE_S
+from tests.emulated.ring import PATIENCE_S, quiet
 from topologies.addressing import ev
+from topologies.fabrics import DILATION
 from topologies.paths import path_links
+from topologies.units import S
 
+S_HERE = round(S / DILATION)
+"""A second of this machine."""
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 
@@ -67,14 +71,14 @@ def ports_of(cluster: Cluster, src: int, dst: int, value: int) -> tuple[set[str]
 def test_only_the_chosen_path_carries_it_both_ways(tiny: Cluster, tmp_path: Path, protocol: str, value: int) -> None:
     was = state(tiny)
     before = tiny.counters()
-    flow = tiny.background(Stream(3, 0, 3, protocol, 3_000_000, 1, value), tmp_path / "iperf3-x")
+    flow = tiny.background(Stream(3, 0, 3, protocol, 3 * 10**10, S_HERE, value), tmp_path / "iperf3-x")
     flow.prepare()
     assert flow.begun is flow.over is False
     flow.begin()
     while not flow.over:
         time.sleep(0.02)
     flow.end()
-    assert tiny.quiesce(PATIENCE_S) and state(tiny) == was
+    assert quiet(tiny) and state(tiny) == was
     after = tiny.counters()
     there, back = ports_of(tiny, 0, 3, value)
     admitted = moved(before, after, "admitted_packets")
@@ -85,13 +89,13 @@ def test_only_the_chosen_path_carries_it_both_ways(tiny: Cluster, tmp_path: Path
     assert cable_books(after) == []
     made = flow_figures(tmp_path / "iperf3-x")
     assert complaint(tmp_path / "iperf3-x", flow.cut) == "" and not flow.cut
-    assert 2.7e6 < made["sent_bps"] < 3.4e6 and 2.5e6 < made["received_bps"] <= made["sent_bps"]
+    assert 2.7e10 < made["sent_bps"] < 3.4e10 and 2.5e10 < made["received_bps"] <= made["sent_bps"]
     assert (made["lost_percent"] == 0, made["retransmits"] == 0) == ((True, False) if protocol == "udp" else (False, True))
 
 
 def test_ended_early_it_tells_what_it_had_and_leaves_nothing(tiny: Cluster, tmp_path: Path) -> None:
     was = state(tiny)
-    flow = tiny.background(Stream(0, 1, 2, "udp", 2_000_000, 30, ev(0, 0), parallel=2), tmp_path / "iperf3-y")
+    flow = tiny.background(Stream(0, 1, 2, "udp", 2 * 10**10, 30 * S_HERE, ev(0, 0), parallel=2), tmp_path / "iperf3-y")
     flow.prepare()
     flow.begin()
     begun = time.monotonic()
@@ -99,16 +103,16 @@ def test_ended_early_it_tells_what_it_had_and_leaves_nothing(tiny: Cluster, tmp_
     flow.end()
     flow.end()
     took = time.monotonic() - begun
-    assert flow.cut and flow.over and tiny.quiesce(PATIENCE_S) and state(tiny) == was
+    assert flow.cut and flow.over and quiet(tiny) and state(tiny) == was
     assert complaint(tmp_path / "iperf3-y", True) == "" and "terminated" in complaint(tmp_path / "iperf3-y", False)
     made = flow_figures(tmp_path / "iperf3-y")
-    assert 0.4 < made["seconds"] < took + 0.5 and 1.5e6 < made["sent_bps"] < 2.6e6 and made["lost_percent"] < 5
+    assert 0.4 < made["seconds"] < took + 0.5 and 1.5e10 < made["sent_bps"] < 2.6e10 and made["lost_percent"] < 5
 
 
 def test_on_a_dead_path_it_ends_in_time_all_the_same(tiny: Cluster, tmp_path: Path) -> None:
     """The server never hears that the client has gone."""
     was = state(tiny)
-    flows = [tiny.background(Stream(n, 0, 2, "udp", 1_000_000, 30, ev(0, 0)), tmp_path / f"iperf3-{n}") for n in range(4)]
+    flows = [tiny.background(Stream(n, 0, 2, "udp", 10**10, 30 * S_HERE, ev(0, 0)), tmp_path / f"iperf3-{n}") for n in range(4)]
     for flow in flows:
         flow.prepare()
         flow.begin()
@@ -121,18 +125,18 @@ def test_on_a_dead_path_it_ends_in_time_all_the_same(tiny: Cluster, tmp_path: Pa
         flow.end()
     assert time.monotonic() - begun < patient(4 * ANSWER_S), "once the time to answer, for all four of them"
     tiny.heal()
-    assert tiny.quiesce(PATIENCE_S) and state(tiny) == was
+    assert quiet(tiny) and state(tiny) == was
     assert complaint(tmp_path / "iperf3-1", True) == ""
     assert "the server has terminated" in (tmp_path / "iperf3-1-server.json").read_text()
-    assert flow_figures(tmp_path / "iperf3-1")["received_bps"] > 0.5e6
+    assert flow_figures(tmp_path / "iperf3-1")["received_bps"] > 0.5e10
 
 
 def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     was = state(tiny)
-    taken = tiny.background(Stream(0, 0, 2, "tcp", None, 1, ev(0, 0)), tmp_path / "iperf3-a")
+    taken = tiny.background(Stream(0, 0, 2, "tcp", None, S_HERE, ev(0, 0)), tmp_path / "iperf3-a")
     taken.prepare()
     with pytest.raises(UserError, match="ip failed"):  # the addresses of number 0 are there
-        tiny.background(Stream(0, 0, 3, "tcp", None, 1, ev(0, 0)), tmp_path / "b").prepare()
+        tiny.background(Stream(0, 0, 3, "tcp", None, S_HERE, ev(0, 0)), tmp_path / "b").prepare()
     assert taken._server is not None
     taken._server.terminate()
     taken._server.wait(PATIENCE_S)  # while it ends, a client's connection is reset, and not refused
@@ -148,11 +152,11 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("testbed.emulated.background.PATH", "/nowhere")
     with pytest.raises(UserError, match="iperf3 is missing: install it with apt-get install iperf3"):
-        tiny.background(Stream(0, 0, 3, "tcp", None, 1, ev(0, 0)), tmp_path / "c").prepare()
+        tiny.background(Stream(0, 0, 3, "tcp", None, S_HERE, ev(0, 0)), tmp_path / "c").prepare()
 
 
 def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path: Path) -> None:
-    """Two UDP flows of 7 Mbit meet on a T1's 10 Mbit port, the ring has to get through, and a cable of theirs goes for a while."""
+    """Two UDP flows of 70 Gbit meet on a T1's 100 Gbit port, the ring has to get through, and a cable of theirs goes for a while."""
     flows = [
         '{tool = "iperf3", name = "a", src = "h0", dst = "h3", protocol = "udp", rate = "70Gbit", path = "p0/1"}',
         '{tool = "iperf3", name = "b", src = "h1", dst = "h2", protocol = "udp", rate = "70Gbit", path = "p0/1", start = "30us", '
@@ -174,7 +178,7 @@ def test_a_run_whose_ports_background_overloads_balances(tiny: Cluster, tmp_path
     assert {"drop_link_down", "flushed"} & set(account["causes"])
     first, second = made["background"]
     assert first["lost_percent"] > 3 and first["path"] == "p0/1" and first["retransmits"] is None
-    assert 6e6 < first["sent_bps"] < 7.5e6 and first["received_bps"] < first["sent_bps"] and second["seconds"] > 0.9
+    assert 6e10 < first["sent_bps"] < 7.5e10 and first["received_bps"] < first["sent_bps"] and second["seconds"] > 0.9
     assert made["beside_background_busbw_bps"] < made["ideal_busbw_bps"]
     assert not made["notes"] and not [why for why in made["distrust"] if "without a cause" in why or "balance" in why]
     raw = tmp_path / "run"

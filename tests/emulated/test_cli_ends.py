@@ -41,7 +41,7 @@ class Started:
 
     def steps(self) -> int:
         """Steps of all ranks that lie on disk."""
-        return sum(path.read_text().count('"end_ns"') for path in self.out.glob("raw/*/h*.jsonl"))
+        return sum(path.read_text().count('"end_ps"') for path in self.out.glob("raw/*/h*.jsonl"))
 
     def run(self) -> dict[str, Any]:
         return dict(summary_of(self.out)["runs"][0])

@@ -20,6 +20,7 @@ from testbed.machine.slowness import patient
 from tests.emulated.command import DONE, ENGINE_NOTE, QUICK, ROOT, manifest_of, mrcbed, summary_of
 from tests.emulated.remains import CLOSED
 from tests.tshark import tshark
+from topologies.units import US
 
 pytestmark = pytest.mark.sandbox
 WHOLE, TEXT, NUMBER = (int,), (str,), (int, float)
@@ -105,7 +106,7 @@ def test_ports_over_time_add_up_to_the_counters_and_are_in_the_replay(smoke: Any
     lines = [json.loads(line) for line in (directory / "raw" / run / "ports.jsonl").read_text().splitlines()]
     begin, end = record["window"]
     assert len(lines) > 3 and begin < lines[0]["t"] and lines[-1]["t"] == end
-    assert all(line["ns"] >= 100_000_000 for line in lines[:-1])
+    assert all(line["bin_ps"] >= 10 * US for line in lines[:-1])
     left = sum(row[1] for line in lines for row in line["rows"])
     dropped = sum(row[5] for line in lines for row in line["rows"])
     before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
@@ -122,7 +123,7 @@ def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
     measured = steps[~steps["warmup"]]
     assert len(measured) == run["ranks"] * run["steps"] and not measured.duplicated(["rank", "step"]).any() and steps["ok"].all()
     slowest = (measured["end_ns"] - measured["start_ns"]).groupby(measured["step"]).max()
-    assert slowest.max() / run["dilation"] == pytest.approx(run["step_time_ns"]["max"])
+    assert slowest.max() == pytest.approx(run["step_time_ns"]["max"])
     packets = run["packets"]
     assert packets["sent"] == packets["delivered"] + packets["lost"] + packets["unexplained"] and packets["unexplained"] == 0
     drops = [c for c in counters if c.startswith("drop_") and not c.endswith("_bytes")] + ["flushed_packets"]
@@ -130,7 +131,7 @@ def test_tables_agree_with_the_summary_and_each_other(smoke: Any) -> None:
     assert len(counters) == 32 and counters["port"].is_unique
     faults = events[events["kind"] == "fault"].sort_values("t_ns")
     assert list(faults["phase"]) == ["begin", "heal"] and set(faults["on"]) == {"p0-t0-0:p0-t1-0"}
-    assert faults["t_ns"].iloc[0] / run["dilation"] == pytest.approx(run["failovers"][0]["at_ns"])
+    assert faults["t_ns"].iloc[0] == pytest.approx(run["failovers"][0]["at_ns"])
     assert measured["start_ns"].min() < faults["t_ns"].iloc[0] < measured["end_ns"].max(), "one clock"
     assert (events["kind"] == "rtx").any() and (events["to"] == "ASSUMED_BAD").any()
 
@@ -194,7 +195,7 @@ def test_faults_by_step_and_by_time_on_links_and_switches(broken: Any) -> None:
         cables.add(cable["on"])
         third = mine[mine["step"] == 3]["start_ns"].min()
         assert third <= cable["t_ns"] < mine[mine["step"] == 3]["end_ns"].max(), "begins with its step"
-        assert switch["t_ns"] - mine[mine["step"] == 0]["start_ns"].min() >= 90e6, "not before its time"
+        assert switch["t_ns"] - mine[mine["step"] == 0]["start_ns"].min() >= 9e3, "not before its time"
         assert switch["on"] == "p1-t1-1" and len(json.loads(switch["detail"])["links"]) == 2
     assert len(cables) == 1, "the same cable for every transport"
 

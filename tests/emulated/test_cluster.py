@@ -19,8 +19,9 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied, UserError
 from testbed.machine import sandbox
 from tests.emulated.frames import arrived, mrc, wires_of
-from tests.emulated.ring import PATIENCE_S, wait_until
+from tests.emulated.ring import PATIENCE_S, quiet, wait_until
 from topologies import FabricError, addressing, load_fabric
+from topologies.fabrics import DILATION
 from topologies.paths import path_evs
 
 pytestmark = pytest.mark.sandbox
@@ -38,7 +39,7 @@ def routes() -> dict[bytes, bytes]:
 def whole() -> Iterator[Cluster]:
     """With controller."""
     said: list[tuple[str, float]] = []
-    with Cluster(FABRIC, progress=lambda what, share: said.append((what, share))) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, progress=lambda what, share: said.append((what, share))) as cluster:
         assert said and all(0 <= share <= 1 for _, share in said)
         yield cluster
 
@@ -88,7 +89,7 @@ def test_an_agent_that_does_not_come_up_is_one_line(whole: Cluster, tmp_path: Pa
 
 @pytest.mark.usefixtures("unhurried")
 def test_a_dead_agent_is_named(tmp_path: Path) -> None:
-    with Cluster(FABRIC, controller=False) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, seed=0)
         pid = cluster.agents[1].call("hello")["pid"]
         os.kill(pid, signal.SIGKILL)
@@ -97,7 +98,7 @@ def test_a_dead_agent_is_named(tmp_path: Path) -> None:
 
 
 def test_traffic_does_not_notice_the_controllers_death() -> None:
-    with Cluster(FABRIC) as cluster:
+    with Cluster(FABRIC, dilation=DILATION) as cluster:
         assert crossing(cluster) == 4
         os.kill(cluster.controller_pid, signal.SIGKILL)
         assert wait_until(lambda: not cluster.controller_alive)
@@ -109,7 +110,7 @@ def test_traffic_does_not_notice_the_controllers_death() -> None:
 
 
 def test_faults_quiesce_and_the_capture_lives_through_them(tmp_path: Path) -> None:
-    with Cluster(FABRIC, controller=False, pcap_links=[LINK], pcap_dir=tmp_path) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, controller=False, pcap_links=[LINK], pcap_dir=tmp_path) as cluster:
         assert crossing(cluster) == 4
         cluster.set_link(LINK, False)
         assert crossing(cluster) == 3
@@ -120,7 +121,7 @@ def test_faults_quiesce_and_the_capture_lives_through_them(tmp_path: Path) -> No
             cluster.set_link("p0-t0-0:p9-t1-0", False)
         with pytest.raises(FabricError, match="no switch"):
             cluster.set_switch("p9-t1-0", False)
-        assert cluster.quiesce(PATIENCE_S)
+        assert quiet(cluster)
         rows = cluster.counters()
         assert books(rows) == []
         carried = sum(r["arrived_packets"] for r in rows if r["link"] == LINK)
@@ -134,7 +135,7 @@ def test_faults_quiesce_and_the_capture_lives_through_them(tmp_path: Path) -> No
 
 
 def test_stop_is_idempotent_and_waits_for_nobody() -> None:
-    cluster = Cluster(FABRIC, controller=False)
+    cluster = Cluster(FABRIC, dilation=DILATION, controller=False)
     cluster.start()
     cluster.net["h1"].cmd("trap '' TERM HUP; sleep 100 &")
     cluster.stop()
@@ -142,16 +143,16 @@ def test_stop_is_idempotent_and_waits_for_nobody() -> None:
     cluster.stop()
     assert taken < PATIENCE_S * 1e9, "it did not wait for who does not listen"
     assert cluster.teardown_ns == taken
-    Cluster(FABRIC, controller=False).stop()  # never started
+    Cluster(FABRIC, dilation=DILATION, controller=False).stop()  # never started
 
 
 def test_an_unknown_capture_link_is_refused_before_anything_is_built(tmp_path: Path) -> None:
     with pytest.raises(FabricError, match="no link"):
-        Cluster(FABRIC, pcap_links=["h0:h1"], pcap_dir=tmp_path)
+        Cluster(FABRIC, dilation=DILATION, pcap_links=["h0:h1"], pcap_dir=tmp_path)
 
 
 def test_outside_the_sandbox_is_an_error_for_people() -> None:
-    code = "from testbed.emulated.cluster import Cluster; from topologies import load_fabric; Cluster(load_fabric('tiny'))"
+    code = "from testbed.emulated.cluster import Cluster; from topologies import load_fabric; Cluster(load_fabric('tiny'), dilation=1e4)"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MRCBED")}
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -165,4 +166,4 @@ def test_missing_tools_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for tool in ("bpftool", "mnexec", "ip", "tc"):
         monkeypatch.setattr(shutil, "which", lambda name, path=None, lacking=tool: None if name == lacking else real(name, path=path))
         with pytest.raises(UserError, match=f"{tool} is missing: install it with apt-get install"):
-            Cluster(FABRIC, controller=False).start()
+            Cluster(FABRIC, dilation=DILATION, controller=False).start()

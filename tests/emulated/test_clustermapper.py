@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from agents.clustermapper import probes
 from agents.clustermapper.localise import DEAD, LOSSY, Localiser
 from agents.clustermapper.options import Options
@@ -17,11 +18,12 @@ from tests.emulated.frames import INTO_THE_SOCKET_S, OTHERHOST, Wire
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from tests.fabrics import near
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
 FABRIC = near(load_fabric("tiny"))
-RTT_S = FABRIC.base_rtt_ns / 1e9
+RTT_S = WallClock(DILATION).wall_s(FABRIC.base_rtt_ps)
 
 
 class Watch:
@@ -35,7 +37,7 @@ class Watch:
 
     def hear(self, note: dict[str, Any]) -> None:
         self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
-        self.ever |= {(v.link, v.state) for v in self.localiser.judge(time.monotonic_ns())}
+        self.ever |= {(v.link, v.state) for v in self.localiser.judge(self.cluster.clock.now())}
 
     def found(self) -> dict[str, str]:
         for agent in self.cluster.agents:
@@ -67,7 +69,7 @@ LOGS: list[Path] = []
 @pytest.fixture(scope="module")
 def tiny() -> Iterator[Cluster]:
     """With short cables: what is bounded in base RTTs takes less time."""
-    with Cluster(FABRIC, controller=False) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 

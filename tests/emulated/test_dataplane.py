@@ -15,7 +15,7 @@ from testbed.dataplane.counters import books, totals
 from testbed.dataplane.maps import BpfMap
 from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import OTHERHOST, Wire, arrived, at_rest, change, ipv6, mrc, wires_of
-from tests.emulated.ring import PATIENCE_S, wait_until
+from tests.emulated.ring import PATIENCE_S, quiet, wait_until
 from topologies import addressing
 from topologies.addressing import ev
 
@@ -157,7 +157,7 @@ def test_what_a_router_must_not_forward_is_dropped_by_name(tiny: Cluster, wires:
     """As the kernel's ipv6_rcv and ip6_forward: whoever it is for."""
     before = tiny.counters()
     assert wires[0].send(0, spoil(mrc(0, 2, path(tiny, 0, 2, ev(0, 0)), bytes(100))))
-    assert tiny.quiesce(PATIENCE_S)
+    assert quiet(tiny)
     assert change(before, tiny.counters(), "drop_malformed") == {"p0-t0-0-d0": 1}
     assert books(tiny.counters()) == []
 
@@ -183,7 +183,7 @@ def test_its_own_usid_again_is_processed_again(tiny: Cluster, wires: list[Wire],
     sent = mrc(0, 2, address, bytes(100), hop_limit=hop_limit)
     assert wires[0].send(0, sent)
     got = wires[2].receive(1, timeout=0.1 if cause else PATIENCE_S, linger=0.05)
-    assert tiny.quiesce(PATIENCE_S) and books(tiny.counters()) == []
+    assert quiet(tiny) and books(tiny.counters()) == []
     if cause:
         assert got == [] and change(before, tiny.counters(), cause) == {"p0-t0-0-d0": 1}
     else:
@@ -296,7 +296,7 @@ def test_flapping_loses_nothing_without_a_cause(tiny: Cluster, wires: list[Wire]
             for _ in range(5):
                 sent += 1
                 refused += not wires[0].send(0, frame)
-        assert tiny.quiesce(PATIENCE_S)
+        assert quiet(tiny)
     got = len(arrived(wires[2]))
     after = totals(tiny.counters())
     lost = sum(after[c] - before[c] for c in ("flushed_packets", "drop_link_down_packets", "drop_tail_packets"))

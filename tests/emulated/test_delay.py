@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,10 +14,12 @@ from testbed.emulated.cluster import Cluster
 from testbed.emulated.netlink import in_namespace
 from tests.emulated.ring import PATIENCE_S
 from topologies import load_fabric
+from topologies.units import NS
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 FABRIC = load_fabric("tiny")
 WRITES = 12
+SOON = 10 * NS
 
 
 class Pair:
@@ -26,8 +27,9 @@ class Pair:
 
     def __init__(self, cluster: Cluster, peer: int) -> None:
         spaces = cluster.net.namespaces
-        self.devices = [in_namespace(spaces[f"h{host}"], partial(Device, FABRIC, host, "mrc", {}, seed=1)) for host in (0, peer)]
+        self.devices = [in_namespace(spaces[f"h{host}"], partial(Device, FABRIC, host, cluster.clock, seed=1)) for host in (0, peer)]
         self.a, self.b = self.devices
+        self.clock = cluster.clock
         mine, theirs = self.a.create_qp(peer), self.b.create_qp(0)
         self.a.connect_qp(mine["qpn"], theirs)
         self.b.connect_qp(theirs["qpn"], mine)
@@ -35,15 +37,15 @@ class Pair:
         self.region = self.b.register(bytearray(FABRIC.mtu))
 
     def write(self, timeout: float = PATIENCE_S) -> int:
-        """One full packet; ns from posting to completion."""
-        begun = time.monotonic_ns()
+        """One full packet; ps from posting to completion."""
+        begun = self.clock.now()
         self.a.post_write(self.qpn, 1, memoryview(bytes(FABRIC.mtu)), self.region.va, self.region.rkey)
-        while time.monotonic_ns() - begun < timeout * 1e9:
+        while self.clock.now() - begun < self.clock.patience(timeout):
             for device in self.devices:
                 # Both in turn, never asleep for long: each one's timers count.
-                device.turn(time.monotonic_ns() + 100_000)
+                device.turn(self.clock.now() + SOON)
             if self.a.engine.completions():
-                return time.monotonic_ns() - begun
+                return self.clock.now() - begun
         raise AssertionError("a write did not complete")
 
     def close(self) -> None:
@@ -80,7 +82,7 @@ for _name in {*dir(Engine)} - {*vars(Shim)}:
 @pytest.fixture(params=[2, 1], ids=["across T1", "under one T0"])
 def pair(tiny: Cluster, request: pytest.FixtureRequest) -> Iterator[tuple[Pair, int]]:
     made = Pair(tiny, request.param)
-    yield made, FABRIC.base_rtt_ns if request.param == 2 else FABRIC.local_rtt_ns
+    yield made, FABRIC.base_rtt_ps if request.param == 2 else FABRIC.local_rtt_ps
     made.close()
 
 
@@ -88,28 +90,28 @@ def test_nobody_sleeps_on_what_completed(pair: tuple[Pair, int]) -> None:
     """Who waits for a message to post the next one is told at once, not when the next frame or timer wakes the loop."""
     two, _ = pair
     two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
-    end = time.monotonic_ns() + int(PATIENCE_S * 1e9)
+    end = two.clock.now() + two.clock.patience(PATIENCE_S)
     while not two.a.engine.completed():
-        assert time.monotonic_ns() < end
+        assert two.clock.now() < end
         for device in two.devices:
-            device.turn(time.monotonic_ns() + 100_000)
-    begun = time.monotonic_ns()
-    two.a.turn(begun + 1_000_000_000)  # nothing comes: b is asleep
-    assert time.monotonic_ns() - begun < 500_000_000 and len(two.a.engine.completions()) == 1
+            device.turn(two.clock.now() + SOON)
+    begun = two.clock.now()
+    two.a.turn(begun + two.clock.patience(1.0))  # nothing comes: b is asleep
+    assert two.clock.now() - begun < two.clock.patience(0.5) and len(two.a.engine.completions()) == 1
 
 
 def test_what_waits_in_the_delay_line_is_counted(pair: tuple[Pair, int]) -> None:
     """A run's books name what is on its way: a frame that has come and that nobody has looked at yet, then one that is held."""
     two, _ = pair
     two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
-    end = time.monotonic_ns() + 2_000_000_000
+    end = two.clock.now() + two.clock.patience(2.0)
     while not two.b.counters()["rx_waiting"]:
-        assert time.monotonic_ns() < end
-        two.a.turn(time.monotonic_ns() + 100_000)
+        assert two.clock.now() < end
+        two.a.turn(two.clock.now() + SOON)
     assert two.b.counters()["rx_packets"] == 0
     while two.b.counters()["rx_packets"] < two.a.counters()["tx_packets"]:
-        assert time.monotonic_ns() < end
-        two.b.turn(time.monotonic_ns() + 100_000)
+        assert two.clock.now() < end
+        two.b.turn(two.clock.now() + SOON)
     assert two.b.counters()["rx_waiting"] == 0
 
 
@@ -118,14 +120,14 @@ def test_an_idle_round_trip_is_the_base_rtt(pair: tuple[Pair, int]) -> None:
     took = [two.write() for _ in range(WRITES)]
     engine: Any = two.a.engine
     stamp = 1 << engine.config.ts_shift  # an RTT from two readings may be short by one unit
-    assert expected - stamp <= engine.counters()["min_rtt_ns"] <= 1.2 * expected
+    assert expected - stamp <= engine.counters()["min_rtt_ps"] <= 1.2 * expected
     assert expected <= min(took) <= 1.2 * expected
 
 
 def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Frame by frame: sent by one engine, received by the other, by the clock they share."""
     two, expected = pair
-    wire = (expected - 2 * FABRIC.delay_ns) / (FABRIC.frame_bytes + 154)  # ns per byte, all links of the path
+    wire = (expected - 2 * FABRIC.delay_ps) / (FABRIC.frame_bytes + 154)  # ps per byte, all links of the path
     left: dict[bytes, list[int]] = {}
     late: list[float] = []
 
@@ -138,12 +140,12 @@ def test_nothing_is_handed_over_early(pair: tuple[Pair, int], monkeypatch: pytes
             if port >= 0:
                 # The inner headers and the BTH tell frames apart; the outer ones change on the way. Two answers that say the same take the
                 # same path, one behind the other.
-                left.setdefault(bytes(engine.tx_frame[54:114]), []).append(time.monotonic_ns())
+                left.setdefault(bytes(engine.tx_frame[54:114]), []).append(two.clock.now())
             return port
 
         def receiving(now: int, port: int, buffer: Any, start: int, length: int) -> None:
             sent = left[bytes(buffer[start + 54 : start + 114])].pop(0)
-            late.append(time.monotonic_ns() - sent - FABRIC.delay_ns - length * wire)
+            late.append(two.clock.now() - sent - FABRIC.delay_ps - length * wire)
             receive(now, port, buffer, start, length)
 
         device.engine = device.taker = Shim(engine, sending, receiving)
@@ -165,9 +167,9 @@ def test_a_device_sleeps_while_frames_are_held(pair: tuple[Pair, int]) -> None:
         device.turn(0)
     two.a.post_write(two.qpn, 1, memoryview(bytes(FABRIC.mtu)), two.region.va, two.region.rkey)
     two.a.turn(0)
-    end = time.monotonic_ns() + 3 * expected
+    end = two.clock.now() + 3 * expected
     turns = 0
-    while time.monotonic_ns() < end:
+    while two.clock.now() < end:
         two.b.turn(end)
         turns += 1
     assert two.b.engine.counters()["data_rx"] == 1

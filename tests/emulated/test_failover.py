@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from agents.mrc import wire
 from agents.mrc.config import Config
 from testbed.emulated.cluster import Cluster
-from tests.emulated.ring import BYTES, PATIENCE_S, Ring, logged, paths, unexplained, wait_until
+from tests.emulated.ring import BYTES, PATIENCE_S, Ring, logged, paths, quiet, unexplained, wait_until
 from topologies import addressing, load_fabric
+from topologies.fabrics import DILATION
 from topologies.paths import path_links
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
@@ -34,7 +36,7 @@ def on_cable(src: int, dst: int, ev: int) -> bool:
 
 @dataclass
 class Seen:
-    """A frame on a host's NIC link, its time on the monotonic clock."""
+    """A frame on a host's NIC link, its time, ps."""
 
     at: int
     src: int
@@ -47,13 +49,13 @@ class Seen:
 
     @property
     def sent(self) -> int:
-        """When its sender built it, in units of 2^SHIFT ns: the frame says the low 16 bits, the capture the rest."""
+        """When its sender built it, in units of 2^SHIFT ps: the frame says the low 16 bits, the capture the rest."""
         latest = (self.at >> SHIFT) + 1  # the two clocks were compared to within less than a unit
         return latest - (latest - int(self.fields["tx_ts"]) & 0xFFFF)
 
 
-def read(path: Path, offset: int) -> list[Seen]:
-    """A pcap; ``offset``: what to take off its clock to come to the monotonic one."""
+def read(path: Path, offset: int, clock: WallClock) -> list[Seen]:
+    """A pcap; ``offset``: what to take off its clock to come to the monotonic one, ns."""
     data = path.read_bytes()
     assert data[:4] == b"\x4d\x3c\xb2\xa1", "nanosecond pcap"
     made, at = [], 24
@@ -62,7 +64,7 @@ def read(path: Path, offset: int) -> list[Seen]:
         assert kept == length
         d = wire.describe(data[at + 16 : at + 16 + kept])
         src, dst = (addressing.host_of_inner(d[key]) for key in ("inner_src", "inner_dst"))
-        made.append(Seen(seconds * 1_000_000_000 + ns - offset, src, dst, d))
+        made.append(Seen(clock.at(seconds * 1_000_000_000 + ns - offset), src, dst, d))
         at += 16 + kept
     return made
 
@@ -80,7 +82,7 @@ class Story:
     healthy_until: int
     pulled: int
     mended: int
-    again: int  # ns when the last run began, all paths back
+    again: int  # when the last run began, all paths back
     came_back: bool
     unexplained: int
     dropped_by_capture: list[int]
@@ -88,19 +90,20 @@ class Story:
 
 def pulled_and_mended(ring: Ring, pull: Callable[[], object], mend: Callable[[], object]) -> bool:
     """A ring of 36 steps during which something goes, and is mended once the ring has shown that it goes on without, however slowly."""
-    begun = time.monotonic_ns()
+    clock = ring.cluster.clock
+    begun = clock.now()
     told: list[int] = []
 
-    def act() -> float:
-        now = time.monotonic_ns()
-        if not told and now > begun + 400_000_000:
+    def act() -> int:
+        now = clock.now()
+        if not told and now > begun + clock.patience(0.4):
             pull()
             told.append(now)
-        elif len(told) == 1 and now > told[0] + 1_600_000_000 and len({step for at, step, _ in ring.ends if at > told[0]}) > 5:
+        elif len(told) == 1 and now > told[0] + clock.patience(1.6) and len({step for at, step, _ in ring.ends if at > told[0]}) > 5:
             mend()
             told.append(now)
         ring.cluster.check()
-        return 0.05
+        return clock.patience(0.05)
 
     return ring.go(36, act, BYTES, 2 * PATIENCE_S) and len(told) == 2
 
@@ -111,25 +114,25 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     links = [link.name for link in FABRIC.links if link.a.node in FABRIC.hosts and link.plane == 0]
     assert len(links) == 4
     when: dict[str, int] = {}
-    cluster = Cluster(FABRIC, controller=False, pcap_links=[*links, OTHER], pcap_dir=pcaps)
+    cluster = Cluster(FABRIC, dilation=DILATION, controller=False, pcap_links=[*links, OTHER], pcap_dir=pcaps)
     with cluster:
         logs.chmod(0o777)
         before = cluster.counters()
         cluster.start_agents("mrc", {}, logs, seed=3)
         ring = Ring(cluster)
         ring.run(12)
-        assert cluster.quiesce(PATIENCE_S)
-        healthy, healthy_until = paths(cluster), time.monotonic_ns()
+        assert quiet(cluster)
+        healthy, healthy_until = paths(cluster), cluster.clock.now()
         assert pulled_and_mended(
             ring, lambda: when.update(pulled=cluster.set_link(CABLE, False)), lambda: when.update(mended=cluster.set_link(CABLE, True))
         )
         came_back = wait_until(lambda: all(row["state"] == "GOOD" and row["active"] for row in paths(cluster)))
-        when["again"] = time.monotonic_ns()
+        when["again"] = cluster.clock.now()
         ring.run(8)
         rest = unexplained(cluster, before)
         offset = time.time_ns() - time.monotonic_ns()
         cluster.stop_agents()
-    seen = [read(pcaps / f"{link.replace(':', '_')}.pcap", offset) for link in [*links, OTHER]]
+    seen = [read(pcaps / f"{link.replace(':', '_')}.pcap", offset, cluster.clock) for link in [*links, OTHER]]
     bad = [e for e in logged(logs, "ev") if e["to"] == "ASSUMED_BAD" and on_cable(e["host"], e["peer"], e["ev"])]
     losses = [e for e in logged(logs, "loss") if on_cable(e["host"], e["peer"], e["ev"])]
     drops = [capture.dropped for capture in cluster.captures]
@@ -165,7 +168,7 @@ def test_a_path_given_up_carries_no_data_until_a_probe_came_back(story: Story) -
 
 def test_the_verdict_comes_within_some_round_trips(story: Story) -> None:
     for e in story.bad:
-        assert story.pulled < e["t"] < story.pulled + 20 * FABRIC.base_rtt_ns
+        assert story.pulled < e["t"] < story.pulled + 20 * FABRIC.base_rtt_ps
 
 
 def test_what_was_lost_went_again_on_another_plane(story: Story) -> None:
@@ -173,7 +176,7 @@ def test_what_was_lost_went_again_on_another_plane(story: Story) -> None:
     assert lost
     for peer, psn, at in lost:
         went = [s for s in story.other if s.is_data and (s.src, s.dst, s.fields["psn"]) == (0, peer, psn) and s.fields["rtx"]]
-        assert went and at >> SHIFT <= went[0].sent < at + 10 * FABRIC.base_rtt_ns >> SHIFT
+        assert went and at >> SHIFT <= went[0].sent < at + 10 * FABRIC.base_rtt_ps >> SHIFT
 
 
 def test_the_path_is_in_use_again_after_mending(story: Story) -> None:
@@ -226,7 +229,7 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
 
         def give_way() -> None:
             stalled.extend(r for r in paths(tiny) if cable in {c.name for c in path_links(FABRIC, r["host"], r["peer"], r["ev"])})
-            when["rerouted"] = time.monotonic_ns()
+            when["rerouted"] = tiny.clock.now()
             reroute(cable)
 
         ended = ring.run(
@@ -240,7 +243,7 @@ def test_a_roce_flow_stalls_until_it_is_re_routed(tiny: Cluster, logs: Path) -> 
         )
         assert ended and ring.all_right()
         # A step may have had all of that flow's data already; the next one needs the flow.
-        settled = when["pulled"] + 300_000_000
+        settled = when["pulled"] + tiny.clock.patience(0.3)
         assert [step for at, step, _ in ring.ends if settled < at < when["rerouted"]] == []
         assert len([step for at, step, _ in ring.ends if at < when["pulled"]]) > 2 * 4
         assert len([step for at, step, _ in ring.ends if at > when["rerouted"]]) > 2 * 4
@@ -267,7 +270,7 @@ def test_a_hosts_port_down_and_up_under_mrc(tiny: Cluster, logs: Path) -> None:
         marks: list[tuple[int, dict[str, int]]] = []
 
         def mark(up: bool | None = None) -> None:
-            now = tiny.set_link(NIC, up) if up is not None else time.monotonic_ns()
+            now = tiny.set_link(NIC, up) if up is not None else tiny.clock.now()
             marks.append((now, sent()))
 
         assert pulled_and_mended(ring, lambda: mark(False), lambda: (mark(), mark(True))) and ring.all_right()

@@ -23,7 +23,8 @@ SACKS_LEAVE = 1 / (1 + sack_share(load_fabric("tiny")))
 def run(out: Path, name: str, *given: str) -> dict[str, Any]:
     out.mkdir()
     with undrawn():
-        return run_scenario(load_scenario(name, fabric="tiny", overrides=given), out)
+        scenario = load_scenario(name, fabric="tiny", overrides=given)
+        return run_scenario(scenario, out, dilation=scenario.dilation)
 
 
 def command_lines() -> list[str]:

@@ -22,6 +22,7 @@ from tests.emulated.frames import at_rest
 from tests.emulated.ring import wait_until
 from tests.scenarios.small import undrawn
 from topologies import FabricError, load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 CABLE = "p0-t0-0:p0-t1-0"
@@ -50,7 +51,7 @@ EVERY += [(name, *kind.draw(load_fabric("tiny"), random.Random(1))) for name, ki
 @pytest.fixture(scope="module")
 def roce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """`tiny` with agents: a straggler needs one."""
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("roce", {}, tmp_path_factory.mktemp("logs"), seed=3)
         yield cluster
 

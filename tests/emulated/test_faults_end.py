@@ -12,13 +12,14 @@ from testbed.errors import ClusterDied, UserError
 from tests.emulated.fault_state import agent_state
 from tests.emulated.ring import wait_until
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 
 
 @pytest.mark.quiet
 def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("roce", {}, tmp_path, seed=3)
         pids = [process.pid for process in cluster._agents]
         cluster.inject("straggler", "h1", share=0.01, period="1s")
@@ -32,7 +33,7 @@ def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("unhurried")
 def test_killed_processes(tmp_path: Path) -> None:
-    with Cluster(load_fabric("tiny")) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION) as cluster:
         cluster.start_agents("roce", {}, tmp_path, seed=3)
         cluster.inject("kill", "controller")
         assert wait_until(lambda: cluster.controller_lost)

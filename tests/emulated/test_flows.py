@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from agents.process.control import AgentError
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, logged
 from topologies import load_fabric
+from topologies.units import US
 
 pytestmark = pytest.mark.sandbox
 
@@ -21,8 +21,8 @@ HOSTS = [2, 0, 3, 1]  # by rank
 BYTES = 24_000
 FLOWS: list[dict[str, Any]] = [
     {"name": "counted", "src": 1, "dst": 0, "messages": 20},
-    {"name": "timed", "src": 3, "dst": 0, "start_ns": 300_000_000, "for_ns": 1_000_000_000},
-    {"name": "back", "src": 0, "dst": 1, "start_ns": 100_000_000, "messages": 9},
+    {"name": "timed", "src": 3, "dst": 0, "start_ps": 30 * US, "for_ps": 100 * US},
+    {"name": "back", "src": 0, "dst": 1, "start_ps": 10 * US, "messages": 9},
 ]
 
 
@@ -34,10 +34,10 @@ def test_flows_are_told_and_written_down(tiny: Cluster, tmp_path: Path, kind: st
     try:
         agents = [tiny.agents[h] for h in HOSTS]
         connect(agents, HOSTS, "flows", qps, 4, FLOWS)
-        t0 = time.monotonic_ns() + 500_000_000  # enough to tell all of them before
+        t0 = tiny.clock.now() + 50 * US  # enough to tell all of them before
         for agent in agents:
             agent.call("start", collective="flows", message_bytes=BYTES, seed=3, outstanding=3, at=t0)
-        assert wait_for_all(agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S)
+        assert wait_for_all(agents, lambda rank, note: notes.append(note), tiny.check, tiny.clock.patience(2 * PATIENCE_S), tiny.clock)
         with pytest.raises(AgentError, match="set up again"):
             agents[0].call("start", collective="flows", message_bytes=BYTES, flows=[{"name": "else", "src": 0, "dst": 2, "messages": 1}])
     finally:
@@ -49,19 +49,19 @@ def test_flows_are_told_and_written_down(tiny: Cluster, tmp_path: Path, kind: st
     assert (ends[0]["rank"], ends[0]["messages"], ends[0]["bytes"]) == (1, 20, 20 * BYTES)
     assert (ends[2]["rank"], ends[2]["messages"]) == (0, 9)
     timed = ends[1]
-    assert t0 + 300_000_000 <= timed["start_ns"] and timed["end_ns"] > t0 + 1_300_000_000
+    assert t0 + 30 * US <= timed["start_ps"] and timed["end_ps"] > t0 + 130 * US
     messages = logged(tmp_path, "message")
     for i, end in ends.items():
         mine = sorted((m for m in messages if m["flow"] == i), key=lambda m: int(m["number"]))
         assert [m["number"] for m in mine] == list(range(end["messages"]))
         assert {m["host"] for m in mine} == {HOSTS[FLOWS[i]["src"]]}
-        assert all(m["bytes"] == BYTES and end["start_ns"] <= m["start_ns"] < m["end_ns"] <= end["end_ns"] for m in mine)
-    assert max(m["start_ns"] for m in messages if m["flow"] == 1) < t0 + 1_300_000_000
+        assert all(m["bytes"] == BYTES and end["start_ps"] <= m["start_ps"] < m["end_ps"] <= end["end_ps"] for m in mine)
+    assert max(m["start_ps"] for m in messages if m["flow"] == 1) < t0 + 130 * US
     bins = logged(tmp_path, "flow")
     for i, end in ends.items():
         assert sum(b["rx"] for b in bins if b["flow"] == i) == end["bytes"]
         assert {b["host"] for b in bins if b["flow"] == i} == {HOSTS[FLOWS[i]["dst"]]}
-    assert all(b["t"] % b["bin_ns"] == 0 for b in bins), "aligned to the clock that all share"
+    assert all(b["t"] % b["bin_ps"] == 0 for b in bins), "aligned to the clock that all share"
     sent = logged(tmp_path, "evs")
     assert {(s["host"], s["peer"]) for s in sent} == {(0, 2), (1, 2), (2, 0)}
     packets = sum(count for s in sent if s["host"] == 0 for count in s["tx"].values())
@@ -69,8 +69,8 @@ def test_flows_are_told_and_written_down(tiny: Cluster, tmp_path: Path, kind: st
     assert len({ev for s in sent if s["host"] == 0 for ev in s["tx"]}) == (4 if kind == "mrc" else 1)
     windows = logged(tmp_path, "cwnd")
     assert {(w["host"], w["flow"]) for w in windows} == {(0, 0), (1, 1), (2, 2)}
-    assert all(w["cwnd"] > 0 and w["in_flight"] >= 0 for w in windows) and any(w["srtt_ns"] > 0 for w in windows)
-    assert max(w["t"] for w in windows if w["flow"] == 1) <= timed["end_ns"] + 2 * bins[0]["bin_ns"]
+    assert all(w["cwnd"] > 0 and w["in_flight"] >= 0 for w in windows) and any(w["srtt_ps"] > 0 for w in windows)
+    assert max(w["t"] for w in windows if w["flow"] == 1) <= timed["end_ps"] + 2 * bins[0]["bin_ps"]
 
 
 def test_collectives_and_flows_take_turns_on_the_same_agents(tiny: Cluster, tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def test_collectives_and_flows_take_turns_on_the_same_agents(tiny: Cluster, tmp_
             for agent in agents:
                 agent.call("start", collective=what, message_bytes=8192, dtype="int32", steps=2, warmup=0, seed=3)
             notes: list[dict[str, Any]] = []
-            assert wait_for_all(agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S), notes
+            assert wait_for_all(
+                agents, lambda rank, note: notes.append(note), tiny.check, tiny.clock.patience(2 * PATIENCE_S), tiny.clock
+            ), notes
             assert all(note.get("wrong", 0) == 0 and note.get("ok", True) for note in notes)
 
         def queue_pairs() -> int:

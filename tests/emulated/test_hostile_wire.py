@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import struct
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,7 +57,7 @@ class Attacker:
             rkey=self.rkey if rkey is None else rkey, dmalen=len(payload),
         )  # fmt: skip
         to = self.to_h2["qpn"] if qpn is None else qpn
-        self.framer.write(time.monotonic_ns(), Route(FABRIC, src, 0), to, packet, memoryview(payload))
+        self.framer.write(0, Route(FABRIC, src, 0), to, packet, memoryview(payload))
         return self.framer.frame + payload + self.framer.trailer
 
     def bare(self, op: int, ext: bytes, qpn: int | None = None, word: int = 0) -> bytes:

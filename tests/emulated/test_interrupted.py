@@ -23,10 +23,11 @@ from pathlib import Path
 from testbed.emulated.cluster import Cluster
 from testbed.machine.sandbox import RUN_MARK
 from tests.emulated.holder import programs
+from topologies.fabrics import DILATION
 from topologies import load_fabric
 
 def test_waits(tmp_path):
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, 1)
         spaces = [os.fstat(fd).st_ino for fd in cluster.net.namespaces.values()]
         note = [os.environ[RUN_MARK], [os.stat("/proc/self/ns/pid").st_ino], spaces, programs()]

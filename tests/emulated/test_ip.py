@@ -17,6 +17,7 @@ from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from tests.emulated.command import mrcbed
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 
@@ -28,7 +29,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(transport: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents(transport, {}, tmp_path_factory.mktemp("logs"), 1)
         carriers = ip.bring_up(cluster)
         try:

@@ -14,6 +14,7 @@ from testbed.emulated import netlink
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 
@@ -33,7 +34,7 @@ def test_a_dead_peer_is_named(tmp_path: Path, lost: bool) -> None:
     """``lost``: what its kernel says of the end does not arrive, as in a full queue: an RST is sent once, a FIN a few times. Then the
     neighbours must ask: one by the data that it sends again, the other, which only receives, by keepalive; and the kernel must answer."""
     killed: list[float] = []
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         # A kernel that has lost its agent sends what was under way again, for a minute. Once will do here.
         for host in cluster.fabric.hosts if lost else ():
             netlink.write_sysctls(cluster.net.namespaces[host], {"net/ipv4/tcp_orphan_retries": "1"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from agents.process.control import AgentError
 from scenarios.figures.books import books
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.kernel_paths import MPTCP_SYSCTLS, SEED, SYSCTLS
-from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, wait_until
+from tests.emulated.ring import PATIENCE_S, Ring, accounts, logged, paths, quiet, wait_until
+from topologies.fabrics import DILATION
 from topologies.paths import path_links
 
 pytestmark = pytest.mark.sandbox
@@ -62,7 +62,7 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
             assert (ports[plane] > 40_000) == ((host, plane) in expected and row_bytes > 40_000), "data took the paths that were told"
     told = [words for host in tiny.net.hosts for words in re.findall(r"\brto:(\d+) rtt:([\d.]+)/", host.cmd("ss -Htin"))]
     timers = [float(rto) - float(rtt) for rto, rtt in told]
-    assert 16e-3 * tiny.fabric.dilation <= min(timers) < 200, "rto_min follows the dilation; the kernel's own is 200 ms"
+    assert 16e-3 * DILATION <= min(timers) < 200, "rto_min follows the dilation; the kernel's own is 200 ms"
     if kind == "mptcp":
         assert expected == {(host, plane) for host in range(4) for plane in range(2)}
     record = accounts(tiny, before, kind)
@@ -72,9 +72,9 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
     # Two queue pairs a host, of MPTCP with one subflow per plane: not one more.
     assert [c["subflows"] for c in told] == [2 if kind == "tcp" else 4] * 4
     assert all(c["delayed"] > 0 and c["delay_refused"] == 0 for c in told)
-    assert min(quickest_rtts(tiny)) >= 2 * tiny.fabric.delay_ns, "round trips have the fabric's delay"
+    assert min(quickest_rtts(tiny)) >= 2 * tiny.fabric.delay_ps, "round trips have the fabric's delay"
     # And no more: a segment may wait for a core, but not every one, however busy the machine is.
-    assert wait_until(lambda: min(quickest_rtts(tiny)) < 2 * tiny.fabric.base_rtt_ns or (ring.run(1) and False))
+    assert wait_until(lambda: min(quickest_rtts(tiny)) < 2 * tiny.fabric.base_rtt_ps or (ring.run(1) and False))
     tiny.stop_agents()
     assert state(tiny) == clean
     assert not logged(tmp_path, "qp", "failed"), "the end was meant"
@@ -105,7 +105,7 @@ def test_tcp_flows_take_many_paths_and_agents_know_which(tiny: Cluster, tmp_path
             done.update(i for note in agent.notifications() if note["event"] == "done" and not note["wrong"])
         return done == {0, 1}
 
-    assert wait_until(both, 2 * PATIENCE_S) and tiny.quiesce(PATIENCE_S)
+    assert wait_until(both, 2 * PATIENCE_S) and quiet(tiny)
     rows = agents[0].call("paths")
     assert [row["ev"] for row in rows] == evs
     used = carried(tiny, before)
@@ -131,9 +131,9 @@ def pulled_and_rerouted(cluster: Cluster, link: str, late: float) -> list[tuple[
 
 
 def longest_step(ring: Ring, begun: int) -> float:
-    """Seconds from the end of a step, or from the begin, to the next one's; a step ends with its last rank."""
+    """Seconds of wall time from the end of a step, or from the begin, to the next one's; a step ends with its last rank."""
     ends = [begun] + [max(t for t, number, _ in ring.ends if number == step) for step in sorted({number for _, number, _ in ring.ends})]
-    return max(b - a for a, b in itertools.pairwise(ends)) / 1e9
+    return ring.cluster.clock.wall_s(max(b - a for a, b in itertools.pairwise(ends)))
 
 
 def test_tcp_stalls_until_the_network_has_re_routed_and_its_timer_fires(tiny: Cluster, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_tcp_stalls_until_the_network_has_re_routed_and_its_timer_fires(tiny: Cl
     ring = Ring(tiny)
     row = next(r for r in paths(tiny) if r["host"] == ring.hosts[0] and r["peer"] == ring.hosts[1])
     link = next(li.name for li in path_links(tiny.fabric, row["host"], row["peer"], row["ev"]) if li.kind == "fabric")
-    before, begun = tiny.counters(), time.monotonic_ns()
+    before, begun = tiny.counters(), tiny.clock.now()
     try:
         assert ring.run(6, pulled_and_rerouted(tiny, link, 0.8), size=1 << 17) and ring.all_right()
         assert longest_step(ring, begun) > 0.8, "nothing went on before the network re-routed"
@@ -203,11 +203,11 @@ def test_the_fabric_queues_what_tcp_sends(tiny: Cluster, tmp_path: Path) -> None
     try:
         flows = [{"name": f"f{src}", "src": src, "dst": 3, "messages": 8} for src in range(3)]
         connect(tiny.agents, [0, 1, 2, 3], "flows", 2, 4, flows)
-        t0 = time.monotonic_ns() + 50 * MS
+        t0 = tiny.clock.now() + tiny.clock.patience(0.05)
         for agent in tiny.agents:
             agent.call("start", collective="flows", message_bytes=1 << 17, seed=3, outstanding=4, at=t0)
         notes: list[dict[str, Any]] = []
-        assert wait_for_all(tiny.agents, lambda rank, note: notes.append(note), tiny.check, 2 * PATIENCE_S)
+        assert wait_for_all(tiny.agents, lambda rank, note: notes.append(note), tiny.check, tiny.clock.patience(2 * PATIENCE_S), tiny.clock)
         assert all(note.get("wrong", 0) == 0 for note in notes)
         peaks = {row["port"]: row["backlog_peak_bytes"] for row in tiny.counters()}
         assert max(peaks[f"p{plane}-t0-1-d1"] for plane in range(2)) > 100_000, "far above two segments of each connection"

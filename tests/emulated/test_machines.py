@@ -20,6 +20,7 @@ from tests.emulated.machines import Machine, machines, on, reach
 from tests.emulated.ring import Ring, wait_until
 from tests.emulated.test_machines_die import pids_in
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 TINY = load_fabric("tiny")
@@ -32,13 +33,13 @@ def two() -> Iterator[list[Machine]]:
 
 
 def test_a_ring_over_both_is_right_and_the_books_close(two: list[Machine], tmp_path: Path) -> None:
-    with Machines(TINY, places(on(two), reach()), version()) as world:
+    with Machines(TINY, places(on(two), reach()), version(), dilation=DILATION) as world:
         world.start_agents("mrc", {}, tmp_path, 1)
         ring = Ring(world)  # type: ignore[arg-type]
         assert ring.run(5)
         assert ring.all_right()
         world.stop_agents()
-        assert world.quiesce(10.0)
+        assert world.quiesce(world.clock.patience(10.0))
         rows = world.counters()
         assert books(rows) == [] and totals(rows)["drop_trunk"] == 0
     assert [path.name for path in sorted(tmp_path.glob("h*.jsonl"))] == ["h0.jsonl", "h1.jsonl", "h2.jsonl", "h3.jsonl"]
@@ -46,12 +47,12 @@ def test_a_ring_over_both_is_right_and_the_books_close(two: list[Machine], tmp_p
 
 def test_three_machines_carry_a_ring(tmp_path: Path) -> None:
     fabric = TINY.with_(t0_per_plane=3)
-    with machines(3) as places_of_three, Machines(fabric, places(on(places_of_three), reach()), version()) as world:
+    with machines(3) as places_of_three, Machines(fabric, places(on(places_of_three), reach()), version(), dilation=DILATION) as world:
         world.start_agents("mrc", {}, tmp_path, 1)
         ring = Ring(world)  # type: ignore[arg-type]
         assert ring.run(2, size=96 * 512) and ring.all_right()
         world.stop_agents()
-        assert world.quiesce(10.0) and books(world.counters()) == []
+        assert world.quiesce(world.clock.patience(10.0)) and books(world.counters()) == []
         carried = [sum(words[0] for words in one.values()) for one in world._carried()]
         assert all(carried), carried  # each sends to another
 
@@ -62,7 +63,7 @@ def test_three_machines_carry_a_ring(tmp_path: Path) -> None:
 )
 def test_a_crash_while_one_comes_up_ends_both_in_a_line(two: list[Machine], point: str, line: str) -> None:
     command = f"env MRCBED_CRASH_AT={point} {sys.executable} -m testbed.cli machine"
-    world = Machines(TINY, places(on(two), reach(command)), version())
+    world = Machines(TINY, places(on(two), reach(command)), version(), dilation=DILATION)
     with pytest.raises(UserError) as refused:
         world.start()
     assert line in str(refused.value) and "\n" not in str(refused.value)
@@ -78,8 +79,8 @@ def test_a_machine_that_measures_already_is_left_alone(two: list[Machine], tmp_p
     assert other.stdin is not None and other.stdout is not None and other.stdout.readline() == b"\n"
     try:
         with pytest.raises(UserError, match=f"^{two[1].name}: another run is measuring on this machine .*results in /there"):
-            Machines(TINY, places(on(two), reach()), version(), results=str(tmp_path)).start()
-        with Machines(TINY, places(on(two), reach()), version()):
+            Machines(TINY, places(on(two), reach()), version(), results=str(tmp_path), dilation=DILATION).start()
+        with Machines(TINY, places(on(two), reach()), version(), dilation=DILATION):
             pass  # a prompt may come up beside it, as on one machine
     finally:
         other.stdin.close()

@@ -14,6 +14,7 @@ from tests.emulated.ring import logged
 from tests.fabrics import near
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
+from topologies.units import US, written
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 
@@ -47,14 +48,15 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     fabric = near(load_fabric("tiny"))
     tmp_path.chmod(0o777)
     shape = "planes = 2\nt0_per_plane = 2\nt1_per_plane = 2\nhosts_per_t0 = 2"
-    (tmp_path / "near.toml").write_text(f'format = 3\n{shape}\ndelay = "{fabric.real.delay_ns}ns"\n')
+    (tmp_path / "near.toml").write_text(f'format = 3\n{shape}\ndelay = "{written(fabric.delay_ps)}"\n')
     file = tmp_path / "lossy.toml"
     file.write_text(SCENARIO)
     out = tmp_path / "out"
     out.mkdir()
     out.chmod(0o777)
     with undrawn():
-        summary = run_scenario(load_scenario(str(file)), out)
+        scenario = load_scenario(str(file))
+        summary = run_scenario(scenario, out, dilation=scenario.dilation)
     assert all(check["ok"] for check in summary["checks"]), summary["checks"]
     (run,) = summary["runs"]
     assert run["outcome"] == "done" and run["wrong"] == 0 and run["packets"]["unexplained"] == 0
@@ -68,13 +70,13 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     assert "base RTTs" in told["allow", LINK]["reason"], "it came back by its hold-down, not with the run's end"
     denied, allowed = told["deny", LINK]["t"], told["allow", LINK]["t"]
     effect = [line for line in logged(raw, "deny") if line["host"] == 0]
-    assert [line["entries"] for line in effect if denied - 1e9 < line["t"] < allowed - 1e9] == [[LINK]]
+    assert [line["entries"] for line in effect if denied - 100 * US < line["t"] < allowed - 100 * US] == [[LINK]]
 
     def carried(since: float, until: float) -> list[int]:
         bins: list[dict[str, Any]] = [line for line in logged(raw, "goodput") if line["host"] == 0 and since < line["t"] < until]
         return [sum(line["tx"][p] for line in bins) for p in range(fabric.planes)]
 
-    settled = 20 * fabric.base_rtt_ns
+    settled = 20 * fabric.base_rtt_ps
     lossy, whole = carried(denied + settled, allowed - settled), carried(allowed + settled, float("inf"))
     assert lossy[0] == 0 < lossy[1], "nothing leaves by a plane that is denied"
     assert whole[0] > 0 and whole[1] > 0, "and it is used again"

@@ -25,10 +25,11 @@ from testbed.emulated import ovs
 from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from tests.emulated.frames import Wire, at_rest, mrc, wires_of
-from tests.emulated.ring import PATIENCE_S, wait_until
+from tests.emulated.ring import PATIENCE_S, quiet, wait_until
 from tests.emulated.test_cli_run import QUICK, mrcbed
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
+from topologies.fabrics import DILATION
 from topologies.paths import path_evs
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")]
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(shutil.which("ovs-vswitchd
 
 @pytest.fixture(scope="module")
 def bridged() -> Iterator[Cluster]:
-    with Cluster(load_fabric("tiny"), switch="ovs") as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, switch="ovs") as cluster:
         yield cluster
 
 
@@ -63,7 +64,7 @@ def test_nothing_of_the_machines_own_is_touched() -> None:
         return files, sorted(os.listdir("/sys/class/net")), buffers
 
     before = machine()
-    with Cluster(load_fabric("tiny"), controller=False, switch="ovs") as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False, switch="ovs") as cluster:
         assert machine() == before
         assert cluster.net.ovs is not None
         where, pids = cluster.net.ovs.run, [process.pid for _, process in cluster.net.ovs.processes]
@@ -188,8 +189,8 @@ def test_queues_and_programs_stay_through_flaps_and_reconfiguration(bridged: Clu
 @pytest.mark.quiet
 def test_more_than_it_can_take_waits_and_is_not_lost() -> None:
     """Full ports on all planes at once, as fast as Python sends: late, but every packet."""
-    fabric = load_fabric("tiny").with_(nic_rate=200_000_000, fabric_rate=200_000_000)
-    with Cluster(fabric, controller=False, switch="ovs") as cluster:
+    fabric = load_fabric("tiny").with_(nic_rate=2 * 10**12, fabric_rate=2 * 10**12)
+    with Cluster(fabric, dilation=DILATION, controller=False, switch="ovs") as cluster:
         out = Wire(cluster, 0)
         frames = [(v >> 16, mrc(0, 2, addressing.path_address(fabric, 0, 2, v), bytes(64))) for v in path_evs(fabric, 0, 2)]
         taken, until = 0, time.monotonic() + 1.5
@@ -207,14 +208,14 @@ def test_what_its_sockets_drop_has_a_name(monkeypatch: pytest.MonkeyPatch) -> No
     if ovs.datapath() == "system":
         pytest.skip("the kernel forwards: frames do not pass through the daemon's sockets")
     monkeypatch.setattr(ovs, "BUFFER", 4096)
-    with Cluster(load_fabric("tiny").with_(nic_rate=100_000_000), controller=False, switch="ovs") as cluster:
+    with Cluster(load_fabric("tiny").with_(nic_rate=10**12), dilation=DILATION, controller=False, switch="ovs") as cluster:
         assert cluster.net.ovs is not None
         daemon = cluster.net.ovs.processes[-1][1]
         out = Wire(cluster, 0)
         frame = mrc(0, 2, addressing.path_address(cluster.fabric, 0, 2, ev(0, 0)), bytes(1000))
         daemon.send_signal(signal.SIGSTOP)
         assert all(out.send(0, frame) for _ in range(100))
-        assert cluster.quiesce(PATIENCE_S)
+        assert quiet(cluster)
         daemon.send_signal(signal.SIGCONT)
         assert at_rest(cluster)
         rows = cluster.counters()
@@ -225,7 +226,7 @@ def test_what_its_sockets_drop_has_a_name(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("unhurried")
 def test_its_death_ends_the_run(tmp_path: Path) -> None:
-    cluster = Cluster(load_fabric("tiny"), switch="ovs")
+    cluster = Cluster(load_fabric("tiny"), dilation=DILATION, switch="ovs")
     try:
         cluster.start()
         assert cluster.net.ovs is not None

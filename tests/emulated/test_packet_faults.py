@@ -17,9 +17,10 @@ from testbed.dataplane import layout, loader
 from testbed.dataplane.maps import BpfMap
 from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import Wire, arrived, at_rest, mrc, wires_of
-from tests.emulated.ring import PATIENCE_S
+from tests.emulated.ring import PATIENCE_S, quiet
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 CABLE = "p0-t0-0:p0-t1-0"
@@ -33,9 +34,9 @@ def fast(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """`tiny`, fast: thousands of frames take well under a second. Faults are the fabric's, whatever forwards."""
     if request.param == "ovs" and shutil.which("ovs-vswitchd") is None:
         pytest.skip("Open vSwitch is not installed")
-    rate = 1_000_000_000 if request.param == "ebpf" else 100_000_000  # in user space packets take longer
-    fabric = load_fabric("tiny").with_(nic_rate=rate, fabric_rate=rate, delay_ns=-1)
-    with Cluster(fabric, controller=False, switch=request.param) as cluster:
+    rate = 10**13 if request.param == "ebpf" else 10**12  # in user space packets take longer
+    fabric = load_fabric("tiny").with_(nic_rate=rate, fabric_rate=rate, delay_ps=-1)
+    with Cluster(fabric, dilation=DILATION, controller=False, switch=request.param) as cluster:
         yield cluster
 
 
@@ -61,7 +62,7 @@ def carry(wires: list[Wire], src: int, dst: int, plane: int, frames: list[bytes]
     for at in range(1, len(frames), 100):
         for frame in frames[at : at + 100]:
             assert wires[src].send(plane, frame)
-        assert wires[src].cluster.quiesce(PATIENCE_S)
+        assert quiet(wires[src].cluster)
     return [got.frame for got in arrived(wires[dst])]
 
 
@@ -223,7 +224,7 @@ def test_a_silent_switch_keeps_its_links_up(fast: Cluster, wires: list[Wire]) ->
 @pytest.mark.quiet
 def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str, direction: str, src: int, dst: int) -> None:
     size = 4000
-    rate = 8_000_000 / fast.fabric.nic_rate
+    rate = 8 * 10**10 / fast.fabric.nic_rate
     frames = numbered(fast, src, dst, ev(0, 0), 60, size)
     fault = fast.inject("slow", on, rate=rate, direction=direction)
 
@@ -238,7 +239,7 @@ def test_a_slow_link_goes_at_its_share(fast: Cluster, wires: list[Wire], on: str
             times.append(got[-1].at - got[20].at)
         return min(times)
 
-    ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate)
+    ideal = (len(frames) - 21) * (BTH + size) * 8 / (fast.fabric.nic_rate * rate) * DILATION
     assert took(src, dst, frames) == pytest.approx(ideal, rel=0.15)
     assert took(dst, src, numbered(fast, dst, src, ev(0, 0), 60, size)) < ideal / 3, "the other direction is as fast as before"
     fast.clear(fault.number)

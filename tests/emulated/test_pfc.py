@@ -25,19 +25,18 @@ from tests.emulated.ring import PATIENCE_S, wait_until
 from topologies import load_fabric
 from topologies.addressing import SWITCH_MAC, ev, path_address
 from topologies.clos import Fabric
+from topologies.fabrics import DILATION
+from topologies.units import NS, wire_time
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.quiet]
 SMALL = load_fabric("tiny").with_(pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0)
 """Two hosts under each T0; a full packet takes 3.4 ms."""
 
 
-def rack(slower: int = 0) -> Fabric:
-    """Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss. Twice that
-    for each ``slower``: all takes twice as long."""
-    rate, delay_ns = 2_500_000 >> slower, 34_000_000 << slower
-    return load_fabric("demo-1p").with_(
-        name="rack", nic_rate=rate, fabric_rate=rate, delay_ns=delay_ns, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
-    )
+RACK = load_fabric("demo-1p").with_(
+    name="rack", nic_rate=25 * 10**9, fabric_rate=25 * 10**9, delay_ps=3400 * NS, pfc=True, pfc_xoff_bdp=0.5, buffer_bdp=2.0
+)
+"""Four hosts under each of two T0s, four T1s, one plane. A full packet takes 14 ms; a pause may be that late without a loss."""
 
 
 BURST = 150
@@ -51,7 +50,7 @@ on interfaces, and a pause waits for it: up to 17 ms on busy cores."""
 
 @pytest.fixture(scope="module")
 def small() -> Iterator[Cluster]:
-    with Cluster(SMALL, controller=False) as cluster:
+    with Cluster(SMALL, dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 
@@ -93,7 +92,7 @@ def total(cluster: Cluster, key: str) -> int:
 
 def in_time(fabric: Fabric, rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether every pause since forget_longest() took effect before headroom was full."""
-    return all(r["longest_pause_reaction_ns"] <= fabric.pfc_ns for r in rows)
+    return all(r["longest_pause_reaction_ps"] <= fabric.pfc_ps for r in rows)
 
 
 def burst_in_time(cluster: Cluster, wires: list[Wire]) -> tuple[list[Got], dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
@@ -134,16 +133,16 @@ def kernel_rates(cluster: Cluster) -> list[int]:
 def test_two_senders_on_one_uplink_lose_nothing_and_share_it_by_pauses_that_come_as_over_a_cable(small: Cluster, wires: list[Wire]) -> None:
     got, before, after = burst_in_time(small, wires)
     assert len(got) == 2 * BURST and not [name for name in after if after[name]["drop_tail_packets"] > before[name]["drop_tail_packets"]]
-    frame_ns = SMALL.frame_bytes * 8_000_000_000 // SMALL.nic_rate
+    frame_ps = wire_time(SMALL.frame_bytes, SMALL.nic_rate)
     for nic in NICS:
         paused = after[nic]
         count = paused["pauses"] - before[nic]["pauses"]
-        assert count >= 2 and paused["paused_ns"] >= paused["longest_pause_ns"] > 0
-        mean = (paused["pause_reaction_ns"] - before[nic]["pause_reaction_ns"]) / count
-        assert SMALL.pfc_ns - frame_ns <= mean < SMALL.pfc_ns, "the last frame leaves when the pause takes effect"
+        assert count >= 2 and paused["paused_ps"] >= paused["longest_pause_ps"] > 0
+        mean = (paused["pause_reaction_ps"] - before[nic]["pause_reaction_ps"]) / count
+        assert SMALL.pfc_ps - frame_ps <= mean < SMALL.pfc_ps, "the last frame leaves when the pause takes effect"
     assert after["p0-t0-0-u0"]["pauses"] == 0
     # two full queues took turns: the uplink never waited for a sender that was told too late to go on
-    assert got[-1].at - got[0].at == pytest.approx((2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate, rel=0.03)
+    assert got[-1].at - got[0].at == pytest.approx((2 * BURST - 1) * len(got[0].frame) * 8 / SMALL.nic_rate * DILATION, rel=0.03)
 
 
 def test_a_paused_port_stands_still_and_lets_control_pass(small: Cluster, wires: list[Wire]) -> None:
@@ -244,19 +243,21 @@ def test_what_is_not_in_the_lossless_class_is_dropped_as_ever(small: Cluster, wi
     assert total(small, "drop_tail_packets") > before and total(small, "pauses") == pauses
 
 
-def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
+def incast(dilation: float, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
     """Seven to one, over RoCE with windows that no buffer holds: ports' counters by name, and what all agents' rings dropped."""
     notes: list[dict[str, Any]] = []
     flows = [{"name": f"h{h}", "src": h, "dst": 7, "messages": 2} for h in range(7)]
-    with Cluster(fabric, controller=False) as cluster:
+    with Cluster(RACK, dilation=dilation, controller=False) as cluster:
         # A timeout of 20 s or more, above what these queues delay: should a pause come too late, it is over in this test's time.
-        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * fabric.delay_ns}, log, 1, alone=False)
+        cluster.start_agents("roce", {"congestion": "fixed", "window_bdp": 8.0, "rto_ns": 600 * RACK.delay_ps // NS}, log, 1, alone=False)
         hosts = list(range(8))
         connect(cluster.agents, hosts, "flows", 1, 4, flows)
-        at = time.monotonic_ns() + 500_000_000
+        at = cluster.clock.now() + cluster.clock.patience(0.5)
         for agent in cluster.agents:
             agent.call("start", collective="flows", message_bytes=160_000, seed=3, outstanding=4, at=at)
-        assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), cluster.check, 3 * PATIENCE_S)
+        assert wait_for_all(
+            cluster.agents, lambda rank, note: notes.append(note), cluster.check, cluster.clock.patience(3 * PATIENCE_S), cluster.clock
+        )
         assert at_rest(cluster)
         agents = [agent.call("counters") for agent in cluster.agents]
         ports = {r["port"]: r for r in cluster.counters()}
@@ -268,15 +269,14 @@ def incast(fabric: Fabric, log: Path) -> tuple[dict[str, dict[str, Any]], int]:
 
 def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: Path) -> None:
     for slower in range(5):  # some rate is right for any machine
-        fabric = rack(slower)
-        ports, ring_drops = incast(fabric, tmp_path / str(slower))
-        if in_time(fabric, ports.values()):
+        ports, ring_drops = incast(DILATION * 2**slower, tmp_path / str(slower))
+        if in_time(RACK, ports.values()):
             break
     else:
         pytest.fail("a pause came too late at every rate")
     lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
     assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/roce.md)
-    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > fabric.buffer_bytes, "what a buffer without PFC would have dropped"
+    assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
     paused = {name for name, r in ports.items() if r["pauses"]}
     assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"
     assert any(name.startswith("p0-t0-0-u") for name in paused), "they pause the senders' T0,"
@@ -284,9 +284,12 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
     assert not any("-d" in name for name in paused if name.startswith("p0-t0-")), "hosts take everything at once"
     # A paused engine holds its data back: a pause lasts for dozens of packets, and the port's own queue has a few.
     nics = {name: r["backlog_peak_bytes"] for name, r in ports.items() if name.startswith("h") and name in paused}
-    assert max(nics.values()) <= 20 * fabric.frame_bytes, nics
+    assert max(nics.values()) <= 20 * RACK.frame_bytes, nics
 
 
 def test_open_vswitch_has_no_pfc() -> None:
-    with pytest.raises(UserError, match="pfc = true is for eBPF switches"), Cluster(SMALL, controller=False, switch="ovs"):
+    with (
+        pytest.raises(UserError, match="pfc = true is for eBPF switches"),
+        Cluster(SMALL, dilation=DILATION, controller=False, switch="ovs"),
+    ):
         pass

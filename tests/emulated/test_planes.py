@@ -23,6 +23,7 @@ from tests.emulated.frames import Wire, ipv6, mrc
 from tests.emulated.ring import PATIENCE_S
 from topologies import Fabric, addressing, load_fabric
 from topologies.addressing import ev, ev_fields
+from topologies.fabrics import DILATION
 from topologies.paths import path_evs, static_tables
 
 pytestmark = [pytest.mark.sandbox, pytest.mark.skipif(shutil.which("ovs-vswitchd") is None, reason="Open vSwitch is not installed")]
@@ -182,7 +183,7 @@ def record() -> Record:
     found: Record = {}
     for which in PLANES:
         for name in ("tiny", "demo"):
-            with Cluster(load_fabric(name), controller=which == "ovs", switch=which) as cluster:
+            with Cluster(load_fabric(name), dilation=DILATION, controller=which == "ovs", switch=which) as cluster:
                 tap = Tap(cluster)
                 wires: dict[int, Wire] = {}
                 for case, frames in cases(cluster.fabric).items():
@@ -228,7 +229,7 @@ def test_where_the_planes_differ() -> None:
     udp = ipv6(addressing.inner_address(0), good, 17, bytes.fromhex("c000 12b7 000c 1234 01020304"))
     frames = {"UDP right behind the outer header": ETHERNET + b"\x86\xdd" + udp, "own uSID twice": mrc(0, 2, good[:6] + good[4:14])}
     for which in PLANES:
-        with Cluster(fabric, controller=False, switch=which) as cluster:
+        with Cluster(fabric, dilation=DILATION, controller=False, switch=which) as cluster:
             tap, wire = Tap(cluster), Wire(cluster, 0)
             for name, frame in frames.items():
                 assert wire.send(0, frame)

@@ -19,6 +19,7 @@ from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import CLOSED
 from tests.emulated.test_programs import program
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 EXAMPLE = ROOT / "docs" / "examples" / "data_parallel.py"
@@ -53,7 +54,7 @@ def test_an_agent_that_is_killed_is_named_too(tmp_path: Path) -> None:
             time.sleep(1)
             print(error.rank, error)
     """
-    with Cluster(load_fabric("tiny"), controller=False) as cluster:
+    with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path / "logs", 1)
         programs = cluster.programs(Program((program(tmp_path, text),)), range(4))
         killed: list[bool] = []

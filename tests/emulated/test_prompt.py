@@ -18,6 +18,7 @@ from testbed.prompt.help import GROUPS
 from tests.emulated.ring import wait_until
 from tests.emulated.typing_at import typing_at
 from topologies import addressing, load_fabric
+from topologies.fabrics import DILATION
 from topologies.paths import path_evs, path_nodes
 from topologies.theory import bus_bandwidth
 
@@ -32,7 +33,7 @@ RING = "allreduce steps={} bytes=65536 placement=interleaved"
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     logs = tmp_path_factory.mktemp("logs")
     logs.chmod(0o777)
-    with Cluster(FABRIC) as made:
+    with Cluster(FABRIC, dilation=DILATION) as made:
         made.start_agents("mrc", {}, logs, seed=9)
         yield made
 
@@ -174,7 +175,7 @@ def test_allreduce_evs_and_ports(say: Say, cluster: Cluster) -> None:
     assert found, said
     median, slowest, bus, share = map(float, found.groups())
     assert 0 < median <= slowest and bus == pytest.approx(65536 / median * 1.5 / 1000, rel=0.02)
-    allowed = bus_bandwidth(cluster.fabric.real, "ring-allreduce", [0, 1, 2, 3]) / 8e9
+    allowed = bus_bandwidth(cluster.fabric, "ring-allreduce", [0, 1, 2, 3]) / 8e9
     assert share == pytest.approx(100 * bus / allowed, abs=0.6)  # how much it is, is the machine's affair
     evs = rows(say("evs h0 h2"))
     assert [(r[1], r[2], r[3], r[4]) for r in evs] == [("h2", ev, "GOOD", "yes") for ev in ("0:0", "0:1", "1:0", "1:1")]

@@ -25,6 +25,7 @@ from tests.emulated.frames import ETH_P_IPV6, Got, Wire, at_rest, ipv6, wires_of
 from tests.emulated.ring import wait_until
 from topologies import addressing, load_fabric
 from topologies.addressing import ev, inner_address
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 NIC, UPLINK, DOWN, LAST_HOP = "h0-p0", "p0-t0-0-u0", "p0-t1-0-d1", "p0-t0-1-d0"
@@ -38,7 +39,9 @@ ECT1 = 1
 @pytest.fixture(scope="module")
 def fast() -> Iterator[Cluster]:
     """`tiny` at 1 Gb/s: its thresholds in bytes are the same, and thousands of frames take a second."""
-    with Cluster(load_fabric("tiny").with_(nic_rate=1_000_000_000, fabric_rate=1_000_000_000, delay_ns=-1), controller=False) as cluster:
+    with Cluster(
+        load_fabric("tiny").with_(nic_rate=10**13, fabric_rate=10**13, delay_ps=-1), dilation=DILATION, controller=False
+    ) as cluster:
         yield cluster
 
 

@@ -10,6 +10,7 @@ from testbed.dataplane.counters import totals
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import Ring
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 LATER = load_fabric("tiny").with_(udp_port=4971)
@@ -19,7 +20,7 @@ OPTIONS = {"retransmit_class": "high", "mpr_pool": 1024, "out_of_window": "drop"
 @pytest.mark.parametrize("kind", ["mrc", "roce"])
 def test_a_ring_over_another_udp_port_with_a_lossy_cable(kind: str, tmp_path: Path) -> None:
     """The switches' programs are compiled for the port; a host's kernel must not answer what is not for it."""
-    with Cluster(LATER, controller=False) as cluster:
+    with Cluster(LATER, dilation=DILATION, controller=False) as cluster:
         cluster.start_agents(kind, OPTIONS if kind == "mrc" else {}, tmp_path, 1)
         cluster.inject("loss", "p0-t0-0:p0-t1-0", probability=0.05)
         ring = Ring(cluster)

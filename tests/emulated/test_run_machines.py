@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from agents.clock import WallClock
 from scenarios.figures.measure import Run
 from testbed.cli.run import command
 from testbed.errors import UserError
@@ -23,6 +24,9 @@ from tests.emulated.machines import EARLIER_S, Machine, machines, on, reach
 from tests.emulated.remains import Outside
 from tests.emulated.ring import PATIENCE_S, wait_until
 from tests.emulated.test_machines_die import Front
+from topologies import load_fabric
+from topologies.fabrics import DILATION
+from topologies.units import US
 
 pytestmark = pytest.mark.sandbox
 RING = ROOT / "scenarios" / "sets" / "validation" / "ring.toml"
@@ -56,7 +60,7 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     record = record_of(out)
     assert record["outcome"] == "done"
     clocks, trunk = record["watch"]["clocks"], record["watch"]["trunk"]
-    assert 0 < clocks["unsure_ns"] < record["fabric"]["dilation"] * 10_000 / 20
+    assert 0 < clocks["unsure_ps"] < load_fabric("tiny").base_rtt_ps / 20
     assert [row["name"] for row in record["watch"]["machines"]] == [machine.name for machine in two]
     assert all(row["kernel"] == os.uname().release and row["cores"] > 0 for row in record["watch"]["machines"])
     assert trunk["sent_packets"] == trunk["received_packets"] > 0 and trunk["merged"] == trunk["strays"] == 0
@@ -65,7 +69,9 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     (raw,) = out.glob("raw/*")
     ends = [line["t"] for host in range(4) for line in Run(raw).of("step") if line.get("host") == host]
     begin, end = record["window"]
-    assert ends and all(begin <= t <= end + EARLIER_S * 1_000_000_000 / 100 for t in ends)  # one clock, though theirs are 1,000 s apart
+    assert ends and all(
+        begin <= t <= end + WallClock(DILATION).patience(EARLIER_S) / 100 for t in ends
+    )  # one clock, though theirs are 1,000 s apart
     journal = [json.loads(line) for line in (raw / "runner.jsonl").read_text().splitlines()]
     faults = [line for line in journal if line["kind"] == "fault"]
     assert [line["phase"] for line in faults] == ["begin", "heal"] and all(begin <= line["t"] <= end for line in faults)
@@ -92,8 +98,8 @@ def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Pa
         done = mrcbed(*words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680"))
         assert done.returncode in DONE, done.stderr
         (raw,) = out.glob("raw/*")
-        medians.append(statistics.median(line["end_ns"] - line["start_ns"] for line in Run(raw).of("step")))
-    print([round(ns / 40_000 / 1e3, 2) for ns in medians], "µs on one machine and on two")
+        medians.append(statistics.median(line["end_ps"] - line["start_ps"] for line in Run(raw).of("step")))
+    print([round(time / US, 2) for time in medians], "µs on one machine and on two")
     assert abs(medians[1] / medians[0] - 1) < MEDIAN_BOUND, medians
 
 

@@ -16,6 +16,7 @@ from testbed.emulated.cluster import Cluster
 from testbed.machine import running, sandbox
 from testbed.machine.slowness import patient
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 
@@ -33,7 +34,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(logs: Path) -> Iterator[Cluster]:
     """With controller and agents."""
-    with Cluster(FABRIC) as cluster:
+    with Cluster(FABRIC, dilation=DILATION) as cluster:
         cluster.start_agents("mrc", {}, logs, seed=1)
         yield cluster
         cluster.stop_agents()

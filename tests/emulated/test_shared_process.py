@@ -15,10 +15,11 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from tests.emulated.ring import Ring, logged, unexplained, wait_until
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = pytest.mark.sandbox
 
-FABRIC = load_fabric("tiny").with_(nic_rate=20_000_000, fabric_rate=20_000_000)
+FABRIC = load_fabric("tiny").with_(nic_rate=2 * 10**11, fabric_rate=2 * 10**11)
 CABLE = "p0-t0-0:p0-t1-0"
 
 
@@ -26,7 +27,7 @@ CABLE = "p0-t0-0:p0-t1-0"
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """Four hosts in two processes."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    with Cluster(FABRIC, controller=False) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path / "logs", seed=2, alone=False)
         yield cluster
 
@@ -77,7 +78,7 @@ def test_agents_that_were_told_to_stop_are_no_loss(shared: Cluster) -> None:
 
 
 def test_each_agent_has_a_process_where_it_must(tmp_path: Path) -> None:
-    with Cluster(FABRIC, controller=False) as cluster:
+    with Cluster(FABRIC, dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("mrc", {}, tmp_path, seed=2)
         assert len({agent.call("hello")["pid"] for agent in cluster.agents}) == 4
         config = json.loads((cluster._agents_dir / "agents.json").read_text())

@@ -12,6 +12,7 @@ from testbed.emulated.cluster import Cluster
 from tests.emulated.frames import Wire, arrived, mrc, wires_of
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
+from topologies.fabrics import DILATION
 from topologies.paths import path_evs, path_links
 
 pytestmark = pytest.mark.sandbox
@@ -20,7 +21,7 @@ TWO = load_fabric("two-sites").with_(hosts_per_t0=1, t0_per_plane=4)
 
 @pytest.fixture(scope="module")
 def sites() -> Iterator[Cluster]:
-    with Cluster(TWO, controller=False) as cluster:
+    with Cluster(TWO, dilation=DILATION, controller=False) as cluster:
         yield cluster
 
 

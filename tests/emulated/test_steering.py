@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import statistics
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from testbed.prompt.collective import kind_of
 from testbed.prompt.collective import run as run_at_prompt
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 from topologies.paths import evs_over
 
 pytestmark = pytest.mark.sandbox
@@ -43,7 +43,7 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole() -> Iterator[Cluster]:
-    with Cluster(FABRIC) as cluster:
+    with Cluster(FABRIC, dilation=DILATION) as cluster:
         yield cluster
 
 
@@ -77,7 +77,7 @@ def on(row: dict[str, Any], link: str) -> bool:
 
 @pytest.mark.quiet
 def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_property: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic_ns()
+    began = cluster.clock.now()
     cluster.start_agents("mrc", {}, logs, 3, policy="hint")
     assert get(cluster, "agents") == {"policy": "hint", "agents": list(FABRIC.hosts), "owe_an_answer": []}
     ring = Ring(cluster)
@@ -99,20 +99,20 @@ def test_a_hint_reaches_every_agent(cluster: Cluster, logs: Path, record_propert
     assert len(heard) == 4 * 6
     took = []
     for (at, links), push in zip(told, pushes, strict=True):
-        mine = [line for line in heard if at < line["t"] <= push["effect_ns"]]
+        mine = [line for line in heard if at < line["t"] <= push["effect_ps"]]
         assert {line["host"] for line in mine} == {0, 1, 2, 3} and all(line["links"] == links for line in mine)
-        assert at < push["heard_ns"] <= push["pushed_ns"] < min(line["t"] for line in mine)
-        took += [(line["t"] - at) / 1e6 for line in mine]
+        assert at < push["heard_ps"] <= push["pushed_ps"] < min(line["t"] for line in mine)
+        took += [cluster.clock.wall_s(line["t"] - at) * 1e3 for line in mine]
         heard = [line for line in heard if line not in mine]
     assert statistics.median(took) < HEARD_MS
     record_property("hint_ms", took)
     with capsys.disabled():
-        pushed = statistics.median((p["pushed_ns"] - at) / 1e6 for (at, _), p in zip(told, pushes, strict=True))
+        pushed = statistics.median(cluster.clock.wall_s(p["pushed_ps"] - at) * 1e3 for (at, _), p in zip(told, pushes, strict=True))
         print(f" hint known after {statistics.median(took):.2f} ms, at most {max(took):.2f} (n = {len(took)}; sent {pushed:.2f})", end="")
 
 
 def test_without_a_policy_agents_are_not_told(cluster: Cluster, logs: Path) -> None:
-    began = time.monotonic_ns()
+    began = cluster.clock.now()
     cluster.start_agents("mrc", {}, logs, 3)
     cluster.set_link(CABLE, False)
     assert wait_until(lambda: bool(journal(cluster, began, "link-down")))
@@ -139,7 +139,7 @@ def test_denied_paths_carry_nothing_and_come_back_through_probing(cluster: Clust
     assert ring.all_right()
     assert [row["data_tx"] for row in rows(cluster) if on(row, CABLE)] == [row["data_tx"] for row in denied]
     assert {p["state"] for p in get(cluster, "paths/h0/h2") if CABLE in p["links"]} == {"denied"}
-    allowed = time.monotonic_ns()
+    allowed = cluster.clock.now()
     assert cluster.allow(CABLE)
     assert wait_until(lambda: all(row["state"] == "GOOD" for row in rows(cluster)))
     ring.run(4)
@@ -190,7 +190,7 @@ def test_policy_denylist_follows_the_cables(cluster: Cluster, logs: Path) -> Non
 
 @pytest.mark.quiet
 def test_a_stopped_agent_holds_nobody_up(cluster: Cluster, logs: Path) -> None:
-    began = time.monotonic_ns()
+    began = cluster.clock.now()
     cluster.start_agents("mrc", {}, logs, 3, policy="hint")
     asleep = cluster.agents[1].call("hello")["pid"]
     os.kill(asleep, signal.SIGSTOP)
@@ -198,7 +198,9 @@ def test_a_stopped_agent_holds_nobody_up(cluster: Cluster, logs: Path) -> None:
         told = cluster.set_link(CABLE, False)
         assert wait_until(lambda: len(journal(cluster, began, "hint-pushed")) == 1)
         push = journal(cluster, began, "hint-pushed")[0]
-        assert (push["agents"], push["of"]) == (3, 4) and push["effect_ns"] - told < patient(ANSWER_S) * 1e9, "nobody waited for its answer"
+        assert (push["agents"], push["of"]) == (3, 4) and push["effect_ps"] - told < cluster.clock.patience(patient(ANSWER_S)), (
+            "nobody waited for its answer"
+        )
         cluster.set_link(OTHER, False)
         assert wait_until(lambda: len(journal(cluster, began, "hint-pushed")) == 2)
     finally:
@@ -212,7 +214,7 @@ def test_a_stopped_agent_holds_nobody_up(cluster: Cluster, logs: Path) -> None:
 
 @pytest.mark.usefixtures("unhurried")
 def test_agents_that_end_are_told_from_agents_that_die(logs: Path) -> None:
-    with Cluster(FABRIC) as cluster:
+    with Cluster(FABRIC, dilation=DILATION) as cluster:
         cluster.start_agents("mrc", {}, logs, 3)
         doomed = cluster.agents[2].call("hello")["pid"]
         for agent in cluster.agents[:2]:
@@ -224,7 +226,7 @@ def test_agents_that_end_are_told_from_agents_that_die(logs: Path) -> None:
 
 
 def test_the_controllers_death_in_a_run_with_hints_changes_nothing(logs: Path) -> None:
-    with Cluster(FABRIC) as cluster:
+    with Cluster(FABRIC, dilation=DILATION) as cluster:
         cluster.start_agents("mrc", {}, logs, 3, policy="hint")
         ring = Ring(cluster)
         when: dict[str, int] = {}

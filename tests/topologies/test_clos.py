@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from topologies import Fabric, FabricError, load_fabric
 from topologies.fabrics import named_fabrics
+from topologies.units import US
 
 DEMO = load_fabric("demo")
 
 
 def test_sizes_of_demo() -> None:
-    assert (DEMO.host_count, DEMO.paths_per_pair, DEMO.host_rate) == (8, 16, 32_000_000)
+    assert (DEMO.host_count, DEMO.paths_per_pair, DEMO.host_rate) == (8, 16, 4 * 10**11)
     assert len(DEMO.switches) == 4 * (2 + 4)
     assert len(DEMO.links) == 4 * (8 + 2 * 4)
     assert DEMO.frame_bytes == 14 + 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4096 + 4
@@ -24,22 +25,22 @@ def test_sizes_of_demo() -> None:
 
 def test_base_rtt_is_four_links_there_and_four_back_and_the_delay_twice() -> None:
     bits = (4238 + 154) * 8
-    near = DEMO.with_(delay_ns=0)
-    assert near.base_rtt_ns == pytest.approx(bits * 4 / 8e6 * 1e9, abs=10)
-    assert near.with_(fabric_rate=16_000_000).base_rtt_ns == pytest.approx(bits * 3 / 8e6 * 1e9, abs=10)
-    assert near.local_rtt_ns == pytest.approx(bits * 2 / 8e6 * 1e9, abs=10)
-    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, delay_ns=0)
-    assert alone.base_rtt_ns == alone.local_rtt_ns == pytest.approx(bits * 2 / 10e6 * 1e9, abs=10)
-    assert near.plane_bdp == pytest.approx(bits * 4 / 8, abs=2)
-    far = near.with_(delay_ns=1_000_000)
-    assert far.base_rtt_ns == near.base_rtt_ns + 2_000_000 and far.local_rtt_ns == near.local_rtt_ns + 2_000_000
+    near = DEMO.with_(delay_ps=0)
+    assert near.base_rtt_ps == bits * 4 * 10, "a bit takes 10 ps at 100 Gb/s"
+    assert near.with_(fabric_rate=2 * 10**11).base_rtt_ps == bits * 3 * 10
+    assert near.local_rtt_ps == bits * 2 * 10
+    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, delay_ps=0)
+    assert alone.base_rtt_ps == alone.local_rtt_ps == bits * 2 * 10
+    assert near.plane_bdp == bits * 4 // 8
+    far = near.with_(delay_ps=US)
+    assert far.base_rtt_ps == near.base_rtt_ps + 2 * US and far.local_rtt_ps == near.local_rtt_ps + 2 * US
 
 
 @pytest.mark.parametrize("name", named_fabrics())
 def test_the_base_rtt_of_every_shipped_fabric_is_a_datacentres(name: str) -> None:
     fabric = load_fabric(name)
-    assert fabric.real.base_rtt_ns == pytest.approx(10_000, abs=2)
-    serialised = 1 - 2 * fabric.delay_ns / fabric.base_rtt_ns
+    assert fabric.base_rtt_ps == pytest.approx(10 * US, abs=2)
+    serialised = 1 - 2 * fabric.delay_ps / fabric.base_rtt_ps
     fast = name in ("demo-1p", "cluster-d")
     assert serialised == pytest.approx(0.035 if fast else 0.14, abs=0.001)
     assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(118 if fast else 29.5, abs=0.1), "118 at 400 Gb/s"
@@ -47,8 +48,8 @@ def test_the_base_rtt_of_every_shipped_fabric_is_a_datacentres(name: str) -> Non
 
 
 def test_a_path_that_takes_longer_than_that_to_serialise_has_no_delay() -> None:
-    slow = Fabric("slow", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, nic_rate=1_000_000, dilation=1e4)
-    assert slow.delay_ns == 0 and slow.base_rtt_ns > 1e5 * 1e3
+    slow = Fabric("slow", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, nic_rate=10**10)
+    assert slow.delay_ps == 0 and slow.base_rtt_ps > 10 * US
 
 
 def test_thresholds_follow_from_the_bdp() -> None:
@@ -67,7 +68,7 @@ def test_thresholds_follow_from_the_bdp() -> None:
         ({"planes": True}, "planes = True must be a whole number"),
         ({"t1_per_plane": 0}, "need at least one T1"),
         ({"t1_per_plane": 1025}, "t1_per_plane = 1025 must be a whole number in 0..1024"),
-        ({"nic_rate": 10}, "nic_rate = 10 must be a whole number in 100000.."),
+        ({"nic_rate": 10}, "nic_rate = 10 must be a whole number in 1000000.."),
         ({"mtu": 1002}, "a multiple of 4"),
         ({"mtu": 9000}, "mtu = 9000 must be a whole number in 256..8192"),
         ({"buffer_bdp": 1.0}, "buffer_bdp = 1.0 must be a number in 2..1000"),

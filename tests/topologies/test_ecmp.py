@@ -19,10 +19,10 @@ def chosen(fabric: Fabric) -> list[int]:
     return [choose(flow_hash(seed, inner_address(0), inner_address(4), port, 4791), evs) for port in range(50_000, 50_064)]
 
 
-def test_flows_take_the_same_paths_however_fast_the_fabric_runs_and_whatever_its_queues_do() -> None:
+def test_flows_take_the_same_paths_whatever_the_queues_do() -> None:
     paths = chosen(DEMO)
     assert len(set(paths)) == 16, "64 flows over 16 paths"
-    assert chosen(DEMO.slowed(2)) == chosen(DEMO.real) == chosen(DEMO.with_(name="demo-no-trimming", trimming=False)) == paths
+    assert chosen(DEMO.with_(name="demo-no-trimming", trimming=False)) == paths
     assert chosen(DEMO.with_(hosts_per_t0=5)) != paths, "another fabric is hashed from another start"
 
 

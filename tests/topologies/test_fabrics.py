@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from topologies import FabricError, load_fabric, named_fabrics
+from topologies.fabrics import usual_dilation
 from topologies.units import parse_rate
 
 
@@ -24,7 +25,10 @@ def test_own_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('format = 3\nplanes = 2\nt0_per_plane = 2\nt1_per_plane = 1\nhosts_per_t0 = 1\nnic_rate = "15Gbit"\nbuffer_bdp = 4\n')
     fabric = load_fabric(str(file))
-    assert (fabric.name, fabric.nic_rate, fabric.buffer_bdp) == ("mine", 1_500_000, 4.0)
+    assert (fabric.name, fabric.nic_rate, fabric.buffer_bdp) == ("mine", 15 * 10**9, 4.0)
+    assert usual_dilation(str(file)) == 10_000
+    file.write_text(f"{file.read_text()}dilation = 25000\n")
+    assert usual_dilation(str(file)) == 25_000 and load_fabric(str(file)) == fabric, "the network is the same"
 
 
 @pytest.mark.parametrize(
@@ -34,6 +38,7 @@ def test_own_file(tmp_path: Path) -> None:
         ("plane = 2", "did you mean 'planes'"),
         ("planes = 2", "t0_per_plane is missing"),
         ('nic_rate = "fast"', "is not a rate"),
+        ("dilation = 0.5", "dilation = 0.5 must be a number in 1"),
     ],
 )
 def test_bad_files(tmp_path: Path, body: str, message: str) -> None:

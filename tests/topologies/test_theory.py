@@ -33,7 +33,7 @@ def near(value: float) -> object:
 
 
 def test_a_packet_is_payload_and_142_bytes_more() -> None:
-    assert near(32e6 * 4096 / 4238) == FULL  # 138 B of headers and 4 B of iCRC
+    assert near(400e9 * 4096 / 4238) == FULL  # 138 B of headers and 4 B of iCRC
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_packet_is_payload_and_142_bytes_more() -> None:
     [
         ("packed", [], 1),
         ("interleaved", [], 1),
-        # Packed: one flow crosses each T0, 10 Mb/s a plane over three uplinks of 10 Mb/s. Interleaved: four flows share the three,
+        # Packed: one flow crosses each T0, 100 Gb/s a plane over three uplinks of 100 Gb/s. Interleaved: four flows share the three,
         # and planes stay equally loaded, so every plane slows to 3/4.
         ("packed", [CABLE], 1),
         ("interleaved", [CABLE], 3 / 4),
@@ -100,7 +100,7 @@ def test_oversubscribed_by_hand() -> None:
 
 def test_hierarchical_over_a_trunk_by_hand() -> None:
     # A seventh of what a rank sends goes to its twin: four of them share a trunk of 1/16 of the line rate.
-    two = load_fabric("two-sites").with_(long_haul_rate=312_500)
+    two = load_fabric("two-sites").with_(long_haul_rate=25 * 10**9 // 4)
     line, trunk = two.host_rate * two.payload_share, 4 * two.long_haul_rate * two.payload_share
     assert bus_bandwidth(two, "hierarchical-allreduce", range(8)) == near(7 * trunk / 4)
     assert bus_bandwidth(two, "ring-allreduce", range(8)) == near(trunk), "one rank's whole rate crosses it"

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from topologies import load_fabric
 from topologies.theory import sack_share
 from topologies.timing import all_to_all_step_ns, burst_ns, fair_shares, fill_ns, frame_ns, idle_message_ns, ring_step_ns
+from topologies.units import NS
 
-TINY = load_fabric("tiny")  # 2 planes of 10 Mb/s; a full packet takes 3.3904 ms, the delay is 42.9728 ms
-FRAME, DELAY, SACK = 3_390_400.0, 42_972_800, 154 * 800.0
-LINE = 20e6 * TINY.payload_share
+TINY = load_fabric("tiny")  # 2 planes of 100 Gb/s; a full packet takes 339.04 ns, the delay is 4.29728 us
+FRAME, DELAY, SACK = 339.04, 4297.28, 154 * 0.08
+LINE = 200e9 * TINY.payload_share
 
 
 def near(value: float) -> object:
@@ -22,25 +23,25 @@ def near(value: float) -> object:
 @pytest.mark.parametrize("name", ["tiny", "demo", "demo-1p", "wide", "rack16"])
 def test_a_full_packet_alone_takes_the_base_rtt(name: str) -> None:
     fabric = load_fabric(name)
-    assert idle_message_ns(fabric, False, fabric.mtu) == pytest.approx(fabric.base_rtt_ns, abs=10)
-    assert idle_message_ns(fabric, True, fabric.mtu) == pytest.approx(fabric.local_rtt_ns, abs=10)
+    assert idle_message_ns(fabric, False, fabric.mtu) == pytest.approx(fabric.base_rtt_ps / NS, abs=0.002)
+    assert idle_message_ns(fabric, True, fabric.mtu) == pytest.approx(fabric.local_rtt_ps / NS, abs=0.002)
 
 
 def test_a_path_is_filled_link_by_link() -> None:
     assert frame_ns(TINY, 4096, TINY.nic_rate) == near(FRAME)
     assert fill_ns(TINY, False) == near(3 * FRAME + DELAY)
     assert fill_ns(TINY, True) == near(FRAME + DELAY)
-    assert fill_ns(TINY, True, 4) == near((138 + 4 + 4) * 800 + DELAY)
+    assert fill_ns(TINY, True, 4) == near((138 + 4 + 4) * 0.08 + DELAY)
 
 
 def test_a_message_is_spread_over_the_ports() -> None:
     assert burst_ns(TINY, 4 * 4096, 2) == near(2 * FRAME)
     assert burst_ns(TINY, 3 * 4096, 2) == near(2 * FRAME)
-    assert burst_ns(TINY, 2 * 4096 + 58, 2) == near(FRAME + 200 * 800)  # its last packet leaves alone, and is short
+    assert burst_ns(TINY, 2 * 4096 + 58, 2) == near(FRAME + 200 * 0.08)  # its last packet leaves alone, and is short
     assert burst_ns(TINY, 4096 + 58, 2) == near(FRAME)  # beside a full one it is not the last to leave
     back = DELAY + 4 * SACK
     assert idle_message_ns(TINY, False, 16 * 4096) == near(8 * FRAME + 3 * FRAME + DELAY + back)
-    assert idle_message_ns(TINY, False, 54) == near(4 * 196 * 800 + DELAY + back)
+    assert idle_message_ns(TINY, False, 54) == near(4 * 196 * 0.08 + DELAY + back)
 
 
 def test_a_ring_waits_for_its_first_slice_or_sends_without_pause() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from topologies.clos import Fabric, FabricError
+from topologies.structs import Doc, Refused, convert
 from topologies.toml_files import find_file, read_toml, take_format
 from topologies.units import Duration, Rate
 
 HERE = Path(__file__).parent
-DILATION = 10_000
+DILATION = 10_000.0
 """Dilation of a file that names none: ports of 100 Gb/s run at 10 Mb/s then [ours]."""
 MAX_DILATION = 1_000_000_000.0
 
@@ -63,11 +66,19 @@ def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
     return _dilation_of(read_fabric_file(name_or_file, beside))
 
 
+class FabricFile(Struct):
+    """Keys of a fabric file that are not the network's."""
+
+    dilation: Annotated[
+        float, Meta(ge=1.0, le=MAX_DILATION), Doc("how many times slower than the network machines run it", example="12500")
+    ] = DILATION
+
+
 def _dilation_of(data: dict[str, Any]) -> float:
-    dilation = data.get("dilation", DILATION)
-    if isinstance(dilation, bool) or not isinstance(dilation, (int, float)) or not 1 <= dilation <= MAX_DILATION:
-        raise FabricError(f"fabric {data['name']!r}: dilation = {dilation!r} must be a number from 1 to {MAX_DILATION:,.0f}")
-    return float(dilation)
+    try:
+        return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation
+    except Refused as error:
+        raise FabricError(f"fabric {data['name']!r}: {error}") from None
 
 
 WRITTEN: dict[str, type[Rate] | type[Duration]] = {

@@ -13,7 +13,7 @@ from agents.transport import FLUSHED, OK, RECEIVE, REMOTE_ACCESS, RETRY_EXCEEDED
 from agents.transport import WRITE as WRITE_DONE
 from tests.waiting import wait_until
 
-S = 1_000_000_000
+MS = 1_000_000_000
 
 
 class End:
@@ -25,7 +25,7 @@ class End:
         self.memory = Memory()
         self.held = bytearray(1 << 20)
         self.region: Region = self.memory.register(self.held)
-        self.connection = Connection(1, 9, 77, self.memory, 2 * S, self.made, self.events.append)
+        self.connection = Connection(1, 9, 77, self.memory, 2 * MS, self.made, self.events.append)
         sock.setblocking(False)
         self.connection.adopt(0, sock)
 
@@ -170,19 +170,19 @@ def test_no_progress_is_an_error_after_the_time_out(pair: tuple[End, End]) -> No
     left, right = pair
     left.write(right, bytes(1 << 19))
     left.write(right, bytes(1 << 23))  # more than both kernels hold, of a peer that never reads
-    left.turn(now=S)
+    left.turn(now=MS)
     for _ in range(100):
-        left.turn(now=S)
+        left.turn(now=MS)
     assert left.connection.state == OPEN
-    left.connection.look(S + 2 * S)
+    left.connection.look(MS + 2 * MS)
     assert left.connection.state == OPEN, "just in time"
-    left.connection.look(S + 2 * S + 2)
-    assert left.connection.state == ERROR and "no progress for 2 s" in left.events[0][2]["cause"]
+    left.connection.look(MS + 2 * MS + 2)
+    assert left.connection.state == ERROR and "no progress for 2 ms" in left.events[0][2]["cause"]
 
 
 def test_nobody_who_waits_for_nothing_times_out(pair: tuple[End, End]) -> None:
     left, _ = pair
-    left.connection.look(1000 * S)
+    left.connection.look(1000 * MS)
     assert left.connection.state == OPEN
     assert Header.unpack(Header(WRITE, 1, 2, 3, 4).pack()) == (WRITE, 1, 2, 3, 4)
 

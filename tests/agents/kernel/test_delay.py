@@ -12,6 +12,7 @@ from agents.kernel.delay import Delay
 from agents.transport import NEVER
 from topologies import load_fabric
 from topologies.addressing import host_usid, inner_address, outer_address
+from topologies.units import BYTE
 
 DEMO = load_fabric("demo")
 HOST = 5
@@ -36,9 +37,9 @@ def ends() -> Iterator[Ends]:
     theirs.close()
 
 
-def on_the_way_ns(length: int, links: int) -> float:
+def on_the_way_ps(length: int, links: int) -> float:
     """Of a packet of ``length`` bytes, with the outer header and Ethernet's."""
-    return DEMO.delay_ns + links * (length + 54) * 8e9 / DEMO.nic_rate
+    return DEMO.delay_ps + links * (length + 54) * BYTE / DEMO.nic_rate
 
 
 def inner(src: int, length: int) -> bytes:
@@ -67,7 +68,7 @@ def test_a_packet_is_held_for_what_its_path_takes(ends: Ends, hops: int, links: 
     sent = inner(0, 4140)
     far.send(outer(sent, hops))
     delay.take(T)
-    assert delay.due == pytest.approx(T + on_the_way_ns(4140, links), abs=2)
+    assert delay.due == pytest.approx(T + on_the_way_ps(4140, links), abs=2)
     delay.release(delay.due - 1)
     assert arrivals(far) == []
     delay.release(delay.due)
@@ -79,7 +80,7 @@ def test_a_short_packet_overtakes_no_long_one_of_its_port_and_waits_for_no_other
     long, short, other = inner(0, 4140), inner(0, 60), inner(1, 60)
     for packet, plane in ((long, 1), (short, 1), (other, 2)):
         delay.put(T, outer(packet, THREE, plane))
-    delay.release(T + 2 * DEMO.base_rtt_ns)
+    delay.release(T + 2 * DEMO.base_rtt_ps)
     assert arrivals(far) == [other, long, short]
 
 
@@ -90,7 +91,7 @@ def test_places_are_used_again(ends: Ends) -> None:
         delay.put(T + number * 1000, outer(packet, ONE_SWITCH))
         if number % 3 == 2:
             delay.release(delay.due)
-    delay.release(T + 2 * DEMO.base_rtt_ns)
+    delay.release(T + 2 * DEMO.base_rtt_ps)
     assert arrivals(far) == packets
 
 

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.clock import WallClock
 from agents.delay_line import CUT, DelayLine
 from agents.nic.receive_ring import ReceiveRing
 from agents.packets import dscp
 from agents.transport import NEVER, FrameIO
-from topologies.clos import SACK_BYTES, Fabric
+from topologies.clos import MAX_RATE, SACK_BYTES, Fabric
+from topologies.units import MS, NS, US
 
-FABRIC = Fabric("tiny", 2, 2, 2, 2, fabric_rate=40_000_000, delay_ns=10_000_000)
-NIC, UPPER = 2 * 800, 2 * 200  # ns per byte on the path's links of each kind
+FABRIC = Fabric("tiny", 2, 2, 2, 2, nic_rate=10**10, fabric_rate=4 * 10**10, delay_ps=10 * US)
+NIC, UPPER = 2 * 800, 2 * 200  # ps per byte on the path's links of each kind
 FULL = FABRIC.frame_bytes
 CROSSING, LOCAL = 61, 63
 SLOT = 4416
@@ -26,17 +28,21 @@ STATUS_LOSING = 4
 EPOCH = 1_790_000_000_000_000_000  # of the real-time clock, when the monotonic one was 0
 
 
-class Kernel:
-    """The far side of the ring: fills slot after slot, and drops while its next one is taken (TPACKET_V2)."""
+class Kernel(WallClock):
+    """The far side of the ring: fills slot after slot, and drops while its next one is taken (TPACKET_V2). A ns of its clocks is a ps."""
 
     def __init__(self, blocks: int = 2, fabric: Fabric = FABRIC) -> None:
+        super().__init__(dilation=NS, origin=0)
         self.memory = bytearray(BLOCK * blocks)
-        self.now = 0  # on the monotonic clock
-        self.ring = ReceiveRing(self.memory, BLOCK, blocks, SLOT, {1000: 0, 1001: 1}, DelayLine(fabric), lambda: self.now)
+        self.present = 0  # on the monotonic clock
+        self.ring = ReceiveRing(self.memory, BLOCK, blocks, SLOT, {1000: 0, 1001: 1}, DelayLine(fabric), self)
         self.head = 0
         self.dropped = 0
         self.step = 0  # what the real-time clock was set forward by
         self.frames = 0
+
+    def now(self) -> int:
+        return self.present
 
     def arrive(
         self, at: int, port: int = 0, klass: int = dscp.NO_TRIM, length: int = FULL, hops: int = CROSSING, ecn: int = 2, was: int = 0
@@ -62,8 +68,8 @@ class Kernel:
         return self.frames
 
     def look(self, now: int, took: int = 0) -> None:
-        """At a (monotonic) time; ``took``: how long after it frames are read, ns."""
-        self.now = now + took
+        """At a (monotonic) time; ``took``: how long after it frames are read, ps."""
+        self.present = now + took
         self.ring.look(now, now + EPOCH + self.step)
 
 
@@ -111,7 +117,7 @@ def test_a_frame_is_due_after_the_delay_and_its_time_on_every_link(length: int, 
     kernel = Kernel()
     kernel.arrive(1000, length=length, hops=hops)
     kernel.look(5000)
-    due = 1000 + FABRIC.delay_ns + wire
+    due = 1000 + FABRIC.delay_ps + wire
     assert kernel.ring.line.next == due and kernel.ring.held == 1
     engine: Any = Engine()
     assert kernel.ring.hand_over(engine, due - 1, 64) == 0
@@ -122,17 +128,17 @@ def test_a_frame_is_due_after_the_delay_and_its_time_on_every_link(length: int, 
 
 def test_data_and_its_sack_make_the_base_rtt() -> None:
     line = DelayLine(FABRIC)
-    for hops, expected in ((CROSSING, FABRIC.base_rtt_ns), (LOCAL, FABRIC.local_rtt_ns)):
+    for hops, expected in ((CROSSING, FABRIC.base_rtt_ps), (LOCAL, FABRIC.local_rtt_ps)):
         assert line.transit(FULL, hops) + line.transit(SACK_BYTES, hops) == expected
 
 
-TWO = FABRIC.with_(t0_per_plane=2, sites=2, long_haul_rate=5_000_000, long_haul_delay_ns=1_000_000_000)
+TWO = FABRIC.with_(t0_per_plane=2, sites=2, long_haul_rate=5 * 10**9, long_haul_delay_ps=MS)
 FROM_FAR = 60
 
 
 def test_data_and_its_sack_make_the_base_rtt_between_sites() -> None:
     line = DelayLine(TWO)
-    assert line.transit(FULL, FROM_FAR) + line.transit(SACK_BYTES, FROM_FAR) == TWO.haul_rtt_ns
+    assert line.transit(FULL, FROM_FAR) + line.transit(SACK_BYTES, FROM_FAR) == TWO.haul_rtt_ps
     assert line.transit(FULL, CROSSING) == DelayLine(FABRIC).transit(FULL, CROSSING) == DelayLine(FABRIC).transit(FULL, FROM_FAR)
     assert line.before_cut(1000, dscp.TRIMMED_LASTHOP, FROM_FAR) == 1000 * (NIC // 2 + UPPER + 1600)
 
@@ -155,7 +161,7 @@ def test_small_high_frames_overtake_data_of_their_port_only_as_far_as_they_are_f
     kernel.look(FULL * (NIC + UPPER))
     engine = run(kernel, 10**9)
     assert engine.numbers() == [high, data, late]
-    assert [now for now, *_ in engine.got] == [FABRIC.delay_ns + t for t in (1000 + 154 * 2000, FULL * 2000, (FULL + 154) * 2000)]
+    assert [now for now, *_ in engine.got] == [FABRIC.delay_ps + t for t in (1000 + 154 * 2000, FULL * 2000, (FULL + 154) * 2000)]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +178,7 @@ def test_a_trimmed_frame_was_whole_up_to_the_switch_that_cut_it(klass: int, hops
     kernel = Kernel()
     kernel.arrive(0, klass=klass, length=154, hops=hops, was=FULL)
     kernel.look(10)
-    assert kernel.ring.line.next == FABRIC.delay_ns + FULL * whole + 154 * short
+    assert kernel.ring.line.next == FABRIC.delay_ps + FULL * whole + 154 * short
 
 
 def test_a_peer_that_lies_about_what_was_trimmed_is_late_by_a_full_frame_at_most() -> None:
@@ -180,8 +186,8 @@ def test_a_peer_that_lies_about_what_was_trimmed_is_late_by_a_full_frame_at_most
     kernel.arrive(0, klass=dscp.TRIMMED, length=154, was=60_000)
     kernel.arrive(0, port=1, klass=dscp.TRIMMED, length=1000, was=0)
     kernel.look(10)
-    assert kernel.ring.line.heads[2] == FABRIC.delay_ns + FULL * NIC // 2 + 154 * (NIC + UPPER)
-    assert kernel.ring.line.next == kernel.ring.line.heads[5] == FABRIC.delay_ns + 1000 * (NIC + UPPER)
+    assert kernel.ring.line.heads[2] == FABRIC.delay_ps + FULL * NIC // 2 + 154 * (NIC + UPPER)
+    assert kernel.ring.line.next == kernel.ring.line.heads[5] == FABRIC.delay_ps + 1000 * (NIC + UPPER)
 
 
 def test_control_does_not_wait_for_headers_that_were_data() -> None:
@@ -200,14 +206,14 @@ def test_a_small_data_frame_waits_for_the_large_one_before_it_but_not_for_anothe
     kernel.look(3000)
     engine = run(kernel, 10**9)
     assert engine.numbers() == [other, large, small]
-    due = FABRIC.delay_ns + FULL * 2000
-    assert [now for now, *_ in engine.got] == [2000 + FABRIC.delay_ns + 200 * 2000, due, due + 200 * NIC // 2]
+    due = FABRIC.delay_ps + FULL * 2000
+    assert [now for now, *_ in engine.got] == [2000 + FABRIC.delay_ps + 200 * 2000, due, due + 200 * NIC // 2]
 
 
 def test_frames_that_came_closer_than_they_fit_on_the_last_link_end_as_far_apart_as_there() -> None:
     """HTB lets a port that was idle send two at once, nearly; and a late one is not made up for by those after it."""
     kernel = Kernel()
-    wire, first = FULL * NIC // 2, FABRIC.delay_ns + FULL * (NIC + UPPER)
+    wire, first = FULL * NIC // 2, FABRIC.delay_ps + FULL * (NIC + UPPER)
     for at in (0, 100, wire + 5000, 4 * wire):
         kernel.arrive(at)
     kernel.arrive(4 * wire, port=1)
@@ -273,7 +279,7 @@ def test_of_several_that_are_due_the_oldest_goes_first() -> None:
     third = kernel.arrive(20, port=1, length=300)
     kernel.look(100)
     engine: Any = Engine()
-    assert kernel.ring.hand_over(engine, 10**9, 2) == 2 and kernel.ring.first_due == 10 + FABRIC.delay_ns + 300 * 2000
+    assert kernel.ring.hand_over(engine, 10**9, 2) == 2 and kernel.ring.first_due == 10 + FABRIC.delay_ps + 300 * 2000
     assert kernel.ring.hand_over(engine, 10**9, 2) == 1
     assert engine.numbers() == [fast, third, slow] and [port for _, port, *_ in engine.got] == [1, 1, 0]
 
@@ -288,11 +294,11 @@ def test_a_full_ring_drops_in_the_kernel_and_goes_on_when_its_oldest_slot_is_bac
     kernel.look(6)  # all round, and the slots are known: nothing is read twice
     assert kernel.ring.held == 4
     engine: Any = Engine()
-    kernel.ring.hand_over(engine, FABRIC.delay_ns + 3 + 154 * 2000 + 2 * 154 * NIC // 2, 64)
+    kernel.ring.hand_over(engine, FABRIC.delay_ps + 3 + 154 * 2000 + 2 * 154 * NIC // 2, 64)
     assert engine.numbers() == others and kernel.arrive(7) == -1, "three slots are free, but not the next one"
-    kernel.ring.hand_over(engine, FABRIC.delay_ns + FULL * 2000, 64)
-    again = kernel.arrive(FABRIC.delay_ns * 2)
-    kernel.look(FABRIC.delay_ns * 2)
+    kernel.ring.hand_over(engine, FABRIC.delay_ps + FULL * 2000, 64)
+    again = kernel.arrive(FABRIC.delay_ps * 2)
+    kernel.look(FABRIC.delay_ps * 2)
     kernel.ring.hand_over(engine, 10**9, 64)
     assert engine.numbers() == [*others, first, again] and kernel.dropped == 2 and kernel.ring.held == 0
 
@@ -302,7 +308,7 @@ def test_while_frames_are_held_no_later_one_can_be_due_before_the_next_look() ->
     kernel.arrive(0)
     kernel.look(100)
     look = kernel.ring.next_look()
-    assert look == 100 + FABRIC.delay_ns + 102 * NIC < kernel.ring.line.next
+    assert look == 100 + FABRIC.delay_ps + 102 * NIC < kernel.ring.line.next
     soonest = kernel.arrive(101, port=1, klass=dscp.CONTROL, length=102, hops=LOCAL)
     kernel.look(look)
     engine: Any = Engine()
@@ -328,13 +334,13 @@ def test_a_frame_that_the_kernel_cut_keeps_what_there_is() -> None:
 
 @pytest.mark.parametrize(("step", "arrival"), [(-3600 * 10**9, 1_000_007), (3600 * 10**9, 1_000)], ids=["back", "forward"])
 def test_setting_the_real_time_clock_moves_a_frame_by_one_look_at_most(step: int, arrival: int) -> None:
-    """Between the look at 1 us and the one at 1 ms, which takes 7 ns, a frame comes at 0.5 ms."""
+    """Between the look at 1 ns and the one at 1 us, which takes 7 ps, a frame comes at 0.5 us."""
     kernel = Kernel()
     kernel.look(1_000)
     kernel.arrive(500_000)
     kernel.step = step
     kernel.look(1_000_000, took=7)
-    due = FABRIC.delay_ns + FULL * 2000
+    due = FABRIC.delay_ps + FULL * 2000
     assert kernel.ring.line.next == arrival + due, "set back, it comes from the future; set forward, from before the last look"
     kernel.arrive(2_000_000, port=1)
     kernel.look(2_000_500)
@@ -347,16 +353,16 @@ def test_a_frame_that_comes_during_a_look_came_no_later_than_now(at: int, arriva
     kernel = Kernel()
     kernel.arrive(at)
     kernel.look(1_000_000, took=7)
-    assert kernel.ring.line.next == arrival + FABRIC.delay_ns + FULL * 2000
+    assert kernel.ring.line.next == arrival + FABRIC.delay_ps + FULL * 2000
 
 
 def test_without_delay_only_the_wire_is_left_and_next_to_nothing_on_fast_links() -> None:
-    kernel = Kernel(fabric=FABRIC.with_(delay_ns=0))
+    kernel = Kernel(fabric=FABRIC.with_(delay_ps=0))
     kernel.arrive(0, length=154, hops=LOCAL)
     kernel.look(10)
     assert kernel.ring.line.next == 154 * NIC
-    fast = Kernel(fabric=FABRIC.with_(delay_ns=0, nic_rate=100_000_000_000, fabric_rate=100_000_000_000))
+    fast = Kernel(fabric=FABRIC.with_(delay_ps=0, nic_rate=MAX_RATE, fabric_rate=MAX_RATE))
     fast.arrive(0)
-    fast.look(2000)
+    fast.look(20_000)
     engine: Any = Engine()
-    assert fast.ring.hand_over(engine, 2000, 64) == 1 and fast.ring.held == 0
+    assert fast.ring.hand_over(engine, 20_000, 64) == 1 and fast.ring.held == 0

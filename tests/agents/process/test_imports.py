@@ -19,7 +19,7 @@ for name in agents.process.host.collectives():
         world = LooseWorld(n, 1)
         assert world.run(collective(world, name, n, 4096, dtype).look), name
 world = LooseWorld(4, 1)
-assert world.run(flows(world, 4, [{"name": "a", "src": 0, "dst": 1, "start_ns": 0, "for_ns": None, "messages": 2}], 4096).look)
+assert world.run(flows(world, 4, [{"name": "a", "src": 0, "dst": 1, "start_ps": 0, "for_ps": None, "messages": 2}], 4096).look)
 print(sorted(m for m in set(sys.modules) - had if m.startswith(("numpy", "agents.collectives"))))
 """
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.clock import REAL
+from agents.clock import WallClock
 from scenarios.figures.background import figures, link_rates
-from scenarios.figures.network_time import in_network_time
 from scenarios.run.background import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.background_table import COLUMNS, background_rows
@@ -20,6 +18,7 @@ from testbed.world import Stream
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 from topologies.theory import bus_bandwidth, traffic_bandwidth
+from topologies.units import MS, US
 
 TINY = load_fabric("tiny")
 RECORDED = Path(__file__).parents[2] / "testbed" / "emulated" / "data" / "iperf3"
@@ -41,11 +40,11 @@ def scenario(tmp_path: Path, *entries: dict[str, str], fabric: str = "tiny", tra
 def test_an_entry_with_everything_and_one_with_little(tmp_path: Path) -> None:
     full = {**GOOD, "name": '"cross"', "start": '"50us"', "for": '"200us"', "path": '"p1/0"', "parallel": "2"}
     one, two = scenario(tmp_path, full, {**GOOD, "protocol": '"tcp"', "rate": '"10Gbit"', "congestion": '"bbr"'}).backgrounds
-    assert (one.name, one.src, one.dst, one.rate_bps, one.for_s, one.parallel) == ("cross", 0, 3, 2_000_000, 2, 2)
-    assert one.start_ns == 500_000_000
+    assert (one.name, one.src, one.dst, one.rate_bps, one.for_ps, one.parallel) == ("cross", 0, 3, 20 * 10**9, 200 * US, 2)
+    assert one.start_ps == 50 * US
     assert one.ev_on(TINY) == ev(1, 0) and one.path_on(TINY) == "p1/0"
-    assert (two.name, two.start_ns, two.for_s, two.congestion) == ("h0-h3", 0, None, "bbr") and two.ev_on(TINY) == spread(TINY, 0, 3)
-    assert two.stream(TINY, 7, 60) == Stream(7, 0, 3, "tcp", 1_000_000, 60, spread(TINY, 0, 3), 1, "bbr")
+    assert (two.name, two.start_ps, two.for_ps, two.congestion) == ("h0-h3", 0, None, "bbr") and two.ev_on(TINY) == spread(TINY, 0, 3)
+    assert two.stream(TINY, 7, 6 * MS) == Stream(7, 0, 3, "tcp", 10**10, 6 * MS, spread(TINY, 0, 3), 1, "bbr")
     free = {key: value for key, value in GOOD.items() if key != "rate"} | {"protocol": '"tcp"'}
     assert scenario(tmp_path, free).backgrounds[0].rate_bps is None
 
@@ -59,7 +58,7 @@ def test_an_entry_with_everything_and_one_with_little(tmp_path: Path) -> None:
         ({"dst": '"h0"'}, "goes from h0 to itself"),
         ({"rate": None}, "background[0].rate is missing: UDP sends at a rate"),
         ({"rate": '"99.9Gbit"'}, "99.9Gbit is 102.36 Gb/s on the wire, more than a port of fabric 'tiny' carries (100 Gb/s): lower it"),
-        ({"rate": '"10"'}, "is less than 1 kbit/s at this dilation: raise it"),
+        ({"rate": '"10"'}, "is less than 1 Mbit/s: raise it"),
         ({"path": '"p0-3"'}, "background[0].path = 'p0-3' must be plane and uplink, like 'p0/3'"),
         ({"path": '"p2/0"'}, "background[0].path : EV 0x20000: fabric 'tiny' has planes 0..1, not 2"),
         ({"path": '"p0/2"'}, "fabric 'tiny' has uplinks 0..1, not 2"),
@@ -89,10 +88,10 @@ def test_names_are_unique_and_paths_must_be_there_for_every_transport(tmp_path: 
 
 def test_a_full_datagram_makes_a_full_frame() -> None:
     assert datagram_bytes(TINY) + 14 + 40 + 40 + 8 == TINY.frame_bytes <= link_mtu(TINY) + 14
-    server, client = command_lines(TINY, Stream(1, 0, 3, "udp", 2_000_001, 4, ev(0, 0), 2))
+    server, client = command_lines(TINY, WallClock(10_000), Stream(1, 0, 3, "udp", 20_000_010_000, 400 * US, ev(0, 0), 2))
     assert client[client.index("-l") + 1] == str(datagram_bytes(TINY)) and client[client.index("-b") + 1] == "1000000"
     assert "-1" in server and server[server.index("-B") + 1] == client[client.index("-c") + 1]
-    assert "-b" not in command_lines(TINY, Stream(1, 0, 3, "tcp", None, 4, ev(0, 0)))[1]
+    assert "-b" not in command_lines(TINY, WallClock(10_000), Stream(1, 0, 3, "tcp", None, 400 * US, ev(0, 0)))[1]
 
 
 def test_both_directions_are_pinned_to_the_path_on_addresses_of_its_own() -> None:
@@ -131,13 +130,13 @@ class FakeFlow:
 
 class FakeCluster:
     fabric = TINY
-    clock = REAL
+    clock = WallClock(10_000)
 
     def __init__(self) -> None:
         self.flows: list[FakeFlow] = []
 
     def background(self, stream: Stream, stem: Path) -> FakeFlow:
-        self.flows.append(FakeFlow(over_after=2 if stream.seconds == 1 else 0))
+        self.flows.append(FakeFlow(over_after=2 if stream.length == 100 * US else 0))
         return self.flows[-1]
 
 
@@ -151,12 +150,12 @@ def test_flows_begin_when_due_and_end_with_the_run(tmp_path: Path) -> None:
     def journal(_t: int, _kind: str, **fields: Any) -> None:
         lines.append((fields["name"], fields["phase"]))
 
-    run = BackgroundRun(cluster, made.backgrounds, 10**11, tmp_path, journal)
+    run = BackgroundRun(cluster, made.backgrounds, 10 * MS, tmp_path, journal)
     run.prepare()
-    run.start(10**9)
-    second = 10**9
+    second = cluster.clock.patience(1.0)
+    run.start(second)
     run.tick(second)
-    assert [flow.begun for flow in cluster.flows] == [True, False, False] and run.next_check_ns <= 2 * second
+    assert [flow.begun for flow in cluster.flows] == [True, False, False] and run.next_check_ps <= 2 * second
     run.tick(3 * second - 1)
     assert not cluster.flows[1].begun
     run.tick(3 * second)
@@ -165,7 +164,7 @@ def test_flows_begin_when_due_and_end_with_the_run(tmp_path: Path) -> None:
     assert lines == [("h0-h3", "begin"), ("late", "begin"), ("late", "end")]
     run.end()
     assert lines[3:] == [("h0-h3", "end")] and all(flow.ends == 1 for flow in cluster.flows)
-    assert [(r["name"], r["cut"], r["began_ns"] is None) for r in run.records()] == [
+    assert [(r["name"], r["cut"], r["began_ps"] is None) for r in run.records()] == [
         ("h0-h3", True, False), ("late", False, False), ("never", False, True),
     ]  # fmt: skip
     assert [line for line in run.complaints() if "never" in line] == ["background never: it was never begun, the run had ended"]
@@ -189,38 +188,34 @@ def test_taken_is_per_direction_and_adds_up() -> None:
 
 
 def test_theory_beside_background_by_hand() -> None:
-    """h0 alone sends to h2, 10 Mbit/s per plane. 4 of them are taken on plane 0, and planes stay equal: 6 per plane are left."""
+    """h0 alone sends to h2, 100 Gbit/s per plane. 40 of them are taken on plane 0, and planes stay equal: 60 per plane are left."""
     one = {(0, 2): 1.0}
     payload = TINY.payload_share
-    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 3, ev(0, 1), 4e6)])) == pytest.approx(12e6 * payload)
-    # From another host the same 4 only narrow one of two uplinks: the other takes what is left over.
-    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(1, 3, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 3, ev(0, 1), 4e10)])) == pytest.approx(12e10 * payload)
+    # From another host the same 40 only narrow one of two uplinks: the other takes what is left over.
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(1, 3, ev(0, 1), 4e10)])) == pytest.approx(20e10 * payload)
     # In the other direction nothing is in the way; more than there is leaves nothing.
-    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(3, 0, ev(0, 1), 4e6)])) == pytest.approx(20e6 * payload)
-    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 2, ev(0, 1), 12e6)])) == pytest.approx(0)
-
-
-def figures_of(record: dict[str, Any]) -> dict[str, Any]:
-    return figures(in_network_time(deepcopy(record), TINY.dilation), TINY.real, RECORDED, TINY.dilation)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(3, 0, ev(0, 1), 4e10)])) == pytest.approx(20e10 * payload)
+    assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 2, ev(0, 1), 12e10)])) == pytest.approx(0)
 
 
 def test_figures_of_a_run() -> None:
-    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e6, rate_bps=4e6)]}
-    made = figures_of(record)
+    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e6, rate_bps=4e10)]}
+    made = figures(record, TINY, RECORDED)
     (told,) = made["background"]
     assert (told["src"], told["dst"], told["path"], told["protocol"]) == ("h0", "h3", "p0/0", "udp")
     assert made["background_sent_share"] == pytest.approx(1, abs=0.01)
-    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY.real, "ring-allreduce", [0, 2, 1, 3]))
-    assert figures_of({**record, "background": []}) == {}
-    unknown = figures_of({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]})
+    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY, "ring-allreduce", [0, 2, 1, 3]))
+    assert figures({**record, "background": []}, TINY, RECORDED) == {}
+    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, RECORDED)
     assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
-    failed = figures_of({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]})
+    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, RECORDED)
     assert failed["background_sent_share"] is None
 
 
 def test_a_line_per_flow_and_run_for_people() -> None:
     known, unknown = (
-        figures_of({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]})
+        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, RECORDED)
         for name in ("tcp", "refused")
     )
     rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])

@@ -1,42 +1,19 @@
-"""A stretched scenario is the same network and the same events, slower: nothing that is counted in base RTTs, packets or BDPs changes."""
+"""What machines can run of a scenario at a dilation; the scenario itself, and its network, are the same at every one."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import scenarios.schema.scenario as scenario_module
-from scenarios.run.simulate import simulate
-from scenarios.schema.dilation import slowed
-from scenarios.schema.scenario import load_scenario, named_scenarios
-from testbed.faults.kinds import read_keys
-from tests.scenarios.small import undrawn
-from topologies import FabricError, load_fabric, named_fabrics
+from scenarios.schema.dilation import check_emulable, check_rates, patient
+from scenarios.schema.scenario import ScenarioError, load_scenario
+from topologies import FabricError, load_fabric
+from topologies.fabrics import usual_dilation
+from topologies.units import MAX_TIME, NS, US, S
 
-
-@pytest.mark.parametrize("name", named_fabrics())
-def test_a_slowed_fabric_keeps_its_shape_in_packets(name: str) -> None:
-    fabric = load_fabric(name)
-    slow = fabric.slowed(2.5)
-    assert slow.dilation == pytest.approx(2.5 * fabric.dilation)
-    assert slow.base_rtt_ns == pytest.approx(2.5 * fabric.base_rtt_ns, rel=1e-6)
-    assert abs(slow.plane_bdp - fabric.plane_bdp) <= 1 and abs(slow.buffer_bytes - fabric.buffer_bytes) <= 8
-    scaled = ("nic_rate", "fabric_rate", "delay_ns", "long_haul_rate", "long_haul_delay_ns", "dilation")
-    assert slow.with_(**{key: getattr(fabric, key) for key in scaled}) == fabric
-    assert fabric.slowed(1) is fabric
-
-
-def test_a_fabric_too_slow_to_emulate_is_refused() -> None:
-    with pytest.raises(FabricError, match="nic_rate"):
-        load_fabric("pod64").slowed(100)
-
-
-EVERYTHING = """
+TIMED = """
 format = 3
 fabric = "demo"
 timeout = "10s"
@@ -49,10 +26,8 @@ dst = "h4"
 start = "80us"
 for = "160us"
 [[transport]]
-kind = "mrc"
-[[transport]]
 kind = "roce"
-options = { reconvergence = "40us", qps = 2, rto_ns = 100000, rnr_ns = 20000, rate_limit = 50000000000 }
+options = { reconvergence = "40us", rto_ns = 100000, rate_limit = 50000000000 }
 fabric_options = { delay = "1.6us" }
 [[fault]]
 kind = "flap"
@@ -61,12 +36,6 @@ at = "80us"
 for = "160us"
 period = "8us"
 duty = 0.5
-[[fault]]
-kind = "silent"
-on = "p0-t1-0"
-at = "240us"
-for = "80us"
-reboot = "120us"
 [[background]]
 tool = "iperf3"
 src = "h1"
@@ -78,72 +47,67 @@ for = "160us"
 """
 
 
-def times_and_rates(data: Any, where: str = "") -> dict[str, float]:
-    """Every number of a scenario's plain values that is a time or a rate, by its dotted key."""
-    found: dict[str, float] = {}
-    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
-        here = f"{where}.{key}" if where else str(key)
-        if isinstance(value, (dict, list)):
-            found |= times_and_rates(value, here)
-        elif value is not None and str(key).endswith(("_ns", "_s", "_rate", "_bps", "_limit")):
-            found[here] = float(value)
-    return found
+def test_a_scenario_is_the_network_whatever_the_dilation_of_its_fabric(tmp_path: Path) -> None:
+    file, fabric = tmp_path / "timed.toml", tmp_path / "slower.toml"
+    file.write_text(TIMED)
+    usual = load_scenario(str(file))
+    (flow,), (transport,), (fault,), (background,) = usual.workload.flows, usual.transports, usual.faults, usual.backgrounds
+    assert (flow.start_ps, flow.for_ps, transport.reconvergence_ps, transport.fabric.delay_ps) == (80 * US, 160 * US, 40 * US, 1600 * NS)
+    assert (transport.options["rto_ns"], transport.options["rate_limit"]) == (100_000, 50 * 10**9)
+    assert (fault.at_ps, fault.for_ps, fault.keys["period"], fault.keys["duty"]) == (80 * US, 160 * US, 8 * US, 0.5)
+    assert (background.rate_bps, background.start_ps, background.for_ps) == (12_500_000_000, 80 * US, 160 * US)
+    assert (usual.timeout_s, usual.dilation, usual_dilation("demo")) == (10.0, 12_500.0, 12_500.0)
+    shape = Path(load_fabric.__code__.co_filename).with_name("demo.toml").read_text()
+    fabric.write_text(shape.replace("dilation = 12500", "dilation = 50000") + 'name = "demo"\n')
+    slower = load_scenario(str(file), fabric=str(fabric))
+    assert slower.dilation == 50_000 and replace(slower, dilation=usual.dilation) == usual
 
 
-def test_every_time_is_stretched_and_every_rate_shrinks(tmp_path: Path) -> None:
-    file = tmp_path / "everything.toml"
-    file.write_text(EVERYTHING)
+def test_a_run_that_is_stretched_further_gets_more_time_and_never_less() -> None:
+    swept = load_scenario("ablations")
+    longer = patient(swept, 3.0)
+    assert longer.timeout_s == 3 * swept.timeout_s
+    assert all(a.scenario.timeout_s == 3 * b.scenario.timeout_s for a, b in zip(longer.swept, swept.swept, strict=True))
+    assert patient(swept, 0.5) == swept and patient(swept, 1e9).timeout_s == MAX_TIME / S
+
+
+def test_links_have_a_rate_that_the_kernel_keeps() -> None:
+    check_rates(load_fabric("pod64"), 100_000)
+    with pytest.raises(FabricError, match=r"nic_rate = 100 Gbit/s runs at 50,000 bit/s at a dilation of 2,000,000: links take 100 kbit/s"):
+        check_rates(load_fabric("pod64"), 2_000_000)
+    with pytest.raises(FabricError, match="long_haul_rate"):
+        check_rates(load_fabric("demo", None).with_(t0_per_plane=2, sites=2, long_haul_rate=10**9), 12_500)
+
+
+def test_a_deployed_timer_would_take_hours_here_and_none_where_nobody_waits() -> None:
+    real = load_scenario("link-failure", transports=["roce-1p"], overrides=["transport.roce-1p.options.reconvergence=1.07s"])
+    with pytest.raises(ScenarioError, match=r"reconvergence of .* lasts 1\.07 s in the network, 3\.7 hours .*--world simulated"):
+        check_emulable(real, 12_500)
+    check_emulable(real, 1250)
+    check_emulable(load_scenario("link-failure"), 12_500)
+
+
+def test_a_cycle_is_longer_than_this_machines_scheduling(tmp_path: Path) -> None:
+    file = tmp_path / "timed.toml"
+    file.write_text(TIMED)
     scenario = load_scenario(str(file))
-    slow = slowed(scenario, 2)
-    was, now = (times_and_rates(json.loads(json.dumps(s.to_dict()))) for s in (scenario, slow))
-    assert set(was) == set(now) and len(was) > 15
-    for key, value in was.items():
-        factor = 0.5 if key.endswith(("_rate", "_bps", "_limit")) else 2
-        assert now[key] == pytest.approx(value * factor), key
-    flap, silent = (read_keys(fault.kind, fault.keys) for fault in slow.faults)
-    assert (flap["period"], flap["duty"], silent["reboot"]) == (200_000_000, 0.5, 3_000_000_000)
-    assert slowed(scenario, 1) is scenario
-    assert slowed(scenario, 0.5).timeout_ns == scenario.timeout_ns, "patience is not shortened"
+    check_emulable(scenario, 250)
+    with pytest.raises(ScenarioError, match=r"fault 'flap .*period = 8.00 µs takes less than 2 ms of this machine at a dilation of 249"):
+        check_emulable(scenario, 249)
 
 
-def test_a_stretched_run_takes_the_same_number_of_base_rtts(tmp_path: Path) -> None:
-    scenario = load_scenario("smoke", overrides=["workload.steps=6", "fault.0.at=10us", "fault.0.for=30us"])
-
-    def run(factor: float) -> dict[str, Any]:
-        directory = tmp_path / str(factor)
-        directory.mkdir()
-        with undrawn():
-            return simulate(slowed(scenario, factor), directory)["runs"][0]
-
-    one, three = run(1), run(3)
-    assert three["base_rtt_ns"] == pytest.approx(one["base_rtt_ns"], rel=1e-6) and three["dilation"] == 3 * one["dilation"]
-    for steps in ([entry["typical_step_ns"] for entry in (one, three)], [entry["step_time_ns"]["max"] for entry in (one, three)]):
-        assert steps[1] == pytest.approx(steps[0], rel=0.03)
-    assert three["packets"]["lost"] == pytest.approx(one["packets"]["lost"], abs=4)
+def test_what_only_simulated_switches_do_is_refused_in_one_line() -> None:
+    with pytest.raises(ScenarioError, match=r"'adaptive' has routing = \"adaptive\".*--world simulated"):
+        check_emulable(load_scenario("permutation-baselines", transports=["adaptive"]), 12_500)
+    check_emulable(load_scenario("permutation-baselines", transports=["mrc", "irn", "roce-pfc"]), 12_500)
 
 
-def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    if dataclasses.is_dataclass(one) and type(one) is type(other):
-        for field in dataclasses.fields(one):
-            if field.name != "timeout_ns":  # never gets shorter, and is no time of the network's
-                yield from differences(getattr(one, field.name), getattr(other, field.name), f"{path}.{field.name}")
-    elif isinstance(one, dict) and isinstance(other, dict):
-        for key in one.keys() | other.keys():
-            yield from differences(one.get(key, "0ns"), other.get(key, "0ns"), f"{path}.{key}")
-    elif isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
-        for number, pair in enumerate(zip(one, other, strict=True)):
-            yield from differences(*pair, f"{path}[{number}]")
-    elif one != other:
-        yield f"{path}: {one!r}, {other!r}"
-
-
-@pytest.mark.parametrize("name", sorted(named_scenarios()))
-def test_a_slowed_scenario_is_the_one_of_a_slowed_fabric(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time or rate of a scenario is forgotten where the dilation is not the fabric's own."""
-    scenario = load_scenario(name)
-    slow = slowed(scenario, 2)
-    assert [v.settings for v in slow.variants] == [v.settings for v in scenario.variants]
-    assert all(v.scenario.fabric.dilation == 2 * scenario.fabric.dilation for v in slow.variants if not v.settings)
-    with monkeypatch.context() as patch:
-        patch.setattr(scenario_module, "load_fabric", lambda *words: load_fabric(*words).slowed(2))
-        assert list(differences(slow, load_scenario(name))) == []
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("planes = 2", "has no format = 3: write"), ("format = 4", "has format = 4"), ("format = 3\nformat = 2", "Cannot overwrite")],
+)
+def test_a_fabric_file_says_whose_times_it_has(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(FabricError, match=said):
+        load_fabric(str(file))

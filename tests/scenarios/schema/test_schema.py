@@ -17,6 +17,7 @@ from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenar
 from testbed.cli import run
 from tests.scenarios.small import small
 from topologies import FabricError, load_fabric
+from topologies.units import MS, US, S
 
 GOOD = """
 format = 3
@@ -104,8 +105,8 @@ def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
 def test_command_line_changes(tmp_path: Path) -> None:
     given = ["workload.steps=3", "transport.roce-1p.options.reconvergence=200us", "fault.0.for=100us"]
     s = small(tmp_path, overrides=given, seeds=[4, 5])
-    assert (s.workload.steps, s.seeds, s.faults[0].for_ns) == (3, (4, 5), 10**9)
-    assert [t.reconvergence_ns for t in s.transports] == [None, 400_000_000, 2 * 10**9]
+    assert (s.workload.steps, s.seeds, s.faults[0].for_ps) == (3, (4, 5), 100 * US)
+    assert [t.reconvergence_ps for t in s.transports] == [None, 40 * US, 200 * US]
     assert [t.fabric.name for t in small(tmp_path, fabric="demo").transports] == ["demo", "demo", "demo-1p"]
 
 
@@ -126,7 +127,7 @@ def test_bad_set(item: str) -> None:
 
 def test_units() -> None:
     assert (parse_size("4MiB"), parse_size("2 kB"), parse_size(12)) == (4 << 20, 2000, 12)
-    assert (parse_duration("20ms"), parse_duration(1.5), parse_duration("2min")) == (20_000_000, 1_500_000_000, 120 * 10**9)
+    assert (parse_duration("20ms"), parse_duration(1.5), parse_duration("2min")) == (20 * MS, 1500 * MS, 120 * S)
 
 
 def test_what_the_controller_tells_is_chosen_per_transport(tmp_path: Path) -> None:
@@ -256,8 +257,8 @@ def test_a_slower_fabric_is_the_same_in_slow_motion() -> None:
     was, slow = load_scenario("demo"), load_scenario("demo", overrides=["nic_rate=25Gbit"])
     for before, after in zip(was.transports, slow.transports, strict=True):
         a, b = before.fabric, after.fabric
-        assert (b.nic_rate * 4, b.fabric_rate * 4) == (a.nic_rate, a.fabric_rate) and b.delay_ns == a.delay_ns * 4
-        assert b.base_rtt_ns == a.base_rtt_ns * 4 and b.plane_bdp == a.plane_bdp
+        assert (b.nic_rate * 4, b.fabric_rate * 4) == (a.nic_rate, a.fabric_rate) and b.delay_ps == a.delay_ps * 4
+        assert b.base_rtt_ps == a.base_rtt_ps * 4 and b.plane_bdp == a.plane_bdp
     assert [t.fabric.name for t in slow.transports] == ["demo-25Gbit", "demo-25Gbit-1p", "demo-25Gbit"]
     assert load_scenario("demo", overrides=["nic_rate=100Gbit"]).fabric == was.fabric
     for rate in ("true", "fast", "1"):

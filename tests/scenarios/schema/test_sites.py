@@ -91,7 +91,7 @@ def test_faults_on_a_long_haul_cable() -> None:
 def test_the_twin_has_the_same_trunk() -> None:
     twin = twin_of(TWO)
     assert twin.long_haul_rate * twin.planes == TWO.long_haul_rate * TWO.planes
-    assert twin.long_haul_delay_ns == TWO.long_haul_delay_ns and twin.base_rtt_ns == pytest.approx(TWO.base_rtt_ns, abs=2)
+    assert twin.long_haul_delay_ps == TWO.long_haul_delay_ps and twin.base_rtt_ps == pytest.approx(TWO.base_rtt_ps, abs=2)
 
 
 def test_drawings_and_words_have_both_sites() -> None:
@@ -99,4 +99,4 @@ def test_drawings_and_words_have_both_sites() -> None:
     assert f"<title>{cable}</title>" in fabric_svg(TWO) and "p1-t1-3 --- p1-t1-1" in mermaid(TWO) and '"p1-t1-3" -- "p1-t1-1"' in dot(TWO)
     assert "p1-t1-0:p1-t0-2" not in fabric_svg(TWO) and "p1-t0-2:p1-t1-0" not in fabric_svg(TWO), "no cable to the other site's T0s"
     assert "4 T0 and 4 T1 in two sites" in fabric_lines(TWO)[0] and "(1.01 ms between sites)" in fabric_lines(TWO)[1]
-    assert figures(TWO)["haul_rtt_ns"] == TWO.haul_rtt_ns and "haul_rtt_ns" not in figures(load_fabric("demo"))
+    assert figures(TWO)["haul_rtt_ps"] == TWO.haul_rtt_ps and "haul_rtt_ps" not in figures(load_fabric("demo"))

@@ -17,6 +17,7 @@ from scenarios.schema.workloads import Flow, Workload, edges_of, most_senders, r
 from scenarios.show.plan import warnings
 from topologies import Fabric, load_fabric
 from topologies.theory import COLLECTIVES, place_ranks
+from topologies.units import US
 
 RACK = load_fabric("rack16")
 ALL = list(range(16))
@@ -79,8 +80,8 @@ def test_seven_to_one_with_a_victim() -> None:
     work = load_scenario("incast-victim", overrides=["workload.duration=400us"]).workload
     flows = resolve_flows(work, RACK, ALL, 1)
     assert [(f.name, f.src, f.dst) for f in flows[:7]] == [(f"h{i}-h8", i, 8) for i in range(7)]
-    assert flows[7] == Flow("victim", "victim", 7, 9, 0, 16_000_000_000, None)
-    assert all((f.start_ns, f.for_ns) == (8_000_000_000, 8_000_000_000) for f in flows[:7])
+    assert flows[7] == Flow("victim", "victim", 7, 9, 0, 800 * US, None)
+    assert all((f.start_ps, f.for_ps) == (400 * US, 400 * US) for f in flows[:7])
     ports = watched_ports(flows, RACK, ALL)
     assert [p for p, group in ports.items() if group == "incast"] == [f"p{p}-t0-1-d0" for p in range(4)]
     assert [p for p, group in ports.items() if group == "victim"] == [f"p{p}-t0-1-d1" for p in range(4)]
@@ -89,7 +90,7 @@ def test_seven_to_one_with_a_victim() -> None:
 def test_fifteen_to_one_is_everyone_else() -> None:
     flows = resolve_flows(load_scenario("incast-15").workload, RACK, ALL, 1)
     assert [f.src for f in flows] == [h for h in ALL if h != 8] and {f.dst for f in flows} == {8}
-    assert {f.messages for f in flows} == {8} and {f.for_ns for f in flows} == {None}
+    assert {f.messages for f in flows} == {8} and {f.for_ps for f in flows} == {None}
 
 
 def test_flows_follow_ranks_not_hosts() -> None:
@@ -105,7 +106,7 @@ def test_permutations_are_seeded_derangements_across_t0s(t0s: int, hosts: int, s
         return
     fabric = Fabric("any", 2, t0s, 2, hosts)
     ranks = list(range(fabric.host_count))
-    work = Workload("permutation", duration_ns=1)
+    work = Workload("permutation", duration_ps=1)
     flows = resolve_flows(work, fabric, ranks, seed)
     assert flows == resolve_flows(work, fabric, ranks, seed)
     assert sorted(f.src for f in flows) == sorted(f.dst for f in flows) == ranks
@@ -114,7 +115,7 @@ def test_permutations_are_seeded_derangements_across_t0s(t0s: int, hosts: int, s
 
 
 def test_seeds_give_different_permutations() -> None:
-    work = Workload("permutation", duration_ns=1)
+    work = Workload("permutation", duration_ps=1)
     assert len({tuple(f.dst for f in resolve_flows(work, RACK, ALL, seed)) for seed in range(20)}) == 20
 
 
@@ -155,7 +156,7 @@ def test_figures_of_a_fabric_are_bytes_and_none_where_off() -> None:
 
 def test_set_reaches_into_flows() -> None:
     work = load_scenario("ev-balance", overrides=["workload.flow.B.start=100us", "workload.flow.0.for=200us"]).workload
-    assert [(f.name, f.start_ns, f.for_ns, f.evs) for f in work.flows] == [("A", 0, 4 * 10**9, 0), ("B", 2 * 10**9, 26_400_000_000, 1)]
+    assert [(f.name, f.start_ps, f.for_ps, f.evs) for f in work.flows] == [("A", 0, 200 * US, 0), ("B", 100 * US, 1320 * US, 1)]
 
 
 @pytest.mark.parametrize(("text", "senders"), [(INCAST, 7), (STEPS, 15), (STEPS.replace("all-to-all", "ring-allreduce"), 2), (FLOWS, 1)])

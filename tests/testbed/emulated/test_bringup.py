@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from agents.clock import WallClock
 from testbed.emulated import bringup
 from testbed.errors import UserError
 from topologies import Fabric, FabricError, addressing, load_fabric, named_fabrics
+
+CLOCK = WallClock(10_000)
 
 
 @pytest.fixture(params=sorted(named_fabrics()))
@@ -36,7 +39,7 @@ def test_a_kernel_tcp_packet_fits_after_encapsulation(fabric: Fabric) -> None:
 
 def test_queue_rates_add_up_to_the_links(fabric: Fabric) -> None:
     port = fabric.ports[0]
-    lines = bringup.queue_lines(fabric, [(port, 9_999_999)])
+    lines = bringup.queue_lines(fabric, CLOCK, [(port, 99_999_990_000)])
     rate = {w.split()[w.split().index("classid") + 1]: int(w.split("htb rate ")[1].split("bit")[0]) for w in lines if " classid " in w}
     assert rate["1:f"] == 9_999_999 == rate["1:1"] + rate["1:2"]
     ceil = next(w for w in lines if "classid 1:1 " in w).split("ceil ")[1].split("bit")[0]
@@ -45,19 +48,19 @@ def test_queue_rates_add_up_to_the_links(fabric: Fabric) -> None:
 
 
 def test_only_lossless_fabrics_can_be_stopped(fabric: Fabric) -> None:
-    port = (fabric.ports[0], 9_999_999)
+    port = (fabric.ports[0], 99_999_990_000)
     if fabric.sites > 1:
         with pytest.raises(FabricError, match="pfc = true is not for two sites"):
             fabric.with_(pfc=True)
         return
-    lossy, lossless = ("\n".join(bringup.queue_lines(f, [port])) for f in (fabric, fabric.with_(pfc=True)))
+    lossy, lossless = ("\n".join(bringup.queue_lines(f, CLOCK, [port])) for f in (fabric, fabric.with_(pfc=True)))
     assert f"parent 1:2 handle 12: bfifo limit {fabric.buffer_bytes + 65536}" in lossy and "tbf" not in lossy and "1:3" not in lossy
     assert "parent 1:2 handle 12: tbf rate 32000000000bit" in lossless and "parent 1:3 handle 13: bfifo limit 1\n" in lossless
 
 
 def test_what_a_port_catches_up_is_the_same_in_the_network_at_every_large_dilation() -> None:
-    rate = 100_000_000_000  # of the network
-    ns = {d: bringup.burst_bytes(round(rate / d), d) * 8 / (rate / d) * 1e9 / d for d in (10_000, 20_000, 125_000, 1_000_000)}
+    rate = 10**11
+    ns = {d: bringup.burst_bytes(rate, WallClock(d)) * 8 / rate * 1e9 for d in (10_000, 20_000, 125_000, 1_000_000)}
     assert ns[10_000] == pytest.approx(50, rel=0.02) and ns[20_000] == pytest.approx(25, rel=0.05)
     assert ns[125_000] == pytest.approx(25, rel=0.05) and ns[1_000_000] == pytest.approx(25, rel=0.3)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from agents.clock import WallClock
 from testbed.emulated.iperf_report import complaint, flow_figures
 
 RECORDED = Path(__file__).parent / "data" / "iperf3"
@@ -48,3 +50,11 @@ def test_what_went_wrong_is_said(tmp_path: Path) -> None:
     for ending in ("", "-server"):
         (tmp_path / f"iperf3-early{ending}.json").write_text(cut)
     assert complaint(tmp_path / "iperf3-early", True) == "it was ended before it had sent anything: its path may be dead"
+
+
+def test_rates_are_the_networks_where_the_client_kept_its_clock(tmp_path: Path) -> None:
+    report = json.loads(Path(f"{recorded('udp')}.json").read_text())
+    (tmp_path / "x.json").write_text(json.dumps({**report, "extra_data": json.dumps(WallClock(10_000).to_dict())}))
+    (tmp_path / "x-server.json").write_text(Path(f"{recorded('udp')}-server.json").read_text())
+    made = flow_figures(tmp_path / "x")
+    assert made["sent_bps"] == pytest.approx(4e10, rel=0.01) and made["seconds"] == pytest.approx(2, rel=0.01)

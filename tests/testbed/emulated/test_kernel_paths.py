@@ -8,6 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.clock import WallClock
 from testbed.emulated.bringup import host_lines, link_mtu
 from testbed.emulated.kernel_paths import begin_lines, dead_evs, end_lines, route, routes, shares
 from topologies import load_fabric
@@ -15,6 +16,7 @@ from topologies.addressing import ev, ev_fields, path_address, text
 from topologies.paths import path_evs
 
 DEMO = load_fabric("demo")
+CLOCK = WallClock(12_500)
 EVS = [ev(plane, uplink) for plane in range(4) for uplink in range(4)]
 
 
@@ -48,19 +50,19 @@ def test_dead_links_take_their_paths() -> None:
 
 
 def test_a_route_names_every_path_once() -> None:
-    lines = routes(DEMO, 0, "tcp", "bbr")
+    lines = routes(DEMO, 0, "tcp", "bbr", CLOCK)
     assert len(lines) == 7
     (line,) = [li for li in lines if " fd6d:7263::6/128 " in li]
     assert "src fd6d:7263::1 " in line and " congctl bbr " in line and f" mtu {link_mtu(DEMO)} rto_min 200ms " in line
-    assert " rto_min 400ms " in route(DEMO.slowed(2), 0, 1, [(0, 1)], -1, "bbr"), "the same in network time"
+    assert " rto_min 400ms " in route(DEMO, 0, 1, [(0, 1)], -1, "bbr", WallClock(25_000)), "the same in network time"
     assert sorted(re.findall(r"segs (\S+)", line)) == sorted(text(path_address(DEMO, 0, 5, value)) for value in path_evs(DEMO, 0, 5))
     assert all(f"segs {text(path_address(DEMO, 0, 5, ev(p, 0)))} via fe80::1 dev h0-p{p} weight 1" in line for p in range(4))
-    changed = set(routes(DEMO, 0, "tcp", "bbr", ["p1-t0-0:p1-t1-2"])) - set(lines)
+    changed = set(routes(DEMO, 0, "tcp", "bbr", CLOCK, ["p1-t0-0:p1-t1-2"])) - set(lines)
     assert len(changed) == 4, "only to the hosts across"
 
 
 def test_mptcp_has_an_address_and_a_route_per_plane() -> None:
-    lines = routes(DEMO, 2, "mptcp", "cubic")
+    lines = routes(DEMO, 2, "mptcp", "cubic", CLOCK)
     assert len(lines) == 7 * 4
     (line,) = [li for li in lines if " fd6d:7263::3:7/128 " in li]
     assert "src fd6d:7263::3:3 " in line and line.count("nexthop") == 4 and set(re.findall(r"dev (\S+)", line)) == {"h2-p2"}
@@ -76,6 +78,6 @@ def test_what_was_added_is_taken_away() -> None:
     end = end_lines(DEMO, 2, "mptcp")
     added = {li.split()[2] for li in begin_lines(DEMO, 2, "mptcp") if li.startswith("addr add")}
     assert {li.split()[2] for li in end if li.startswith("addr del")} == added
-    assert {li.split()[2] for li in end if li.startswith("route del")} == {li.split()[2] for li in routes(DEMO, 2, "mptcp", "cubic")}
+    assert {li.split()[2] for li in end if li.startswith("route del")} == {li.split()[2] for li in routes(DEMO, 2, "mptcp", "cubic", CLOCK)}
     back = {li.replace("route replace", "route add") for li in end_lines(DEMO, 2, "tcp")}
     assert back <= set(host_lines(DEMO, 2)) and len(back) == 7

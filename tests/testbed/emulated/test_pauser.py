@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from agents.clock import WallClock
 from testbed.dataplane import layout
 from testbed.emulated.pauser import LOOKS, Pauser
 from topologies import load_fabric
 from topologies.clos import Port
+from topologies.units import wire_time
 
 FABRIC = load_fabric("tiny").with_(pfc=True)
 XOFF, XON = FABRIC.pfc_bytes
 LINK = FABRIC.link("h0:p0-t0-0")
 NIC, INGRESS = LINK.a.number, LINK.b.number
-FRAME_NS = FABRIC.frame_bytes * 8_000_000_000 // LINK.rate
-DUE_NS = FABRIC.pfc_ns - FRAME_NS
+CLOCK = WallClock(10_000)
+PFC_NS, FRAME_NS = CLOCK.wall_ns(FABRIC.pfc_ps), CLOCK.wall_ns(wire_time(FABRIC.frame_bytes, LINK.rate))
+DUE_NS = PFC_NS - FRAME_NS
 TAKEN, RELEASED, OVER, UNDER = range(4)
 
 
@@ -28,7 +31,7 @@ class Played:
         self.held = np.zeros((layout.MAX_PORTS, len(layout.HELD_WORDS)), dtype=np.uint64)
         self.pauses = np.zeros((layout.MAX_PORTS, len(layout.PAUSE_WORDS)), dtype=np.uint64)
         self.gates = np.zeros(layout.MAX_PORTS, dtype=np.uint64)
-        self.pauser = Pauser(FABRIC, self.held, self.pauses, self.gates, self, lambda: self.now)
+        self.pauser = Pauser(FABRIC, CLOCK, self.held, self.pauses, self.gates, self, lambda: self.now)
 
     def pause(self, port: Port) -> None:
         self.now += self.takes_ns
@@ -73,8 +76,8 @@ def test_a_pause_and_its_end_take_effect_when_they_would_have_come_over_the_cabl
     under = played.now
     played.holds(XON)
     played.run(under + 500_000_000)
-    assert played.told[1:] == [(under + FABRIC.pfc_ns, "h0-p0", False)]
-    lasted = under + FABRIC.pfc_ns - (over + DUE_NS)
+    assert played.told[1:] == [(under + PFC_NS, "h0-p0", False)]
+    lasted = under + PFC_NS - (over + DUE_NS)
     assert (played.word("pauses"), played.word("paused_ns"), played.word("longest_ns")) == (1, lasted, lasted)
     assert played.word("reaction_ns") == played.word("longest_reaction_ns") == DUE_NS and played.word("since_ns") == 0
 
@@ -109,8 +112,8 @@ def test_who_is_below_xon_again_before_the_pause_is_due_is_not_paused() -> None:
 
 def test_it_looks_often_enough_to_be_in_time_and_no_more() -> None:
     played = Played()
-    assert played.pauser.turn() - played.now == FABRIC.pfc_ns // LOOKS
-    played.now += FABRIC.pfc_ns // LOOKS
+    assert played.pauser.turn() - played.now == PFC_NS // LOOKS
+    played.now += PFC_NS // LOOKS
     over = played.now - 1_000_000
     played.holds(XOFF + 1)
     played.held[INGRESS, OVER] = over  # a moment ago
@@ -135,7 +138,7 @@ def test_a_cable_that_is_down_pauses_nobody_from_either_gate() -> None:
         played.gates[gate] = 1
         at = played.now
         played.run(at + 500_000_000)
-        assert [stop for _, _, stop in played.told] == [True, False] and played.told[1][0] - at <= FABRIC.pfc_ns // LOOKS
+        assert [stop for _, _, stop in played.told] == [True, False] and played.told[1][0] - at <= PFC_NS // LOOKS
         played.gates[gate] = 0
         played.run(played.now + 500_000_000)
         assert [stop for _, _, stop in played.told] == [True, False, True], "there is still too much from it"
