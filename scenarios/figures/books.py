@@ -79,7 +79,7 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for row in record.get("counters_after", []):
         earlier = before.get(row["port"], {})
-        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else int(v) - int(earlier.get(k, 0)) for k, v in row.items()}
+        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else v - earlier.get(k, 0) for k, v in row.items()}
         if "met_packets" in difference:  # the mean is over packets of this run
             difference["backlog_mean_bytes"] = mean_backlog(difference)
         if "backlog_peak_bytes" in difference:  # of the fabric's whole life: known for this run only if it raised it

@@ -35,13 +35,16 @@ def theory_of(run: Run) -> Theory:
     return bandwidth_left
 
 
-def stretches(run: Run, outages: list[Outage]) -> list[tuple[int, int, frozenset[str]]]:
+def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, frozenset[str]]]:
     """(begin, end, dead cables): the measured window without the settling time after each change, which is longer after a repair."""
     begin, end = run.window
     times = changes(outages)
     slowed = [(o.begin, o.end) for o in outages if o.entry.slows]  # theory does not cover slow links
     edges = sorted({begin, *(t for t in times if begin < t < end)})
-    settle = {t: (SETTLE_RTTS if dead_at(outages, t) - dead_at(outages, t - 1) else REGROW_RTTS) * run.fabric.base_rtt_ns for t in times}
+    settle = {
+        t: (SETTLE_RTTS if dead_at(outages, t) - dead_at(outages, math.nextafter(t, -math.inf)) else REGROW_RTTS) * run.base_rtt_ns
+        for t in times
+    }
     rows = []
     for a, b in zip(edges, [*edges[1:], end], strict=True):
         a = max([a, *(t + settle[t] for t in times if t <= a)])
@@ -55,14 +58,14 @@ def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[
 
     Stretches with a dead cable and stretches without one are separate rows. A row needs at least 20 base RTTs in all.
     """
-    pooled: dict[tuple[float, bool], list[tuple[int, int]]] = {}
+    pooled: dict[tuple[float, bool], list[tuple[float, float]]] = {}
     for begin, end, dead in stretches(run, outages):
         pooled.setdefault((float(round(bandwidth_left(dead))), bool(dead)), []).append((begin, end))
     ranks = len(run.record["ranks"])
     rows = []
     for (theory, broken), spans in pooled.items():
         duration = sum(end - begin for begin, end in spans)
-        if duration < SETTLE_RTTS * run.fabric.base_rtt_ns or theory <= 0:
+        if duration < SETTLE_RTTS * run.base_rtt_ns or theory <= 0:
             continue
         bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
         busbw = bits * 1e9 / duration / ranks  # the rate of each rank is the bus bandwidth
@@ -76,7 +79,7 @@ def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list
     times = changes(outages)
     ratios = []
     for _, rows in run.whole_steps.groupby("step"):
-        begin, end = int(rows["start_ns"].min()), int(rows["end_ns"].max())
+        begin, end = rows["start_ns"].min(), rows["end_ns"].max()
         if any(o.entry.slows and o.begin < end and begin < o.end for o in outages):
             continue
         least = min(bandwidth_left(dead_at(outages, t)) for t in [begin, *(t for t in times if begin < t < end)])

@@ -22,26 +22,27 @@ LONGEST = 1 << 14
 """Bytes of a text [ours]."""
 BATCH = 1 << 15
 _OWN = "run:s "
-_BINS = "t_ns:i bin_ns:p "
+_BINS = "t_ns:f bin_ns:p "
 COLUMNS = {
-    "steps": _OWN + "transport:s? rank:n step:i warmup:b start_ns:i end_ns:i ok:b?",
-    "transfers": _OWN + "start_ns:i end_ns:i",
-    "events": _OWN + "t_ns:i host:i kind:s peer:n? ev:n? plane:n? uplink:n? to:s? cause:s? count:n? phase:s? detail:s?",
+    "steps": _OWN + "transport:s? rank:n step:i warmup:b start_ns:f end_ns:f ok:b?",
+    "transfers": _OWN + "start_ns:f end_ns:f",
+    "events": _OWN + "t_ns:f host:i kind:s peer:n? ev:n? plane:n? uplink:n? to:s? cause:s? count:n? phase:s? detail:s?",
     "counters": _OWN + "port:s admitted_bytes:n? met_packets:n? backlog_mean_bytes:f? raised_peak_bytes:f?",
     "goodput": _OWN + _BINS + "host:n plane:n tx_bytes:n rx_bytes:n",
-    "agents": _OWN + "host:n counter:s value:i",
+    "agents": _OWN + "host:n counter:s value:f",
     "flows": _OWN + _BINS + "host:n flow:s? rx_bytes:n",
-    "messages": _OWN + "flow:s number:n start_ns:i end_ns:i",
-    "queues": _OWN + "t_ns:i port:s bytes:n",
+    "messages": _OWN + "flow:s number:n start_ns:f end_ns:f",
+    "queues": _OWN + "t_ns:f port:s bytes:n",
     "evs": _OWN + _BINS + "host:n peer:n ev:n tx_packets:n",
-    "cwnd": _OWN + "host:n flow:s? t_ns:i qpn:n? cwnd_bytes:n? in_flight_bytes:n? srtt_ns:n? rate_bps:n?",
+    "cwnd": _OWN + "host:n flow:s? t_ns:f qpn:n? cwnd_bytes:n? in_flight_bytes:n? srtt_ns:a? rate_bps:a?",
     "comparison": "transport:s fabric:s figure:s unit:s? n:n median:f? low:f? high:f? ideal:f? degraded:f? doubtful:n?",
     "runs": "",
 }
-"""Table -> its columns that are read, and of what each is: (s)tring, (b)ool, (i)nteger, (n)one below 0, (p)ositive, (f)loat; "?": may have
-gaps, and older tables may lack it."""
-_IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, "f": lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind)}
-_LEAST = {"i": -FAR, "n": 0, "p": 1, "f": -MOST}
+"""Table -> its columns that are read, and of what each is: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount,
+(p)ositive; "?": may have gaps, and older tables may lack it."""
+_LEAST = {"i": -FAR, "n": 0, "f": -MOST, "a": 0, "p": 1e-3}
+_FLOATS = dict.fromkeys("fap", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
+_IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -99,7 +100,7 @@ def _check(path: Path, table: Any) -> None:
             raise FileError(f"damaged: {name} in {path}: row {pc.index(pc.is_null(column), True).as_py()} has none")
         if kind in _LEAST:
             low, high = pc.min_max(column).as_py().values()
-            if low is not None and not (_LEAST[kind] <= low and high <= (MOST if kind == "f" else FAR)):
+            if low is not None and not (_LEAST[kind] <= low and high <= (MOST if kind in _FLOATS else FAR)):
                 raise FileError(f"damaged: {name} in {path}: {low} to {high}")
     columns = set(table.column_names)
     if table.num_rows and {"start_ns", "end_ns"} <= columns and pc.any(pc.less(table["end_ns"], table["start_ns"])).as_py():

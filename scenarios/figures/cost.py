@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from scenarios.figures.capacity import theory_of
-from scenarios.figures.flows import all_on, rate_in
+from scenarios.figures.flows import Window, all_on, rate_in
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of
 from scenarios.figures.stats import median_interval
@@ -30,7 +31,7 @@ PART_RTTS = 10
 FEWEST_HEALTHY = 5
 """Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 %
 (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
-Share = Callable[[int], float]
+Share = Callable[[float], float]
 """Time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
 
 
@@ -42,7 +43,7 @@ def figures(run: Run) -> dict[str, Any] | None:
     return flow_cost(run, outages) if run.named_flows else step_cost(run, outages)
 
 
-def duration_at_pace(work_ns: float, begin: int, marks: Sequence[int], share: Share) -> float | None:
+def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share: Share) -> float | None:
     """Duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
@@ -55,9 +56,9 @@ def duration_at_pace(work_ns: float, begin: int, marks: Sequence[int], share: Sh
     return None
 
 
-def broken_spans(outages: Sequence[Outage], end: int) -> list[tuple[int, int]]:
+def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
     """Stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
-    spans: list[tuple[int, int]] = []
+    spans: list[Window] = []
     for o in sorted(outages, key=lambda o: o.begin):
         if spans and o.begin <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(spans[-1][1], min(o.end, end))
@@ -66,7 +67,7 @@ def broken_spans(outages: Sequence[Outage], end: int) -> list[tuple[int, int]]:
     return spans
 
 
-def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[tuple[int, int]]) -> float | None:
+def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) -> float | None:
     """Goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is zero."""
     before, duration = rate_in(bins, healthy), sum(b - a for a, b in broken)
     if not before or not duration:
@@ -77,7 +78,7 @@ def goodput_kept(bins: pd.DataFrame, healthy: tuple[int, int], broken: Sequence[
 # --- collectives ---------------------------------------------------------------------------------------------------
 
 
-def periods(run: Run) -> tuple[list[int], list[int]]:
+def periods(run: Run) -> tuple[list[float], list[float]]:
     """(end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not finish.
 
     A step ends when its last rank ends it; before the first, the last step to warm up ended (without one, the first rank's begin counts).
@@ -85,9 +86,9 @@ def periods(run: Run) -> tuple[list[int], list[int]]:
     steps.
     """
     ends = run.whole_steps.groupby("step")["end_ns"].max()
-    done = [int(end) for number, (step, end) in enumerate(ends.items()) if step == number]
+    done = [float(end) for number, (step, end) in enumerate(ends.items()) if step == number]
     begin = run.warm_ns if run.warm_ns is not None else run.whole_steps["start_ns"].min()
-    return done, [b - a for a, b in zip([int(begin), *done], done, strict=False)] if done else []
+    return done, [b - a for a, b in zip([float(begin), *done], done, strict=False)] if done else []
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
         "healthy_steps": len(healthy_times),
         "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
         "noise_ns": None, "noise_share": None, "slowdown": None, "goodput_kept": None,
-        "worst_step_ns": int(run.step_times.max()) if len(run.step_times) else None,
+        "worst_step_ns": float(run.step_times.max()) if len(run.step_times) else None,
         "ideal_extra_ns": None,
         "unknown": _unknown(finished, len(done) - first_hit, len(healthy_times)),
     }  # fmt: skip
@@ -138,7 +139,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
             "noise_share": deviation / healthy,
             "slowdown": max(durations[first_hit:]) / healthy,
             "extra_steps": extra / healthy,
-            "extra_rtts": extra / run.fabric.base_rtt_ns,
+            "extra_rtts": extra / run.base_rtt_ns,
             "extra_percent": 100 * extra / (len(done) * healthy),
         }
     if run.record["workload"] in COLLECTIVES and not any(o.entry.slows for o in outages):
@@ -178,7 +179,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     flows = [f for f in run.named_flows if any(hit_evs(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in outages)]
     share = flow_theory(run, outages)
     healthy = lost = ideal = 0.0
-    recoveries: list[int | None] = []
+    recoveries: list[float | None] = []
     for flow in flows:
         bins = run.flows[run.flows["flow"] == flow["name"]]
         before = rate_in(bins, (window[0], first)) or 0.0
@@ -186,7 +187,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
             return None
         healthy += before
         lost += before * (window[1] - first) / 8e9 - (rate_in(bins, (first, window[1])) or 0.0) * (window[1] - first) / 8e9
-        recoveries.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.fabric.base_rtt_ns, share))
+        recoveries.append(back_ns(bins, before, first, window[1], BACK_RTTS * run.base_rtt_ns, share))
     if not flows:
         return None
     edges = [first, *(t for t in changes(outages) if first < t < window[1]), window[1]]
@@ -194,9 +195,9 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     has_theory = not any(o.entry.slows for o in outages)
     extra = lost * 8e9 / healthy
     pooled = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
-    part = (first - window[0]) // FEWEST_HEALTHY
+    part = (first - window[0]) / FEWEST_HEALTHY
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
-    noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.fabric.base_rtt_ns else None
+    noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.base_rtt_ns else None
     recovery = None if None in recoveries else max(b for b in recoveries if b is not None)
     return {
         "flows": len(flows),
@@ -204,13 +205,13 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
         "healthy_bps": healthy,
         "undelivered_bytes": round(lost),
         "extra_ns": extra,
-        "extra_rtts": extra / run.fabric.base_rtt_ns,
+        "extra_rtts": extra / run.base_rtt_ns,
         "extra_percent": 100 * extra / (window[1] - first),
         "noise_ns": None if noise is None else noise * (window[1] - first),
         "noise_share": noise,
         "goodput_kept": goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
         "back_ns": recovery if has_theory else None,
-        "back_rtts": recovery / run.fabric.base_rtt_ns if has_theory and recovery is not None else None,
+        "back_rtts": recovery / run.base_rtt_ns if has_theory and recovery is not None else None,
         "ideal_extra_ns": ideal if has_theory else None,
     }
 
@@ -224,7 +225,7 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
         traffic[pair] = traffic.get(pair, 0.0) + 1.0
     cache: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
 
-    def share(t: int) -> float:
+    def share(t: float) -> float:
         dead = dead_at(outages, t)
         if dead not in cache:
             cache[dead] = traffic_bandwidth(run.fabric, traffic, sorted(dead))
@@ -233,13 +234,13 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
     return share
 
 
-def back_ns(bins: pd.DataFrame, before_bps: float, first: int, end: int, width: int, share: Share) -> int | None:
+def back_ns(bins: pd.DataFrame, before_bps: float, first: float, end: float, width: float, share: Share) -> float | None:
     """Time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
-    step = max(1, width // 10)
-    for begin in range(first, end - width + 1, step):
+    step = width / 10
+    for begin in np.arange(first, end - width + step / 1000, step):
         share_left = sum(share(begin + i * step) for i in range(10)) / 10
         if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * share_left:
-            return begin - first
+            return float(begin - first)
     return None
 
 

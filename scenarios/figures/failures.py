@@ -29,7 +29,7 @@ def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
         return {"kept_during": None, "kept_late": None, "kept_after": None}
-    hosts, settle = run.record["ranks"], SETTLE_RTTS * run.fabric.base_rtt_ns
+    hosts, settle = run.record["ranks"], SETTLE_RTTS * run.base_rtt_ns
     first = min((o.begin for o in logs.outages if o.begin > window[0]), default=begin)
     last = min(end, window[1])
     spans = (("during", begin + settle, last), ("late", (begin + last) // 2, last), ("after", end + settle, window[1]))
@@ -46,7 +46,7 @@ def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     return {f"kept_{name}": min(values, default=None) for name, values in shares.items()}
 
 
-def delivered_ns(logs: Logs, lost: Sequence[Mapping[str, Any]]) -> int | None:
+def delivered_ns(logs: Logs, lost: Sequence[Mapping[str, Any]]) -> float | None:
     """When the sender knew that the last of these lost packets had arrived after all, ns; None if of one it never did, or none was lost."""
     arrivals = [logs.redelivered(line) for line in lost]
     known = [t for t in arrivals if t is not None]
@@ -69,7 +69,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
         outages = [o for o in outages if o.begin <= end]
         until = end
         if any(dead_until(run, o) < o.end for o in outages):  # then until what was sent before is missed
-            until = min(end, max(dead_until(run, o) for o in outages) + LATE_RTTS * run.fabric.base_rtt_ns)
+            until = min(end, max(dead_until(run, o) for o in outages) + LATE_RTTS * run.base_rtt_ns)
         dead: dict[Pair, frozenset[int]] = {}
         for outage in outages:
             for pair, evs in logs.dead(outage).items():
@@ -78,9 +78,9 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
         def on_dead_path(
             line: Mapping[str, Any],
             ev: Any,
-            end: int = until,
+            end: float = until,
             dead: Mapping[Pair, frozenset[int]] = dead,
-            begin: int = fault["t"],
+            begin: float = fault["t"],
         ) -> bool:
             return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer", -1)), ())
 
@@ -114,7 +114,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
     return rows
 
 
-def cost_ns(run: Run, at: int) -> int | None:
+def cost_ns(run: Run, at: float) -> float | None:
     """Time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
     times = run.step_times
     if times.empty:
@@ -125,7 +125,7 @@ def cost_ns(run: Run, at: int) -> int | None:
         return None
     begins = [f["t"] for f in run.of("fault")]
     undisturbed = before if len(before) else times[spans["start"] > max(begins, default=0)]
-    return int(after.max() - (undisturbed.median() if len(undisturbed) else times.min()))
+    return float(after.max() - (undisturbed.median() if len(undisturbed) else times.min()))
 
 
 # --- verdicts without a cause, and paths dead from the start -------------------------------------------------------
@@ -133,8 +133,8 @@ def cost_ns(run: Run, at: int) -> int | None:
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
     """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
-    margin = LATE_RTTS * logs.run.fabric.base_rtt_ns
-    sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+    margin = LATE_RTTS * logs.run.base_rtt_ns
+    sent: dict[tuple[int, int, int, int], list[tuple[float, float]]] = {}
     for line in logs.losses:
         if line.get("sent_ns"):
             sent.setdefault((*pair_of(line), line.get("qpn", -1), line["ev"]), []).append((line["t"], line["sent_ns"]))
@@ -171,7 +171,7 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
         if pair in logs.pairs
         for ev in evs
     }
-    detected: dict[tuple[int, int, int], int] = {}
+    detected: dict[tuple[int, int, int], float] = {}
     for v in logs.verdicts:  # the first verdict of any queue pair counts
         key = (*pair_of(v), v["ev"])
         if key in dead:
@@ -191,7 +191,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
             {
                 "on": line["on"],
                 "rank": rank,
-                "ended_wall_ns": int(run.record["window"][1]) - line["t"],
+                "ended_ns": run.record["window"][1] - line["t"],
                 "named": rank is not None and re.search(rf"\brank {rank}\b", run.record["reason"]) is not None,
             }
         )

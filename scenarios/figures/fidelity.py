@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.terminal import duration
+
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
 """Interval at which scenarios.run.watch samples the CPU and the clocks [ours]."""
@@ -66,23 +68,23 @@ def verdict_of(entry: Mapping[str, Any]) -> str:
     return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
 
 
-def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: int, end_ns: int) -> float | None:
+def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: float, end_ns: float) -> float | None:
     """Mean busy share of the usable cores in the window, percent; None without a sample."""
-    inside = [share for t, share in samples if begin_ns <= t <= end_ns + SAMPLE_S * 1e9]
+    inside = [share for t, share in samples if begin_ns <= t <= end_ns]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a run on which its fidelity verdict rests. Times in ns, ``window`` on the run's clock."""
+    """The facts about a run on which its fidelity verdict rests. Times in ns."""
 
-    window: tuple[int, int]
+    window: tuple[float, float]
     loops: Sequence[Mapping[str, Any]]
     """How late the loop of each agent was."""
     causes: Mapping[str, int]
     unexplained: int | None
     """Packets that the books do not account for; None if the counters could not be read."""
-    base_rtt_ns: int
+    base_rtt_ns: float
     rejected: Mapping[str, int]
     cables: Sequence[Mapping[str, Any]]
     corrupted: int = 0
@@ -98,9 +100,9 @@ class Evidence:
     """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
     """Packets still in queues or delay lines when the books were closed."""
-    late_pause_ns: int = 0
+    late_pause_ns: float = 0
     """How much later than it should a pause (PFC) took effect, at most."""
-    acts_late_ns: int = 0
+    acts_late_ns: float = 0
     """How much later than it should the runner began or ended a fault, or a network re-routed, at most."""
 
 
@@ -154,7 +156,7 @@ def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
     for row in report.get("ports", ()):
         if row["link"] in touched:
             continue
-        rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
+        rate = f"{row['rate_bps'] / 1e9:g} Gb/s"
         if row["excess_bytes"] > row["allowed_bytes"]:
             excess = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
             yield f"port {row['port']} exceeded its rate: {excess}"
@@ -168,16 +170,16 @@ def _starved(watch: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
     complaint = f"; the kernel complained {late} times of too many events at ports (HTB)" if late else ""
     for row in watch.get("ports", {}).get("ports", ()):
         if row["link"] not in touched and row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
-            rate = f"{row['rate_bps'] / 1e6:g} Mb/s"
+            rate = f"{row['rate_bps'] / 1e9:g} Gb/s"
             yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}{complaint}"
 
 
 def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
     clock = watch["clock"]
-    if clock.get("slept_ns", 0) > STEP_NS:
-        yield f"the machine slept for {clock['slept_ns'] / 1e9:.1f} s: keep it awake and run again"
-    if clock["step_ns"] > STEP_NS:
-        yield f"the clock was set by {clock['step_ns'] / 1e6:.1f} ms during the run"
+    if clock.get("wall_slept_ns", 0) > STEP_NS:
+        yield f"the machine slept for {clock['wall_slept_ns'] / 1e9:.1f} s: keep it awake and run again"
+    if clock["wall_step_ns"] > STEP_NS:
+        yield f"the clock was set by {clock['wall_step_ns'] / 1e6:.1f} ms during the run"
     if clock["strangers"]:
         yield f"{', '.join(clock['strangers'])} ran in another time namespace"
 
@@ -185,21 +187,21 @@ def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
 # --- doubtful --------------------------------------------------------------------------------------------------------
 
 
-def _suspended(watch: Mapping[str, Any], window: tuple[int, int]) -> Iterable[str]:
-    stopped = [gap for t, gap in watch.get("gaps", ()) if window[0] < t and t - gap < window[1]]
+def _suspended(watch: Mapping[str, Any], window: tuple[float, float]) -> Iterable[str]:
+    stopped = [wall_ns for begin, end, wall_ns in watch.get("gaps", ()) if window[0] < end and begin < window[1]]
     if stopped:
         yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a paused virtual machine): run again"
 
 
-def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
     """Agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
-    waits = {f"h{loop['host']}": (int(loop.get("lag_mean_ns", 0)), int(loop.get("lag_window_ns", 0))) for loop in loops}
+    waits = {f"h{loop['host']}": (loop.get("lag_mean_ns", 0), loop.get("lag_window_ns", 0)) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}
     if late:
         worst = max(late, key=lambda name: waits[name])
-        longest = max(int(loop["lag_max_ns"]) for loop in loops if f"h{loop['host']}" == worst)
+        longest = max(loop["lag_max_ns"] for loop in loops if f"h{loop['host']}" == worst)
         mean, window = waits[worst]
-        figures = f"{mean / base_rtt_ns:.1%} of a base RTT on average, {window / base_rtt_ns:.1%} at worst, once by {longest / 1e6:.0f} ms"
+        figures = f"{mean / base_rtt_ns:.1%} of a base RTT on average, {window / base_rtt_ns:.1%} at worst, once by {duration(longest)}"
         yield f"{_agents(late, waits, worst)} acted late: {figures} (tolerance {LATE_RTTS:.1%}, {LATE_WINDOW_RTTS:.1%}){_cause(watch)}"
 
 
@@ -211,7 +213,7 @@ def _cause(watch: Mapping[str, Any]) -> str:
     """What kept the agents from running, as far as known, and the remedy."""
     quota, shares = watch.get("quota", {}), watch.get("cpu_shares")
     if quota.get("times"):
-        limit = f"a CPU quota of {quota['cores']:.2g} cores stopped the run {quota['times']:,} times, {quota['ns'] / 1e9:.1f} s in all"
+        limit = f"a CPU quota of {quota['cores']:.2g} cores stopped the run {quota['times']:,} times, {quota['wall_ns'] / 1e9:.1f} s in all"
         return f": {limit}: raise it (docker --cpus, a pod's CPU limit, CPUQuota=), or {SLOWER}"
     if shares is None:
         return f": {SLOWER}, or free the machine"
@@ -225,12 +227,12 @@ def _cause(watch: Mapping[str, Any]) -> str:
     return f": the machine was {shares['busy']:.0%} busy ({parts}): {remedies[max(remedies, key=lambda part: shares[part])]}"
 
 
-def _apart(watch: Mapping[str, Any], base_rtt_ns: int) -> Iterable[str]:
+def _apart(watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
     """Reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
     unsure = watch.get("clocks", {}).get("unsure_ns", 0)
     if unsure > base_rtt_ns / UNSURE_SHARE:
-        share = f"more than a base RTT / {UNSURE_SHARE} ({base_rtt_ns / UNSURE_SHARE / 1e6:.3f} ms)"
-        yield f"the machines' clocks agree to {unsure / 1e6:.3f} ms only, {share}: use a quieter or nearer network for their control"
+        share = f"more than a base RTT / {UNSURE_SHARE} ({duration(base_rtt_ns / UNSURE_SHARE)})"
+        yield f"the machines' clocks agree to {duration(unsure)} only, {share}: use a quieter or nearer network for their control"
     if merged := watch.get("trunk", {}).get("merged", 0):
         yield f"{merged} frames reached a machine merged with others: turn GRO off between the machines (ethtool -K DEVICE gro off)"
 
@@ -247,13 +249,15 @@ def _paused_late(run: Evidence) -> Iterable[str]:
     """Only if it did harm: headroom has room for more than what usually arrives."""
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
-        yield f"a port was paused {run.late_pause_ns / 1e6:.1f} ms too late (PFC), and {drops} packets found no room: {SLOWER}"
+        late = duration(run.late_pause_ns)
+        yield f"a port was paused {late} too late (PFC), and {drops} packets found no room: {SLOWER}"
 
 
 def _acted_late(run: Evidence) -> Iterable[str]:
     if run.acts_late_ns > ACT_RTTS * run.base_rtt_ns:
-        late = f"{run.acts_late_ns / 1e6:.0f} ms late, {run.acts_late_ns / run.base_rtt_ns:.2f} base RTTs (tolerance {ACT_RTTS:g})"
-        yield f"a fault began or ended, or a network re-routed, up to {late}{_cause(run.watch or {})}"
+        late = run.acts_late_ns / run.base_rtt_ns
+        figures = f"{duration(run.acts_late_ns)} late, {late:.2f} base RTTs (tolerance {ACT_RTTS:g})"
+        yield f"a fault began or ended, or a network re-routed, up to {figures}{_cause(run.watch or {})}"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
@@ -284,10 +288,10 @@ def figures(
     rows = watch.get("ports", {}).get("ports", [])
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
     by_name = {row["name"]: row for row in watch.get("processes", ())}
-    window = watch.get("window_ns")
+    window, quota, clock = watch.get("wall_window_ns"), watch.get("quota"), watch["clock"]
     agents = [by_name[name] for name in agents_of(watch)]
 
-    def percent(processes: Iterable[Mapping[str, Any]], key: str = "cpu_ns") -> float | None:
+    def percent(processes: Iterable[Mapping[str, Any]], key: str = "wall_cpu_ns") -> float | None:
         """Share of the window, in percent of one core."""
         return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
 
@@ -299,14 +303,14 @@ def figures(
         },
         "waiting": {
             "pressure": watch.get("pressure"),
-            "agent_max_percent": max((percent([a], "delay_ns") or 0.0 for a in agents), default=None),
-            "mean_max_ns": max((round(a["delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
+            "agent_max_percent": max((percent([a], "wall_delay_ns") or 0.0 for a in agents), default=None),
+            "wall_mean_max_ns": max((round(a["wall_delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
         },
         **{
-            key: max((int(loop.get(key, 0)) for loop in loops), default=None)
+            key: max((loop.get(key, 0) for loop in loops), default=None)
             for key in ("lag_mean_ns", "lag_window_ns", "lag_p99_ns", "lag_max_ns")
         },
-        "quota": watch.get("quota"),
+        "quota": quota and {"cores": quota["cores"], "times": quota["times"], "wall_ns": quota["wall_ns"]},
         "socket_drops": sum(n for cause, n in causes.items() if "ring" in cause),
         "ports": {
             "watched": len(rows), "busy": len(busy), "busy_least_share": min(busy, default=None),
@@ -316,7 +320,9 @@ def figures(
             "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
             "off_bytes": max((row["off_bytes"] for row in rows), default=None),
         },
-        "clock": {key: watch["clock"].get(key, 0) for key in ("step_ns", "slept_ns", "drift_ppm")},
-        "suspended_ns": sum(gap for _, gap in watch.get("gaps", ())),
+        "clock": {
+            "wall_step_ns": clock.get("wall_step_ns", 0), "wall_slept_ns": clock.get("wall_slept_ns", 0), "drift_ppm": clock.get("drift_ppm", 0)
+        },
+        "wall_suspended_ns": sum(wall_ns for *_, wall_ns in watch.get("gaps", ())),
         "shaper_late": watch.get("shaper_late"),
     }  # fmt: skip

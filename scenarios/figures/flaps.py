@@ -14,6 +14,7 @@ from scenarios.figures.measure import Run
 from scenarios.figures.outages import LATE_RTTS, NO_LOSS, Outage, hit_evs, path_lines
 from topologies import Fabric
 from topologies.addressing import ev_fields
+from topologies.units import NS
 
 REPLACED_RTTS = 20
 """An idle EV that begins to carry packets within so many base RTTs has replaced the EV that was given up [ours]."""
@@ -33,16 +34,16 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         if move["to"] == "ASSUMED_BAD" and move.get("from") != "DENIED" and key not in open_rows:
             counts[key] = counts.get(key, 0) + 1
             fields = dict(zip(("host", "peer", "ev", "qpn"), key, strict=True))
-            open_rows[key] = {**fields, "number": counts[key], "out_ns": int(move["t"]), "back_ns": None}
+            open_rows[key] = {**fields, "number": counts[key], "out_ns": move["t"], "back_ns": None}
             rows.append(open_rows[key])
         elif move["to"] == "GOOD" and key in open_rows:
-            open_rows.pop(key)["back_ns"] = int(move["t"])
+            open_rows.pop(key)["back_ns"] = move["t"]
     return rows
 
 
 def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequence[Outage]) -> list[dict[str, Any]]:
     """The rows of :func:`given_up` that an outage explains, with its ``fault`` and its end ``mended_ns`` (None: it did not end)."""
-    margin = LATE_RTTS * fabric.base_rtt_ns
+    margin = LATE_RTTS * fabric.base_rtt_ps / NS
     explained = []
     for row in rows:
         candidates = [o for o in outages if o.begin <= row["out_ns"] <= o.end + margin]
@@ -98,18 +99,18 @@ def path_of(row: Mapping[str, Any]) -> tuple[int, ...]:
 # --- one lossy path ------------------------------------------------------------------------------------------------
 
 
-def replacements(run: Run, host: int, peer: int, t: int) -> list[int]:
+def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
     """EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
-    soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.fabric.base_rtt_ns)]
+    soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.base_rtt_ns)]
     return sorted({int(ev) for ev in soon["ev"]} - {int(ev) for ev in used}) if used else []
 
 
 def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """``lossy_paths``: one row per path-loss fault and path between a sending pair, with the sender's reaction."""
     rows = []
-    rtt = run.fabric.base_rtt_ns
+    rtt = run.base_rtt_ns
     moves, losses = path_lines(run, "ev"), [line for line in path_lines(run, "loss") if line.get("rule") not in NO_LOSS]
     for outage in (o for o in outages if o.kind == "path-loss"):
         for host, peer in pairs:

@@ -26,7 +26,7 @@ so the share falls to one half at the lowest. A spray that avoids no EV stays wi
 FEWEST_SAMPLES = 100
 """Samples that a 99th percentile of a queue needs [ours]."""
 
-Window = tuple[int, int]
+Window = tuple[float, float]
 
 
 def all_on(run: Run) -> Window | None:
@@ -35,9 +35,9 @@ def all_on(run: Run) -> Window | None:
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
-    settle = max(SETTLE_RTTS * run.fabric.base_rtt_ns, run.record.get("settle_ns", 0))
+    settle = max(SETTLE_RTTS * run.base_rtt_ns, run.record.get("settle_ns", 0))
     begin = max(f["start_ns"] for f in run.named_flows) + settle
-    t0 = int(run.record["t0"])
+    t0 = run.record["t0"]
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
 
 
@@ -45,10 +45,10 @@ def alone_window(run: Run, name: str) -> Window | None:
     """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
-    begin = starts[name] + SETTLE_RTTS * run.fabric.base_rtt_ns
+    begin = starts[name] + SETTLE_RTTS * run.base_rtt_ns
     if not others or "t0" not in run.record or begin >= min(others):
         return None
-    t0 = int(run.record["t0"])
+    t0 = run.record["t0"]
     return t0 + begin, t0 + min(others)
 
 
@@ -183,8 +183,8 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
     if packets.empty or not shared:
         return pd.DataFrame(columns=["end_ns", "ratio"])
     per_bin = packets.assign(on=packets["tx_packets"].where(packets["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
-    bin_ns = int(packets["bin_ns"].max())
-    smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.fabric.base_rtt_ns / bin_ns)), min_periods=1).sum()
+    bin_ns = packets["bin_ns"].max()
+    smooth = per_bin.rolling(max(1, round(SMOOTH_RTTS * run.base_rtt_ns / bin_ns)), min_periods=1).sum()
     ratio = smooth["on"] / smooth["tx_packets"] / (len(shared) / len(all_evs))
     return pd.DataFrame({"end_ns": per_bin.index + bin_ns, "ratio": ratio.to_numpy()})
 
@@ -194,7 +194,7 @@ def separations(run: Run) -> list[dict[str, Any]]:
     if "t0" not in run.record:
         return []
     rows = []
-    t0, rtt = int(run.record["t0"]), run.fabric.base_rtt_ns
+    t0, rtt = run.record["t0"], run.base_rtt_ns
     for bound in (f for f in run.named_flows if f["evs"]):
         more = [f for f in run.named_flows if not f["evs"] or f["evs"] > bound["evs"]]
         for free in (f for f in more if f["start_ns"] < bound["start_ns"]):
@@ -208,7 +208,7 @@ def separations(run: Run) -> list[dict[str, Any]]:
             before, after = ratios[ratios["end_ns"] <= at], ratios[ratios["end_ns"] > at]
             too_high = after.loc[after["ratio"] > SEPARATED, "end_ns"]
             begin = after["end_ns"].min() if too_high.empty else after.loc[after["end_ns"] > too_high.max(), "end_ns"].min()
-            delay_ns = None if after.empty or pd.isna(begin) else int(begin) - at
+            delay_ns = None if after.empty or pd.isna(begin) else float(begin) - at
             settled = after[after["end_ns"] >= at + 2 * SETTLE_RTTS * rtt]
             rows.append(
                 {

@@ -23,11 +23,11 @@ def figures(run: Run) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for number, (job, rows) in enumerate(zip(run.jobs, beside(together, [job["ranks"] for job in run.jobs]), strict=True)):
         times = slowest(rows)
-        spent = int((rows["end_ns"] - rows["start_ns"]).sum())
-        lost = spent - len(rows) * int(job["compute_ns"])
+        spent = float((rows["end_ns"] - rows["start_ns"]).sum())
+        lost = spent - len(rows) * job["compute_ns"]
         alone = slowest(whole_steps(passes[(passes["phase"] == number) & (passes["step"] > 0)], job["ranks"])) if last else times[:0]
-        typical = int(times.median()) if len(times) else None
-        typical_alone = int(alone.median()) if len(alone) else None
+        typical = float(times.median()) if len(times) else None
+        typical_alone = float(alone.median()) if len(alone) else None
         result[job["name"]] = {
             "ranks": len(job["ranks"]),
             "steps": len(times),
@@ -37,7 +37,7 @@ def figures(run: Run) -> dict[str, Any]:
             "estimate_ns": job["estimate_ns"],
             "gpu_lost_ns": lost,
             "gpu_lost_share": lost / spent if spent else None,
-            "late_ns": int(rows["late_ns"].max()) if len(rows) else None,
+            "late_ns": float(rows["late_ns"].max()) if len(rows) else None,
             "alone_step_ns": typical_alone,
             "slowdown": typical / typical_alone if typical and typical_alone else None,
         }

@@ -30,6 +30,7 @@ from scenarios.figures.outages import (
     traffic_start,
 )
 from topologies.paths import path_evs
+from topologies.units import NS
 
 Pair = tuple[int, int]
 Packet = tuple[int, int, int, int]
@@ -56,9 +57,9 @@ class Logs:
         return cls(run, outages_of(run), sending_pairs(run), verdicts, path_lines(run, "loss"), run.of("reroute"))
 
     @cached_property
-    def _arrivals(self) -> dict[Packet, list[int]]:
+    def _arrivals(self) -> dict[Packet, list[float]]:
         """Packet -> when its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
-        arrivals: dict[Packet, list[int]] = {}
+        arrivals: dict[Packet, list[float]] = {}
         for line in self.run.of("redelivered"):
             arrivals.setdefault(packet_of(line), []).append(line["t"])
         return arrivals
@@ -92,7 +93,7 @@ class Logs:
         known = [(a, b) for a, b in {*self.pairs, *logged} if a in rank and b in rank and a != b]
         return sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
 
-    def redelivered(self, loss: Mapping[str, Any]) -> int | None:
+    def redelivered(self, loss: Mapping[str, Any]) -> float | None:
         """When the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
         return next((t for t in self._arrivals.get(packet_of(loss), ()) if t >= loss["t"]), None)
 
@@ -132,28 +133,28 @@ def of_queue_pair(lines: Sequence[dict[str, Any]], qpn: int | None) -> list[dict
     return [line for line in lines if qpn is None or line.get("qpn", qpn) == qpn]
 
 
-def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int:
+def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapping[str, Any] | None) -> float:
     """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
     samples = [line["srtt_ns"] for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= t and line.get("srtt_ns")]
     if samples:
-        return int(samples[-1])
+        return float(samples[-1])
     if verdict is not None and verdict.get("srtt_ns"):
-        return int(verdict["srtt_ns"])
-    return logs.run.fabric.rtt_ns(*pair)
+        return float(verdict["srtt_ns"])
+    return logs.run.fabric.rtt_ps(*pair) / NS
 
 
-def packet_gap_ns(logs: Logs, pair: Pair, t: int) -> float | None:
+def packet_gap_ns(logs: Logs, pair: Pair, t: float) -> float | None:
     """Mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
     run = logs.run
     bins = logs.bins_of.get(pair, run.evs[:0])
     bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
     if len(bins):
         counts = bins.groupby("t_ns")["tx_packets"].sum()
-        bin_ns = int(bins["bin_ns"].max())
+        bin_ns = bins["bin_ns"].max()
     else:
         bins = run.goodput[(run.goodput["host"] == pair[0]) & (run.goodput["t_ns"] + run.goodput["bin_ns"] <= t)]
         counts = bins.groupby("t_ns")["tx_bytes"].sum() / run.fabric.mtu / peers_at_once(run, pair[0])
-        bin_ns = int(bins["bin_ns"].max()) if len(bins) else 0
+        bin_ns = bins["bin_ns"].max() if len(bins) else 0
     busy = counts[counts > 0].iloc[-BUSY_BINS:]
     return bin_ns / statistics.median(busy) if len(busy) else None
 
@@ -172,15 +173,15 @@ def counted_bytes(run: Run) -> int:
     return fabric.mtu + wire.COUNTED if run.record.get("kind") == "mrc" else fabric.frame_bytes
 
 
-def window_until(logs: Logs, pair: Pair, qpn: int | None, t: int, verdict: Mapping[str, Any] | None) -> int | None:
+def window_until(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapping[str, Any] | None) -> int | None:
     """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
 
     Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that
     was logged; the verdict contains the window at its time.
     """
-    until = t if verdict is None else int(verdict["t"])
+    until = t if verdict is None else verdict["t"]
     lines = [line for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= until]
-    windows = [(int(line["t"]), int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
+    windows = [(line["t"], int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
     before = [window for at, window in windows if at <= t][-1:]
     later = [window for at, window in windows if at > t]
     if verdict is not None and verdict.get("window"):
@@ -203,7 +204,7 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
     rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
     """
-    run, rtt = logs.run, logs.run.fabric.base_rtt_ns
+    run, rtt = logs.run, logs.run.base_rtt_ns
     end = dead_until(run, outage)
     deadline = end + LATE_RTTS * rtt
     verdicts = [v for v in of_queue_pair(logs.verdicts_of[pair], qpn) if v["ev"] in evs and outage.begin <= v["t"] <= deadline]
@@ -218,7 +219,7 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
     count = evs_in_use(run, pair, first_verdict)
     gap, window = packet_gap_ns(logs, pair, outage.begin), window_until(logs, pair, qpn, outage.begin, first_verdict)
     rotation = None if gap is None else count * gap
-    begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - round(rotation or 0))
+    begin = max(outage.begin, min((x["sent_ns"] for x in losses), default=0) - (rotation or 0))
     delay = max(0, max(sent, default=begin) - begin)
     per_ev = Counter(x["ev"] for x in losses if x.get("rule") not in NO_LOSS)
     bound = None if window is None else math.ceil(window / counted_bytes(run) / count) + 1
@@ -248,7 +249,7 @@ def worst_departure(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
     worst = max(departures, key=lambda m: m["losses"], default=None)
     return {
         "left_queue_pairs": len(departures),
-        "srtt_ns": int(statistics.median([m["srtt_ns"] for m in departures])) if departures else None,
+        "srtt_ns": statistics.median([m["srtt_ns"] for m in departures]) if departures else None,
         "rotation_ns": max((m["rotation_ns"] for m in departures if m["rotation_ns"] is not None), default=None),
         "last_on_dead_rtts": worst_of([m["rtts"] for m in departures]),
         "last_on_dead_over_rotation": worst_of([m["over_rotation"] for m in departures]),

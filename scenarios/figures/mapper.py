@@ -59,13 +59,13 @@ def _faults(run: Run) -> list[dict[str, Any]]:
                 for other in lines
                 if other["phase"] in ("heal", "end") and other["name"] == line["name"] and other["t"] >= line["t"]
             ]
-            faults.append({**line, "begin": line["t"], "end": min(ends, default=_NEVER), "late": LATE_RTTS * run.fabric.base_rtt_ns})
+            faults.append({**line, "begin": line["t"], "end": min(ends, default=_NEVER), "late": LATE_RTTS * run.base_rtt_ns})
     return faults
 
 
-def _meets(fault: dict[str, Any], t: int, links: list[str]) -> bool:
+def _meets(fault: dict[str, Any], t: float, links: list[str]) -> bool:
     return fault["begin"] <= t <= fault["end"] + fault["late"] and not set(links).isdisjoint(fault["links"])
 
 
-def _after(fault: dict[str, Any], times: list[int]) -> int | None:
+def _after(fault: dict[str, Any], times: list[float]) -> float | None:
     return min(times) - fault["begin"] if times else None

@@ -1,7 +1,8 @@
 """Tables from the raw files of a run. Only this module reads the agents' logs; it never uses a network.
 
 The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
-a results directory is computed from these files, so that a later version can compute it again. docs/results.md describes the columns.
+a results directory is computed from these files, so that a later version can compute it again. They are in this machine's time; all that
+leaves this module is in the network's. docs/results.md describes the columns.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_rows
+from scenarios.figures.network_time import PLACES, in_ns
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
 from testbed.view.declared import Lines, read_record
@@ -27,6 +29,7 @@ from testbed.view.fold import MOST_LINE
 from topologies import Fabric
 from topologies.addressing import ev_fields
 from topologies.files import FileError, opened
+from topologies.units import NS
 
 _EVENT_KINDS = frozenset((
     "ev", "loss", "rtx", "redelivered", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
@@ -68,12 +71,16 @@ class Run:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        return read_record(self.directory / "run.json")
+        return dict(in_ns(read_record(self.directory / "run.json")))
 
     @cached_property
     def fabric(self) -> Fabric:
-        """The fabric as it ran."""
         return Fabric.from_dict(self.record["fabric"])
+
+    @property
+    def base_rtt_ns(self) -> float:
+        """The fabric's."""
+        return self.fabric.base_rtt_ps / NS
 
     @property
     def key(self) -> str:
@@ -86,7 +93,7 @@ class Run:
         lines = list(self.checked(self.directory / "runner.jsonl", host=-1))
         for path in self._logs:
             lines += self.checked(path, host=int(path.stem[1:]))
-        lines.sort(key=lambda line: int(line.get("t", 0)))
+        lines.sort(key=lambda line: float(line.get("t", 0)))
         return lines
 
     @property
@@ -98,7 +105,7 @@ class Run:
         lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
         for where, line in read_lines(path, kind == "transfers", **more):
             lines.check(line, where, kind)
-            yield line
+            yield in_ns(line)
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
@@ -138,13 +145,11 @@ class Run:
     def passes(self) -> pd.DataFrame:
         """Steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
         rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
-        scale = 1e9 * self.fabric.dilation
         rows = []
         for line in self.of("told"):
             if "step" in line.get("note", {}):
                 phase, number, begin, end, late, wrong = line["note"]["step"]
-                times = (round(begin * scale), round(end * scale), round(late * scale))
-                rows.append((int(phase), int(number), rank_of[line["host"]], *times, int(wrong)))
+                rows.append((int(phase), int(number), rank_of[line["host"]], begin, end, late, int(wrong)))
         return pd.DataFrame(rows, columns=["phase", "step", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
 
     def _job_steps(self, warm: int) -> pd.DataFrame:
@@ -168,15 +173,15 @@ class Run:
         return whole_steps(self.steps, self.jobs[0]["ranks"] if self.jobs else range(len(self.record["ranks"])))
 
     @cached_property
-    def warm_ns(self) -> int | None:
+    def warm_ns(self) -> float | None:
         """When the last of these ranks ended the last step to warm up; None without one."""
         ends = self._with_warm_up.loc[self._with_warm_up["step"] == -1, "end_ns"]
-        return int(ends.max()) if len(ends) else None
+        return float(ends.max()) if len(ends) else None
 
     @cached_property
     def step_times(self) -> pd.Series[Any]:
         """The time of the slowest rank, ns, for each step of :attr:`whole_steps`."""
-        return slowest(self.whole_steps).astype("int64")
+        return slowest(self.whole_steps).astype(float)
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
@@ -189,29 +194,28 @@ class Run:
             for line in self.checked(path, "transfers", host=int(path.stem[1:])):
                 if line["step"] - warm in steps:
                     for name, arrays in lists.items():
-                        peer, stage, number, ns = np.array(line[name], np.int64).reshape(-1, 4).T
+                        peer, stage, number, ns = np.array(line[name], float).reshape(-1, 4).T
                         own, step = np.full_like(peer, line["rank"]), np.full_like(peer, line["step"] - warm)
                         src, dst = (own, peer) if name == "posted" else (peer, own)
-                        arrays.append(np.stack([step, stage, number, src, dst, ns + line["start_ns"]]))
+                        arrays.append(np.stack([step, stage, number, src, dst, np.round(ns + line["start_ns"], PLACES)]))
         times = {"posted": "start_ns", "arrived": "end_ns"}
         posted, arrived = (
-            pd.DataFrame(np.concatenate(lists[name], axis=1).T if lists[name] else [], columns=[*keys, column], dtype="int64")
+            pd.DataFrame(np.concatenate(lists[name], axis=1).T if lists[name] else [], columns=[*keys, column], dtype=float)
             for name, column in times.items()
         )
-        frame = posted.merge(arrived, on=keys)
+        frame = posted.merge(arrived, on=keys).astype(dict.fromkeys(keys, "int64"))
         frame.insert(0, "run", self.key)
         return frame
 
     @cached_property
-    def window(self) -> tuple[int, int]:
+    def window(self) -> tuple[float, float]:
         """Begin of the first measured step and end of the last, ns; the window of ``run.json`` if there are no steps."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
             begin, end = self.record["window"]
-            return int(begin), int(end)
-        return int(frame["start_ns"].min()), int(
-            max(frame["end_ns"].max(), self.record["window"][1] if self.record["outcome"] != "done" else 0)
-        )
+            return begin, end
+        ends = [frame["end_ns"].max(), *(self.record["window"][1:] if self.record["outcome"] != "done" else ())]
+        return float(frame["start_ns"].min()), float(max(ends))
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -305,8 +309,8 @@ class Run:
             (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], *(line.get(k) for k in keys))
             for line in self.of("cwnd")
         ]
-        numbers = ["peer", "qpn", "cwnd_bytes", "in_flight_bytes", "srtt_ns", "rate_bps"]
-        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *numbers]).astype(dict.fromkeys(numbers, "Int64"))
+        types = dict.fromkeys(("peer", "qpn", "cwnd_bytes", "in_flight_bytes"), "Int64") | dict.fromkeys(("srtt_ns", "rate_bps"), "Float64")
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *types]).astype(types)
 
     # --- counters --------------------------------------------------------------------------------------------
 
@@ -320,18 +324,18 @@ class Run:
     @cached_property
     def agents(self) -> pd.DataFrame:
         """Engine counters at the end of the run: run, host, counter, value."""
-        rows = [
-            {"run": self.key, "host": int(h), "counter": k, "value": int(v)} for h, c in agent_counters(self).items() for k, v in c.items()
-        ]
+        rows = [{"run": self.key, "host": int(h), "counter": k, "value": v} for h, c in agent_counters(self).items() for k, v in c.items()]
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
 
 
-def agent_counters(run: Run) -> dict[str, dict[str, int]]:
+def agent_counters(run: Run) -> dict[str, dict[str, Any]]:
     """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
     if "agent_counters" in run.record:
         return dict(run.record["agent_counters"])
     skip = ("t", "kind", "host")
-    return {str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, int)} for line in run.of("counters")}
+    return {
+        str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, (int, float))} for line in run.of("counters")
+    }
 
 
 def load_runs(directory: Path) -> list[Run]:
@@ -339,7 +343,7 @@ def load_runs(directory: Path) -> list[Run]:
     was read of them stays in memory: of 512 hosts, a run's record takes 270 MB."""
 
     def order(place: Path) -> tuple[int, str]:
-        return int(Run(place).record["window"][0]), place.name
+        return int(read_record(place / "run.json")["window"][0]), place.name
 
     return [Run(place) for place in sorted((path.parent for path in (directory / "raw").glob("*/run.json")), key=order)]
 

@@ -37,8 +37,8 @@ class Outage:
     fault: str
     kind: str
     on: str
-    begin: int  # ns, of the clock or, in what was read from results, of the network
-    end: int  # ENDLESS: not mended in this run
+    begin: float
+    end: float  # ENDLESS: not mended in this run
     links: tuple[str, ...]
     to: str = ""  # for destination-loss: the host
     probability: float = 1.0
@@ -105,12 +105,12 @@ def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
-def dead_until(run: Run, outage: Outage) -> int:
+def dead_until(run: Run, outage: Outage) -> float:
     """Moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around it."""
     reconvergence_ns = run.record.get("reconvergence_ns")
     if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
         return outage.end
-    return min(outage.end, outage.begin + int(reconvergence_ns))
+    return min(outage.end, outage.begin + float(reconvergence_ns))
 
 
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
@@ -118,7 +118,7 @@ def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
     return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 
 
-def changes(outages: Iterable[Outage]) -> list[int]:
+def changes(outages: Iterable[Outage]) -> list[float]:
     """The times at which cables went down or came back, in order."""
     return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
 
@@ -153,13 +153,13 @@ def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
     return most
 
 
-def traffic_start(run: Run, host: int | None = None) -> int:
+def traffic_start(run: Run, host: int | None = None) -> float:
     """When the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents started."""
     if "t0" in run.record:
         hosts = run.record["ranks"]
-        return int(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
+        return float(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
     starts = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
-    return int(min(starts or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
+    return float(min(starts or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from scenarios.figures.books import port_rows
 from scenarios.figures.measure import Run
+from topologies.units import NS
 
 TIERS = {"nic": "NIC ports", "up": "T0 uplinks", "down": "T1 downlinks"}
 """Ports that a switch behind them may pause, from the senders on; a T0's ports to hosts never are: hosts take everything at once."""
@@ -47,10 +48,10 @@ def figures(run: Run) -> dict[str, Any]:
     }
 
 
-def late_ns(run: Run) -> int:
+def late_ns(run: Run) -> float:
     """How much later than ``Fabric.pfc_ns`` a pause took effect, at most, ns; 0 if none was late, or it was not measured."""
     rows = port_rows(run.record) if run.fabric.pfc else []
-    return max(0, max((row.get("longest_pause_reaction_ns", 0) for row in rows), default=0) - run.fabric.pfc_ns)
+    return max(0, max((row.get("longest_pause_reaction_ns", 0) for row in rows), default=0) - run.fabric.pfc_ps / NS)
 
 
 def _reaction(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -60,4 +61,4 @@ def _reaction(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     mean = sum(row["pause_reaction_ns"] for row in rows) / count
     longest = max(row["longest_pause_reaction_ns"] for row in rows)
-    return {"reaction_ns": {"mean": mean, "longest": longest, "effect": run.fabric.pfc_ns}}
+    return {"reaction_ns": {"mean": mean, "longest": longest, "effect": run.fabric.pfc_ps / NS}}

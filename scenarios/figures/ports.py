@@ -16,6 +16,7 @@ from scenarios.figures.leaving import worst_of
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import Outage, changes, dead_at
 from topologies.theory import sack_share
+from topologies.units import NS
 
 SETTLE_RTTS = 20
 """Base RTTs after a change that are left out of the goodput to which it settles [ours]."""
@@ -34,8 +35,8 @@ class Phase:
     """A stretch of time in which the set of a host's live NIC ports does not change; it begins with such a change."""
 
     host: int
-    begin: int
-    end: int
+    begin: float
+    end: float
     live: tuple[int, ...]  # planes
     down: tuple[int, ...]  # planes whose port went down when the phase began
     up: tuple[int, ...]  # planes whose port came back when the phase began
@@ -51,7 +52,7 @@ def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
     window = all_on(run)
     if window is None:
         return []
-    marks: list[tuple[int, tuple[int, ...]]] = []
+    marks: list[tuple[float, tuple[int, ...]]] = []
     for t in [window[0], *(t for t in changes(outages) if window[0] < t < window[1])]:
         live = live_planes(run, host, dead_at(outages, t))
         if not marks or marks[-1][1] != live:
@@ -69,21 +70,23 @@ def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
     flow_bins = run.flows[run.flows["flow"].isin(list(names))]
     if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
-    bin_ns = int(flow_bins["bin_ns"].max())
-    total = flow_bins.groupby("t_ns")["rx_bytes"].sum()
-    starts = range(int(total.index.min()), int(total.index.max()) + 1, bin_ns)
-    silent = [t for t in starts if t not in total.index]  # agents log no line for an empty bin
-    total = pd.concat([total, pd.Series(0, index=silent)]).sort_index()
-    return pd.DataFrame({"t_ns": total.index.to_numpy(), "bin_ns": bin_ns, "rx_bytes": total.to_numpy()})
+    bin_ns, begin = flow_bins["bin_ns"].max(), flow_bins["t_ns"].min()
+    number = ((flow_bins["t_ns"] - begin) / bin_ns).round().astype(int)
+    total = (
+        flow_bins.groupby(number)["rx_bytes"].sum().reindex(range(number.max() + 1), fill_value=0)
+    )  # agents log no line for an empty bin
+    return pd.DataFrame({"t_ns": begin + total.index.to_numpy() * bin_ns, "bin_ns": bin_ns, "rx_bytes": total.to_numpy()})
 
 
-def mean_share(bins: pd.DataFrame, line_bps: float, begin: int, end: int) -> float | None:
+def mean_share(bins: pd.DataFrame, line_bps: float, begin: float, end: float) -> float | None:
     """Mean goodput between two times, as a share of the line; None if the interval is empty."""
     rate = rate_in(bins, (begin, end)) if begin < end else None
     return None if rate is None else rate / line_bps
 
 
-def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int, end: int, width: int, edge_bytes: int = 0) -> int | None:
+def settled_ns(
+    bins: pd.DataFrame, line_bps: float, expected: float, begin: float, end: float, width: float, edge_bytes: int = 0
+) -> float | None:
     """Time from ``begin`` to the first window of ``width`` ns whose goodput is within 3 % of ``expected`` (a share of the line), if the
     mean from that window to ``end`` is too [ours]: a stall of the machine long afterwards is no part of settling.
 
@@ -91,18 +94,18 @@ def settled_ns(bins: pd.DataFrame, line_bps: float, expected: float, begin: int,
     each plane; a window may deviate by so much more [ours].
     """
 
-    def near(t: int, until: int) -> bool:
+    def near(t: float, until: float) -> bool:
         share = mean_share(bins, line_bps, t, until)
         return share is not None and abs(share / expected - 1) <= TOLERANCE + edge_bytes * 8e9 / ((until - t) * line_bps * expected)
 
-    starts = [int(t) for t in bins["t_ns"] if t >= begin and t + width <= end]
+    starts = [float(t) for t in bins["t_ns"] if t >= begin and t + width <= end]
     return next((t - begin for t in starts if near(t, t + width) and near(t, end)), None)
 
 
 def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
     """``ports``: one row per host, direction and phase of a run of flows."""
     hosts, fabric = run.record["ranks"], run.fabric
-    line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ns
+    line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ps / NS
     rows: list[dict[str, Any]] = []
     for host in sorted(hosts):
         host_phases = phases(run, outages, host)
@@ -140,7 +143,7 @@ def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
     One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
     largest over planes whose equal share is 1,000 packets or more; None without such a plane.
     """
-    fabric, rtt = run.fabric, run.fabric.base_rtt_ns
+    fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []
     for host in sorted(run.record["ranks"]):
         reduced_phases = [p for p in phases(run, outages, host) if 0 < len(p.live) < fabric.planes]

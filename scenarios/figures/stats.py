@@ -16,17 +16,17 @@ FEWEST = 6
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
-def percentile(times: pd.Series[Any], q: float) -> int | None:
+def percentile(times: pd.Series[Any], q: float) -> float | None:
     """Nearest-rank percentile; None below 10 / (1 - q) samples, which are too few for it."""
     if len(times) < round(10 / (1 - q)):
         return None
-    return int(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
+    return float(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
 
 
-def spread(times: pd.Series[Any]) -> dict[str, int | None]:
+def spread(times: pd.Series[Any]) -> dict[str, float | None]:
     """n, percentiles and maximum of durations, ns."""
     percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
-    return {"n": len(times), **percentiles, "max": int(times.max()) if len(times) else None}
+    return {"n": len(times), **percentiles, "max": float(times.max()) if len(times) else None}
 
 
 def whole_steps(steps: pd.DataFrame, ranks: Collection[int]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.columns import read_table
-from scenarios.figures.network_time import FORMAT, told_rows
+from scenarios.figures.network_time import FORMAT
 from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
@@ -22,6 +22,7 @@ from testbed.errors import first_line, refusal
 from testbed.view.declared import AGAIN, MANIFEST, SUMMARY, ResultsError, read
 from topologies import Fabric, FabricError
 from topologies.files import FileError
+from topologies.units import NS
 
 SEEDS_SHOWN = 2
 """Most seeds that figures of single runs show: of more they show only the first [ours]."""
@@ -29,7 +30,7 @@ FAR_OFF = 100
 """Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 OF_FIGURES = ("runs", "comparison")
-"""Tables of figures, which are in network time."""
+"""Tables of figures."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
 
@@ -55,11 +56,6 @@ class Stored:
                 raise self.fail(path.name, f"run {run['run']} has no verdict, nobody can say what its figures are worth: run it again")
         return data
 
-    @property
-    def dilation(self) -> float:
-        """How many times slower than the network the runs were."""
-        return float(self.summary["dilation"])
-
     @cached_property
     def manifest(self) -> dict[str, Any]:
         if self.whole is not None:
@@ -67,15 +63,11 @@ class Stored:
         return read(self.directory / "manifest.json", MANIFEST)
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table of :meth:`clock_table`, with its times in network time."""
-        frame = self._fitting(name, self.clock_table(name))
-        return frame if name in OF_FIGURES else told_rows(frame, self.dilation)
+        """A table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
+        return self._fitting(name, self.unjudged_table(name))
 
-    def clock_table(self, name: str) -> pd.DataFrame:
-        """Read a Parquet table as it is, in the ns of the machine's clock; empty if the file does not exist.
-
-        Raises :class:`ResultsError` if it cannot be read.
-        """
+    def unjudged_table(self, name: str) -> pd.DataFrame:
+        """Read a Parquet table as it is. Raises :class:`ResultsError` if it cannot be read."""
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
@@ -108,9 +100,9 @@ class Stored:
                 if column in rows and (rows[column] >= most).any():
                     raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
             if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
-                reach = (FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns) * self.dilation
+                reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ps / NS
                 begin = runs[key].get("t0_ns")
-                begin = rows["t_ns"].min() if begin is None else begin * self.dilation
+                begin = rows["t_ns"].min() if begin is None else begin
                 if (abs(rows["t_ns"] - begin) > reach).any():
                     raise self.fail(f"{name}.parquet", f"has times that are not of run {key}: {AGAIN}")
         return frame
@@ -246,7 +238,7 @@ class Stored:
         if derived is None:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
         try:
-            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__} | {"dilation": self.dilation}).real
+            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
         except FabricError as error:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 
@@ -270,7 +262,7 @@ class Stored:
     def transfer_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
         """Time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
         transfers = self.rows("transfers", run)
-        return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype="int64")}
+        return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
         """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
@@ -283,6 +275,6 @@ class Stored:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
             options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
             for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                times = round(begin), ENDLESS if end is None else round(end)
+                times = begin, ENDLESS if end is None else end
                 outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], *times, links, *options))
         return sorted(outages, key=lambda outage: outage.begin)

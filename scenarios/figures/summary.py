@@ -18,7 +18,7 @@ from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.measure import Run, agent_counters
-from scenarios.figures.network_time import FORMAT, told
+from scenarios.figures.network_time import FORMAT, in_ns, rounded
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
@@ -29,6 +29,7 @@ from testbed.simulated import UNMEASURED
 from testbed.view.declared import believing
 from testbed.world import EMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
+from topologies.units import NS
 
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
@@ -42,7 +43,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
         "failed_steps": int(record["steps"]) - len(times),
         "step_time_ns": spread(times),
         "transfer_time_ns": spread(run.transfers["end_ns"] - run.transfers["start_ns"]),
-        "typical_step_ns": int(times.median()) if len(times) else None,
+        "typical_step_ns": float(times.median()) if len(times) else None,
     }
     keys = ("algbw_bps", "busbw_bps", "ideal_busbw_bps", "degraded_busbw_bps", "ideal_step_ns", "degraded_step_ns")
     if kind not in COLLECTIVES:
@@ -61,13 +62,8 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def told_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``, in network time. ``expected`` as in :func:`run_summary`."""
-    return dict(told(run_summary(run, expected), run.fabric.dilation))
-
-
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """The figures of a run, by this machine's clock. ``expected``: the outcome that the scenario wants; if it is not "done", books and
+    """One entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
     steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
@@ -88,7 +84,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     if run.named_flows:
         measured_ns = run.window[1] - run.window[0]
     else:
-        measured_ns = int(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0
+        measured_ns = float(measured["end_ns"].max() - measured["start_ns"].min()) if len(measured) else 0.0
     world = record.get("world", EMULATED)
     entry: dict[str, Any] = {
         "world": world,
@@ -103,9 +99,8 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "message_bytes": int(record["message_bytes"]),
         "wrong": wrong,
         **steps,
-        "base_rtt_ns": fabric.base_rtt_ns,
-        **({"haul_rtt_ns": fabric.haul_rtt_ns} if fabric.sites > 1 else {}),
-        "dilation": fabric.dilation,
+        "base_rtt_ns": fabric.base_rtt_ps / NS,
+        **({"haul_rtt_ns": fabric.haul_rtt_ps / NS} if fabric.sites > 1 else {}),
         "reconvergence_ns": record["reconvergence_ns"],
         "controller": record.get("controller", "none"),
         **({"delayed": any(c.get("delayed") for c in agent_counters(run).values())} if record["kind"] in KERNEL_KINDS else {}),
@@ -135,7 +130,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
-    return entry
+    return dict(rounded(entry))
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -149,7 +144,7 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
         loops=run.of("loop"),
         causes=packets["causes"],
         unexplained=packets["unexplained"],
-        base_rtt_ns=run.fabric.base_rtt_ns,
+        base_rtt_ns=run.base_rtt_ns,
         rejected=packets["rejected"],
         cables=cable_gaps(record),
         corrupted=packets["corrupted"],
@@ -176,7 +171,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
 
     def entry_of(run: Run) -> dict[str, Any]:
         with believing(run.directory):
-            return told_summary(run, expected_outcome(variants, run.record.get("settings", {})))
+            return run_summary(run, expected_outcome(variants, run.record.get("settings", {})))
 
     entries = [(known or {}).get(run.key) or entry_of(Run(run.directory)) for run in runs]
     order = [t.name for t in scenario.transports]
@@ -197,11 +192,10 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {name: told(fabric_figures(fabric), fabric.dilation) for name, fabric in scenario.fabrics.items()}
+    fabrics = {name: in_ns(fabric_figures(fabric)) for name, fabric in scenario.fabrics.items()}
     return {
         "format": FORMAT,
         "scenario": scenario.name,
-        "dilation": scenario.fabric.dilation,
         "verdict": verdict,
         "checks": checks,
         "fabrics": fabrics,

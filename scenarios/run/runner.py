@@ -19,7 +19,7 @@ from typing import Any
 from scenarios.figures.comparison import write_comparison
 from scenarios.figures.measure import Run, load_runs, write_tables
 from scenarios.figures.rows import write_rows
-from scenarios.figures.summary import INTERRUPTED, summarise, told_summary
+from scenarios.figures.summary import INTERRUPTED, run_summary, summarise
 from scenarios.figures.writing import check_writable, written_to
 from scenarios.run.captures import captured_links
 from scenarios.run.manifest import make_manifest
@@ -90,7 +90,7 @@ def run_group(factory: WorldFactory, directory: Path, finished: Collection[str],
 def entry_of(spec: Spec, directory: Path) -> dict[str, dict[str, Any]]:
     """Return a run's entry of ``runs``, by its key; none if its figures cannot be computed: later runs go on, and the end reports why."""
     try:
-        return {spec.key: told_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
+        return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
     except Exception as error:
         if refusal(error) is not None:  # the results of later runs could not be written either
             raise

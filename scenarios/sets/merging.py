@@ -166,7 +166,7 @@ def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tag
 
     verdicts = [whole.summary["verdict"] for whole in wholes]
     return {
-        **{key: wholes[0].summary[key] for key in ("format", "scenario", "dilation")},
+        **{key: wholes[0].summary[key] for key in ("format", "scenario")},
         "verdict": next((verdict for verdict in VERDICTS if verdict in verdicts), "failed"),
         "checks": [{**c, "name": f"{tag}: {c['name']}"} for whole, tag in zip(wholes, tags, strict=True) for c in whole.summary["checks"]],
         "fabrics": {name: fabric for whole in wholes for name, fabric in whole.summary["fabrics"].items()},

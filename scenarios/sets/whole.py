@@ -72,7 +72,7 @@ class Whole:
     def _table(self, name: str) -> pd.DataFrame:
         if not (self.directory / f"{name}.parquet").is_file():
             raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
-        return self.stored.clock_table(name)
+        return self.stored.unjudged_table(name)
 
     def _judge(self, run: dict[str, Any]) -> None:
         missing = next((key for key in OF_A_RUN if key not in run), None)

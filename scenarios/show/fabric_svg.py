@@ -70,8 +70,8 @@ def fabric_svg(fabric: Fabric) -> str:
         raise UserError(f"fabric {fabric.name!r} has {len(fabric.links):,} links, too many for a drawing: use --format dot")
     cards, racks, width, height = _layout(fabric)
     lines = fabric_lines(fabric)
-    rate = f"{fabric.nic_rate * fabric.dilation / 1e9:g} Gb/s"
-    core = f"{fabric.fabric_rate * fabric.dilation / 1e9:g} Gb/s"
+    rate = f"{fabric.nic_rate / 1e9:g} Gb/s"
+    core = f"{fabric.fabric_rate / 1e9:g} Gb/s"
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
         f' role="img" aria-label="{escape(lines[0])}" style="{_FONT}">',

@@ -304,8 +304,6 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     _costs(console, runs)
     console.print(fabrics_table(summary))
     collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
-    dilation = summary["dilation"]
-    scale_note = f"Times are the network's; this machine took {dilation:,.0f} times as long (dilation)."
     if collective_runs:
         medians = medians_table.applies_to(collective_runs)
         console.print(
@@ -315,7 +313,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if len(names := list(collective_runs[0].get("jobs", {}))) > 1:
             step_name += f" of job {names[0]}"
         console.print(
-            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. {scale_note}",
+            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. Times are the network's.",
             style="dim",
         )
         if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:
@@ -333,7 +331,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(
             "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows "
             "that send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in "
-            f"payload; least, most: of the group's flows. {scale_note}",
+            f"payload; least, most: of the group's flows. Times are the network's.",
             style="dim",
         )
         for line in (line for r in flow_runs for line in _separation_lines(r)):

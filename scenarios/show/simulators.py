@@ -22,6 +22,7 @@ from testbed.errors import UserError
 from topologies import Fabric
 from topologies.theory import bus_factor, collective_step_ns
 from topologies.timing import fill_ns
+from topologies.units import NS
 
 Stage = list[tuple[int, int, int]]
 """Who sends whom how many bytes at a time."""
@@ -78,7 +79,7 @@ def tree(fabric: Fabric) -> Tree:
 
 
 def _gbps(fabric: Fabric, name: str) -> int:
-    rate = float(getattr(fabric, name) * fabric.dilation / 1e9)
+    rate = float(getattr(fabric, name) / 1e9)
     if round(rate) < 1 or abs(rate - round(rate)) > 1e-4 * rate:
         raise UserError(f"fabric {fabric.name}: {name} is {rate:g} Gb/s, and htsim's topologies have whole Gb/s: give one")
     return round(rate)
@@ -101,7 +102,7 @@ def topology(fabric: Fabric) -> str:
     lines = [
         *(f"# {note}" for note in notes), f"Nodes {it.nodes}", "Tiers 2", f"Podsize {it.nodes}", "",
         "Tier 0", f"Downlink_speed_Gbps {it.nic_gbps}", f"Radix_Down {it.hosts_per_t0}", f"Radix_Up {it.t1s}",
-        f"Downlink_Latency_ns {max(1, round(fabric.delay_ns / fabric.dilation / 2) - 1)}", "Switch_Latency_ns 0",
+        f"Downlink_Latency_ns {max(1, round(fabric.delay_ps / NS / 2) - 1)}", "Switch_Latency_ns 0",
         f"Oversubscribed {it.oversubscribed}", "",
         "Tier 1", f"Downlink_speed_Gbps {it.fabric_gbps}", f"Radix_Down {it.t1_radix}", "Downlink_Latency_ns 1", "Switch_Latency_ns 0", "",
     ]  # fmt: skip
@@ -136,7 +137,7 @@ def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric
     """htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run. Every
     plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
     nothing. Raises :class:`UserError`."""
-    part, real, it = fabric.planes, fabric.dilation, tree(fabric)
+    part, it = fabric.planes, tree(fabric)
     lines, triggers = list[str](), list[str]()
 
     def add(src: int, dst: int, begin: str, size: int, end: str = "") -> None:
@@ -148,7 +149,7 @@ def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric
     if record["flows"]:
         for flow in record["flows"]:
             if size := summary["flows"][flow["name"]]["bytes"] // part:
-                add(flow["src"], flow["dst"], f"start {round(flow['start_ns'] / real * 1000)}", size)
+                add(flow["src"], flow["dst"], f"start {round(flow['start_ns'] * 1000)}", size)
     else:
         waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
         plan = stages(record["workload"], record["ranks"], record["message_bytes"])
@@ -195,20 +196,19 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
         latency = count * way if 0 < waiting < (step - way) / (count * slices) else way
         name = "broken" if broken else "whole"
         seen[name] = seen.get(name, 0) + 1
-        real = fabric.dilation
         yield (
             name if seen[name] == 1 else f"{name}-{seen[name]}",
             (
                 f"# mrcbed: {record['transport']} on {fabric.name}, seed {record['seed']}, {name}: {kind} of {size:,} bytes in "
-                f"{step / real / 1000:.2f} us\ntopology: [ Switch ]\nnpus_count: [ {len(ranks)} ]\n"
-                f"bandwidth: [ {sent / (step - latency) * real * 1e9 / (1 << 30):.6g} ]  # GB/s, of 2^30 bytes\n"
-                f"latency: [ {latency / count / 2 / real:.6g} ]  # ns, of one of two links\n"
+                f"{step / 1000:.2f} us\ntopology: [ Switch ]\nnpus_count: [ {len(ranks)} ]\n"
+                f"bandwidth: [ {sent / (step - latency) * 1e9 / (1 << 30):.6g} ]  # GB/s, of 2^30 bytes\n"
+                f"latency: [ {latency / count / 2:.6g} ]  # ns, of one of two links\n"
             ),
         )
 
 
 def _states(run: Run) -> list[tuple[bool, float]]:
-    """(whether something was broken, ns of a step by this machine's clock) for each capacity that theory leaves: the median of the steps
+    """(whether something was broken, ns of a step) for each capacity that theory leaves: the median of the steps
     within such stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
     outages, left = outages_of(run), theory_of(run)
     times = run.step_times
@@ -230,7 +230,7 @@ def _states(run: Run) -> list[tuple[bool, float]]:
 
 def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
     """Time from a message's last bit on its host's port to its arrival."""
-    far = fabric.long_haul_delay_ns if fabric.is_far(src, dst) else 0
+    far = fabric.long_haul_delay_ps / NS if fabric.is_far(src, dst) else 0
     return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
 
 

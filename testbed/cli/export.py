@@ -98,7 +98,7 @@ def tables(directory: Path, folder: Path) -> Iterator[str]:
     with written_to(folder):
         made(folder)
         for source in found:
-            frame = Stored(directory).clock_table(source.stem)
+            frame = Stored(directory).unjudged_table(source.stem)
             path = folder / f"{source.stem}.csv"
             with replacing(path) as part:
                 frame.to_csv(part, index=False)

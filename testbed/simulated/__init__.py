@@ -18,7 +18,7 @@ UNMEASURED: dict[str, dict[str, str]] = {
         "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
         **{f"fidelity.lag_{name}_ns": _NO_PROCESS for name in ("mean", "window", "p99", "max")}, "fidelity.clock": _NO_PROCESS,
         "fidelity.quota": _NO_PROCESS,
-        "fidelity.suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
+        "fidelity.wall_suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },
 }  # fmt: skip

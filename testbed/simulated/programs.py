@@ -161,7 +161,7 @@ class SimulatedPrograms:
     # --- outside ---------------------------------------------------------------------------------------------
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], float | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Let all run to their ends; see testbed.world.Programs."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
@@ -199,7 +199,7 @@ class SimulatedPrograms:
                     continue
                 sooner = look()
                 wake = min((link.wake for link in self.links if not link.over), default=NEVER)
-                most = int(LOOK_RTTS * self.network.fabric.base_rtt_ps) if sooner is None else max(1, sooner)
+                most = LOOK_RTTS * self.network.fabric.base_rtt_ps if sooner is None else max(1, sooner)
                 self.network.run(min(wake, self.network.time + most))
                 if wake < NEVER:
                     quiet_since = self.network.time

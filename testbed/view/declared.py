@@ -50,7 +50,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys("ok up last_hop_ecn finished unusual active".split(), bool),
     **dict.fromkeys("seed t extra_steps number at_ns".split(), Whole),
     **dict.fromkeys("host peer rank plane ev old step".split(), Index),
-    **dict.fromkeys("dilation base_rtt_ns plane_bdp_bytes bin_ps line_bps".split(), Positive),
+    **dict.fromkeys("base_rtt_ns plane_bdp_bytes bin_ps line_bps".split(), Positive),
     **dict.fromkeys("settings options keys versions tools git".split(), Table),
 }
 
@@ -90,7 +90,7 @@ ANY = table("")
 SPREAD = table("n p50?~ p99?~ p999?~ max~", **dict.fromkeys(("p50", "p99", "p999", "max"), Number))
 _RANGE = tuple[Amount, Amount]
 FABRIC = table(
-    "dilation? base_rtt_ns delay_ns plane_bdp_bytes buffer_bytes last_hop_ecn ecn_bytes~ trim_bytes~ trim_last_hop_bytes~ pfc_bytes?~",
+    "base_rtt_ns delay_ns plane_bdp_bytes buffer_bytes last_hop_ecn ecn_bytes~ trim_bytes~ trim_last_hop_bytes~ pfc_bytes?~",
     buffer_bytes=Positive, ecn_bytes=_RANGE, pfc_bytes=_RANGE,
 )  # fmt: skip
 """A fabric in the summary."""
@@ -148,7 +148,7 @@ RUN = table(
 )  # fmt: skip
 """A run in the summary."""
 SUMMARY = table(
-    "format scenario dilation verdict checks fabrics runs stopped_by?~",
+    "format scenario verdict checks fabrics runs stopped_by?~",
     format=Whole, scenario=Name, stopped_by=str, fabrics=_named(FABRIC, Name), runs=rows_of(RUN),
     checks=rows_of(table("name expected seen ok~ unusual? unit?", expected=str, seen=Any, unit=str)),
 )  # fmt: skip
@@ -186,7 +186,7 @@ MANIFEST = table(
 _NAMES = ("port", "node", "peer", "link", "kind")
 """Names in a row of counters; all others are numbers."""
 RECORD = table(
-    "kind? dilation? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? "
+    "kind? transport fabric placement seed workload world? settings? outcome? reason? key? ranks warmup_steps steps? "
     "message_bytes? window reconvergence_ps?~ paths? jobs? flows? t0? fault_links? faults_missed? counters_before? counters_after? "
     "agent_counters? wrong? flow_notes? queue_ports? settle_ps? notes? acts_late_ps? cpu? watch?~ dead_at_end? "
     "background? machine? controller? clustermapper?~",

@@ -20,11 +20,18 @@ TINY = near(load_fabric("tiny"))
 """2 planes of 2 T0s and 2 T1s, 2 hosts under each T0: h0 and h1, h2 and h3."""
 RTT = TINY.base_rtt_ns
 LINE = TINY.host_rate * TINY.payload_share
+NET_S, NET_MS, NET_RTT = (ns / TINY.dilation for ns in (S, MS, RTT))
+"""The same of the network, as what is read of a run."""
 
 
 def at(seconds: float) -> int:
     """Monotonic ns of a time after the traffic began."""
     return T0 + round(seconds * S)
+
+
+def net_at(seconds: float) -> float:
+    """The same moment in ns of the network."""
+    return at(seconds) / TINY.dilation
 
 
 def fault(name: str, kind: str, on: str, links: Sequence[str], *phases: tuple[str, float], **keys: Any) -> list[dict[str, Any]]:

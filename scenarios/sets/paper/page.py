@@ -23,14 +23,13 @@ Conclusion = Mapping[str, Any]
 
 
 def trust(figure: Conclusion) -> str:
-    """Write one line: runs, seeds, dilation, base RTT, fidelity."""
+    """Write one line: runs, seeds, base RTT, fidelity."""
     if not figure["parts"]:
         return "computed, nothing was run" if not figure["trouble"] else "; ".join(figure["trouble"])
     runs = sum(part["runs"] for part in figure["parts"])
     doubtful = sum(part["not_trustworthy"] for part in figure["parts"])
-    scales = {name: scale for part in figure["parts"] for name, scale in part["dilations"].items()}
     rtts = {name: rtt for part in figure["parts"] for name, rtt in part["base_rtts_ns"].items()}
-    where = ", ".join(f"{name}: dilation {scale:,.0f}, base RTT {duration(rtts[name])}" for name, scale in scales.items())
+    where = ", ".join(f"{name}: base RTT {duration(rtt)}" for name, rtt in rtts.items())
     fidelity = "all trustworthy" if not doubtful else f"{doubtful} NOT TRUSTWORTHY"
     seeds = max(part["seeds"] for part in figure["parts"])
     return f"{runs} run{'s' if runs != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}, {fidelity}; {where}"

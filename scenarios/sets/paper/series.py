@@ -72,7 +72,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
 
 
 def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> dict[str, Any]:
-    """Return what a reader needs to weigh a part's figures: dilation, base RTTs, and how far its runs can be trusted."""
+    """Return what a reader needs to weigh a part's figures: base RTTs, and how far its runs can be trusted."""
     runs = summary["runs"]
     part = next(part for part in figure.parts if part.name == name)
     return {
@@ -84,7 +84,6 @@ def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> 
         "seeds": len({run["seed"] for run in runs}),
         "not_trustworthy": sum(run["verdict"] == "not trustworthy" for run in runs),
         "not_done": sum(run["outcome"] != "done" for run in runs),
-        "dilations": {run["fabric"]: run["dilation"] for run in runs},
         "base_rtts_ns": {run["fabric"]: run["base_rtt_ns"] for run in runs},
         "doubts": doubts_of(runs),
     }

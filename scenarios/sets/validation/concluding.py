@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scenarios.figures.measure import Run as Raw
 from scenarios.figures.stored import Stored
 from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario
@@ -20,8 +21,6 @@ from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
 from testbed.simulated import SIMULATED, WORLDS
-from testbed.view.declared import read_record
-from topologies import Fabric
 
 SET, CASE = "validation-set.json", "case.json"
 VALIDATION = series.Kind(SET, "case", "cases", "a validation", "mrcbed validate")
@@ -83,8 +82,8 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
-            record = read_record(directory / "raw" / run["run"] / "run.json", "take it from a copy, or run the case again")
-            record["fabric"] = Fabric.from_dict({**record["fabric"], "dilation": run["dilation"]}).real.to_dict()
+            raw = Raw(directory / "raw" / run["run"])
+            record = {**raw.record, "fabric": raw.fabric.to_dict()}
             ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
         common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
         middle = len(ideals) // 2

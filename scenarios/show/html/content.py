@@ -5,6 +5,8 @@ Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenar
 
 from __future__ import annotations
 
+from topologies.units import NS
+
 import json
 import shlex
 import statistics
@@ -53,7 +55,7 @@ def content(stored: Stored) -> dict[str, Any]:
         parts = {
             "facts": facts(stored),
             "machine": machine(manifest),
-            "options": options(manifest, stored.dilation),
+            "options": options(manifest),
             "reproduce": reproduce(manifest),
         }
     except KeyError as error:
@@ -311,7 +313,7 @@ def faults(stored: Stored) -> Table | None:
 
 
 def facts(stored: Stored) -> Table:
-    """One row per fabric: shape, rate, dilation, base RTT, buffer and thresholds."""
+    """One row per fabric: shape, rate, base RTT, buffer and thresholds."""
     rows = []
     for name, shape in stored.manifest["fabrics"].items():
         f = {**shape, **stored.summary["fabrics"][name]}
@@ -320,15 +322,14 @@ def facts(stored: Stored) -> Table:
             [
                 name,
                 f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
-                f"{f['nic_rate'] * f['dilation'] / 1e9:g} Gb/s",
-                f"{f['dilation']:,.0f}",
+                f"{f['nic_rate_bps'] / 1e9:g} Gb/s",
                 duration(f["base_rtt_ns"]),
                 f"{f['buffer_bytes']:,} B",
                 "off" if ecn is None else f"{ecn[0]:,} to {ecn[1]:,} B",
                 "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
             ]
         )
-    return table(["fabric", "planes", "rate of a NIC port", "dilation", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
+    return table(["fabric", "planes", "rate of a NIC port", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
 
 
 def machine(manifest: dict[str, Any]) -> Table:
@@ -350,14 +351,14 @@ def machine(manifest: dict[str, Any]) -> Table:
     return table(["", ""], rows, (0, 1))
 
 
-def options(manifest: dict[str, Any], dilation: float) -> Table:
+def options(manifest: dict[str, Any]) -> Table:
     """The options of each transport, as the scenario resolved them."""
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
         settings = {**t.get("options", {}), **rest}
         words = ", ".join(
-            f"{k.removesuffix('_ns')} = {duration(v / dilation) if k.endswith('_ns') else json.dumps(v, default=str)}"
+            f"{k.removesuffix('_ps')} = {duration(v / NS) if k.endswith('_ps') else json.dumps(v, default=str)}"
             for k, v in settings.items()
         )
         rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])

@@ -126,7 +126,7 @@ def test_a_plot_finds_the_intervals_of_values_that_a_table_holds_otherwise(tmp_p
     rest = {"outcome": "done", "steps": 0, "step_time_ns": {"n": 0, "max": None}, "failovers": []}
     rest |= {"packets": {"sent": 0, "lost": 0, "retransmitted": 0, "marked": 0, "trimmed": 0, "unexplained": 0, "causes": {}}}
     runs = [{**run, **rest, "run": f"mrc-{number}"} for number, run in enumerate(runs)]
-    summary = {"format": 3, "dilation": 1.0, "scenario": "x", "runs": runs, "checks": [], "fabrics": {}, "verdict": "ok"}
+    summary = {"format": 4, "dilation": 1.0, "scenario": "x", "runs": runs, "checks": [], "fabrics": {}, "verdict": "ok"}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     known = intervals(Stored(tmp_path))
     assert known["mrc", "packed", "busbw_bps", str({"fault.0.probability": "0.0"})] == (11.0, 13.0) and len(known) == 4

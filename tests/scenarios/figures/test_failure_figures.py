@@ -13,7 +13,7 @@ from scenarios.figures.leaving import Logs
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of, peers_at_once, sending_pairs
 from scenarios.run.faults import resolve_used
 from scenarios.schema.workloads import Flow
-from tests.scenarios.broken import LINE, MS, RTT, TINY, S, at, fault, goodput, loss, steps, verdict, write
+from tests.scenarios.broken import LINE, MS, NET_MS, NET_RTT, NET_S, RTT, TINY, S, at, fault, goodput, loss, net_at, steps, verdict, write
 from topologies.theory import bus_bandwidth, collective_step_ns, sack_share
 
 CUT = "p0-t0-0:p0-t1-0"
@@ -35,11 +35,11 @@ def test_a_flapping_link_is_broken_each_time_that_it_is_down(tmp_path: Path) -> 
     run = write(tmp_path, sorted([*cycle, *silent, *lasting], key=lambda line: line["t"]), [])
     found = outages_of(run)
     assert [(o.fault, o.begin, o.end) for o in found] == [
-        ("f", at(1), at(2)), ("s", at(3), at(7)), ("f", at(4), at(5)), ("l", at(8), ENDLESS),
+        ("f", net_at(1), net_at(2)), ("s", net_at(3), net_at(7)), ("f", net_at(4), net_at(5)), ("l", net_at(8), ENDLESS),
     ]  # fmt: skip
     assert all(o.dead and o.kills for o in found)
-    assert dead_at(found, at(4.5)) == {CUT, "p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"} and dead_at(found, at(2)) == set()
-    assert changes(found) == [at(t) for t in (1, 2, 3, 4, 5, 7, 8)]
+    assert dead_at(found, net_at(4.5)) == {CUT, "p1-t0-0:p1-t1-0", "p1-t0-1:p1-t1-0"} and dead_at(found, net_at(2)) == set()
+    assert changes(found) == [net_at(t) for t in (1, 2, 3, 4, 5, 7, 8)]
 
 
 def test_of_failures_in_turn_each_is_an_outage_of_the_link_that_went_down(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_of_failures_in_turn_each_is_an_outage_of_the_link_that_went_down(tmp_pa
         for turn, line in enumerate(fault("r", "failures", "fabric", both, ("down", 1), ("up", 2), ("down", 4), ("up", 5)))
     ]
     run = write(tmp_path, [*fault("r", "failures", "fabric", both, ("begin", 1)), *lines], [])
-    assert [(o.begin, o.end, o.links) for o in outages_of(run)] == [(at(1), at(2), (both[0],)), (at(4), at(5), (both[1],))]
+    assert [(o.begin, o.end, o.links) for o in outages_of(run)] == [(net_at(1), net_at(2), (both[0],)), (net_at(4), net_at(5), (both[1],))]
 
 
 def test_what_an_outage_hits() -> None:
@@ -96,17 +96,17 @@ def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
     lost = [loss(1, 2, DEAD, 2.2, 1.99), loss(1, 2, DEAD, 2.2, 2.04), loss(1, 2, DEAD, 2.3, 2.105)]
     made = left(tmp_path, [*srtt, *lost, verdict(1, 2, DEAD, 2.25, 2.105, evs=4, window=10 * PACKET)])
     (row,) = made["failovers"]
-    assert row["rotation_ns"] == near(4 * 1.25 * MS) and row["srtt_ns"] == 50 * MS
+    assert row["rotation_ns"] == near(4 * 1.25 * NET_MS) and row["srtt_ns"] == 50 * NET_MS
     assert made["last_on_dead_rtts"] == near(105 / 50) and made["last_on_dead_over_rotation"] == near(100 / 50)
     assert (row["losses_per_ev"], row["losses_per_ev_bound"], made["ev_loss_excess"]) == (3, 4, -1)  # ceil(10 / 4) + 1
-    assert row["lost"] == 3 and row["last_on_dead_path_ns"] == at(2.105) and row["detected_ns"] == at(2.25)
+    assert row["lost"] == 3 and row["last_on_dead_path_ns"] == net_at(2.105) and row["detected_ns"] == net_at(2.25)
     assert (made["bad_verdicts"], made["false_bad"]) == (1, 0)
 
 
 def test_when_what_a_fault_lost_had_arrived(tmp_path: Path) -> None:
     lost = [loss(1, 2, DEAD, 2.2, 2.0 + k / 100) | {"psn": 7 + k, "qpn": 16} for k in range(2)]
     back = [{"t": at(t), "kind": "redelivered", "host": 1, "peer": 2, "qpn": 16, "psn": psn} for t, psn in ((1.0, 8), (2.4, 8), (2.3, 7))]
-    assert left(tmp_path / "all", [*lost, *back])["failovers"][0]["delivered_ns"] == at(2.4)  # at 1.0 s it was another packet of this PSN
+    assert left(tmp_path / "all", [*lost, *back])["failovers"][0]["delivered_ns"] == net_at(2.4)  # at 1.0 s it was another of this PSN
     assert left(tmp_path / "one", [*lost, back[2]])["failovers"][0]["delivered_ns"] is None
     assert left(tmp_path / "none", [])["failovers"][0]["delivered_ns"] is None
 
@@ -133,9 +133,9 @@ def test_the_bound_divides_the_window_by_what_it_counts(tmp_path: Path) -> None:
 
 def test_where_nothing_is_logged_before_the_verdict_says(tmp_path: Path) -> None:
     made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003, srtt_ns=30 * MS)])
-    assert made["failovers"][0]["srtt_ns"] == 30 * MS
+    assert made["failovers"][0]["srtt_ns"] == 30 * NET_MS
     made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003)])
-    assert made["failovers"][0]["srtt_ns"] == RTT and made["ev_loss_excess"] is None  # nobody told a window
+    assert made["failovers"][0]["srtt_ns"] == NET_RTT and made["ev_loss_excess"] is None  # nobody told a window
 
 
 def test_a_sender_that_waited_counts_from_its_next_packets(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_paths_dead_from_the_start(tmp_path: Path) -> None:
     early = fault("dead", "dead-paths", "fabric", [CUT, "p0-t0-1:p0-t1-1"], ("begin", -3))
     lines = [verdict(1, 2, 0, 0.5, 0.4), verdict(1, 2, 1, 0.7, 0.4), verdict(3, 0, 0, 1.5, 1.4), verdict(1, 2, 0, 9, 8.9)]
     made = left(tmp_path, lines, early)["dead_at_start"]
-    assert made == {"evs": 4, "found": 3, "missed": 1, "found_ns": 1.5 * S}
+    assert made == {"evs": 4, "found": 3, "missed": 1, "found_ns": 1.5 * NET_S}
 
 
 def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
     early = fault("dead", "dead-paths", "fabric", [CUT], ("begin", -3))
     ready = [line | {"start_ns": at(1.1)} if line["rank"] == 3 else line for line in steps([(0.8, 3.0)])]
     made = left(tmp_path, [*ready, verdict(1, 2, 0, 1.5, 1.4), verdict(3, 0, 0, 1.7, 1.6)], early)
-    assert made["dead_at_start"] == {"evs": 2, "found": 2, "missed": 0, "found_ns": near(0.7 * S)}
+    assert made["dead_at_start"] == {"evs": 2, "found": 2, "missed": 0, "found_ns": near(0.7 * NET_S)}
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_outside_the_changes_what_theory_leaves(tmp_path: Path) -> None:
     spans = [(0.0, 1.2 * took), (2.0, 2.0 + took), (10.0, 10.0 + 2.2 * took), (14.9, 20.0)]
     made = ring(tmp_path, 0.9, port, spans)
     assert [round(row["share"], 3) for row in made["outside_busbw"]] == [1.0, 0.9]
-    assert [row["ns"] for row in made["outside_busbw"]] == [5 * S + 5 * S - 60 * RTT, 10 * S - 20 * RTT]
+    assert [row["ns"] for row in made["outside_busbw"]] == [5 * NET_S + 5 * NET_S - 60 * NET_RTT, 10 * NET_S - 20 * NET_RTT]
     assert made["outside_busbw_share"] == near(0.9, 1e-4)
     # The step under way at the port's return had half of the capacity at some time: so much is theory for all of it.
     assert made["step_p99_over_theory"] == near(max(1.2, 1.1, 5.1 / took / 2), 1e-6)
@@ -308,7 +308,7 @@ def test_ports(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert made["port_down_error"] == near(0.02, 1e-3) and made["port_back_error"] == near(0.02, 1e-3)
     # A window of 678 ms may lack 3.5 %, of which 2 are lacking anyhow: the first good one begins where the silence ends.
-    assert made["port_down_rtts"] == near(0.5 * S / RTT) and made["port_back_rtts"] == 0
+    assert made["port_down_rtts"] == near(0.5 * NET_S / NET_RTT) and made["port_back_rtts"] == 0
     assert made["plane_deviation"] == 0 and [row["sender"] for row in made["plane_loads"]] == ["h0", "h3"]
     assert made["kept_during"] == near(0.5, 1e-4) and made["kept_late"] == near(0.5, 1e-4) and made["kept_after"] == near(1.0, 1e-4)
 
@@ -329,7 +329,7 @@ def test_a_stall_long_after_is_no_part_of_settling(tmp_path: Path) -> None:
     """Half of 100 ms in 6.5 s is 0.8 %, and 2 % lack anyhow. Half of 500 ms is too much: then only what follows it is settled."""
     made = figures(write(tmp_path, DOWN, host_flows(stall=0.1), flows=FLOWS))
     late = figures(write(tmp_path, DOWN, host_flows(stall=0.5), flows=FLOWS))
-    assert made["port_down_rtts"] == near(0.5 * S / RTT) and late["port_down_rtts"] == near(5.5 * S / RTT)
+    assert made["port_down_rtts"] == near(0.5 * NET_S / NET_RTT) and late["port_down_rtts"] == near(5.5 * NET_S / NET_RTT)
 
 
 def test_unequal_planes(tmp_path: Path) -> None:
@@ -365,8 +365,8 @@ def test_how_long_a_path_stays_out(tmp_path: Path) -> None:
             lines += [verdict(*pair, DEAD, t + out, t, to="GOOD")] if out else []
     made = figures(write(tmp_path, cycle, lines))
     assert [(row["number"], row["n"], row["back"]) for row in made["flaps"]] == [(1, 2, 2), (2, 2, 2), (3, 2, 1)]
-    assert [row["out_ns"] for row in made["flaps"]] == [near(1.2 * S), near(2.2 * S), near(2.5 * S)]
-    assert made["flaps"][0]["after_mending_ns"] == near(0.8 * S)
+    assert [row["out_ns"] for row in made["flaps"]] == [near(1.2 * NET_S), near(2.2 * NET_S), near(2.5 * NET_S)]
+    assert made["flaps"][0]["after_mending_ns"] == near(0.8 * NET_S)
     assert made["flap_growth"] == near(2.5 / 2)
     assert len(made["failovers"]) == 1 and len(made["failovers"][0]["outages_ns"]) == 3
 
@@ -407,13 +407,13 @@ def test_a_lossy_path_is_left_at_its_first_loss(tmp_path: Path) -> None:
     row = lossy(tmp_path, BAD | 1, 2.25)
     assert (row["host"], row["peer"], row["ev"], row["plane"]) == ("h0", "h2", BAD, 1)
     assert (row["losses"], row["losses_before_inactive"], row["used_after_loss_ns"]) == (2, 1, 0)
-    assert (row["first_loss_ns"], row["inactive_ns"]) == (at(2.3), at(2.32))
+    assert (row["first_loss_ns"], row["inactive_ns"]) == (net_at(2.3), net_at(2.32))
     assert (row["replaced_by"], row["other_plane"]) == ([BAD | 1], 0)
 
 
 def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: Path) -> None:
     row = lossy(tmp_path, 1, 2.31)
-    assert row["used_after_loss_ns"] == 10 * MS and (row["replaced_by"], row["other_plane"]) == ([1], 1)
+    assert row["used_after_loss_ns"] == 10 * NET_MS and (row["replaced_by"], row["other_plane"]) == ([1], 1)
 
 
 def test_an_outage_is_looked_up_for_pairs_that_send_or_that_a_log_names(tmp_path: Path) -> None:

@@ -160,10 +160,10 @@ def test_what_was_measured_is_told() -> None:
         "agents_percent": 30.0, "agent_max_percent": 20.0, "controller_percent": 1.0, "runner_percent": 5.0, "cores": 2,
         "machine_shares": None,
     }  # fmt: skip
-    assert made["waiting"] == {"pressure": 0.4, "agent_max_percent": 2.0, "mean_max_ns": 200_000}
+    assert made["waiting"] == {"pressure": 0.4, "agent_max_percent": 2.0, "wall_mean_max_ns": 200_000}
     assert made["ports"] == {"watched": 1, "busy": 1, "busy_least_share": 0.9998, "excess_bytes": 6000}
     assert made["queues"] == {"compared": 300, "equal": 200, "off_bytes": 0}
-    assert (made["socket_drops"], made["verdict"], made["quota"]) == (2, TRUSTWORTHY, QUOTA)
+    assert (made["socket_drops"], made["verdict"], made["quota"]) == (2, TRUSTWORTHY, {"cores": 0.08, "times": 82, "wall_ns": 36 * S // 10})
     assert {key: made[key] for key in lags} == lags
     assert fidelity.figures(judge(unexplained=None), [], {}, None) == {
         "verdict": DOUBTFUL, "invalid": [], "doubtful": ["the packet counters could not be read at the end"], "too_slow": False,

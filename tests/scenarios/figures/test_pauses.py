@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from scenarios.figures import pauses
 from scenarios.figures.measure import Run
 from topologies import load_fabric
@@ -29,16 +31,16 @@ def test_a_runs_pauses_are_those_since_its_begin(tmp_path: Path) -> None:
     after = [row("h0-p0", "h0", "nic", (5, 1100, 300, 150, 35)), row("p0-t0-0-u0", "p0-t0-0", "fabric", (1, 200, 200, 30, 30))]
     run = run_of(tmp_path, counters_before=before, counters_after=after)
     made = pauses.figures(run)["pfc"]
-    assert (made["pauses"], made["paused_ns"], made["longest_pause_ns"]) == (4, 800, 300)
-    assert made["tiers"]["nic"] == {"ports": 1, "paused": 1, "pauses": 3, "paused_ns": 600}
-    assert made["tiers"]["up"] == {"ports": 1, "paused": 1, "pauses": 1, "paused_ns": 200}
-    assert made["reaction_ns"] == {"mean": (90 + 30) / 4, "longest": 35, "effect": FABRIC.pfc_ns}
+    assert (made["pauses"], made["paused_ns"], made["longest_pause_ns"]) == (4, 0.08, 0.03)
+    assert made["tiers"]["nic"] == {"ports": 1, "paused": 1, "pauses": 3, "paused_ns": 0.06}
+    assert made["tiers"]["up"] == {"ports": 1, "paused": 1, "pauses": 1, "paused_ns": 0.02}
+    assert made["reaction_ns"] == {"mean": pytest.approx(0.003), "longest": 0.004, "effect": FABRIC.pfc_ns / 10_000}
     assert pauses.late_ns(run) == 0
 
 
 def test_a_pause_that_came_too_late_is_told(tmp_path: Path) -> None:
-    late = row("h0-p0", "h0", "nic", (1, 9, 9, FABRIC.pfc_ns + 70, FABRIC.pfc_ns + 70))
-    assert pauses.late_ns(run_of(tmp_path, counters_after=[late])) == 70
+    late = row("h0-p0", "h0", "nic", (1, 9, 9, FABRIC.pfc_ns + 70_000, FABRIC.pfc_ns + 70_000))
+    assert pauses.late_ns(run_of(tmp_path, counters_after=[late])) == pytest.approx(7)
 
 
 def test_simulated_switches_have_no_reaction_to_measure(tmp_path: Path) -> None:

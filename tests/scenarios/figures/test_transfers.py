@@ -9,7 +9,7 @@ from typing import Any
 from scenarios.figures.measure import tables_of
 from scenarios.figures.summary import run_summary
 from scenarios.show.plots.step_times import POINTS, curve
-from tests.scenarios.broken import MS, at, steps, write
+from tests.scenarios.broken import MS, NET_MS, at, steps, write
 
 
 def line(rank: int, step: int, begin: float, posted: list[int], arrived: list[int]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def test_a_transfer_lasts_from_its_posting_at_one_end_to_its_arrival_at_the_othe
     ]
     run = write(tmp_path, [], logs, ranks=(0, 1))
     table = tables_of(run)["transfers"]
-    rows = {(r.step, r.stage, r.slice, r.src, r.dst): (r.end_ns - r.start_ns) / MS for r in table.itertuples()}
+    rows = {(r.step, r.stage, r.slice, r.src, r.dst): (r.end_ns - r.start_ns) / NET_MS for r in table.itertuples()}
     assert rows == {(0, 0, 0, 0, 1): 75.0, (0, 0, 1, 0, 1): 134.0, (0, 0, 0, 1, 0): 28.0, (1, 0, 0, 0, 1): 70.0}
     assert not run.of("transfers"), "they would fill the memory"
 
@@ -40,7 +40,7 @@ def test_only_steps_that_all_ranks_finished_count(tmp_path: Path) -> None:
     logs = [entry for entry in logs if (entry["kind"], entry["host"], entry["step"]) != ("step", 1, 1)]
     run = write(tmp_path, [], logs, ranks=(0, 1), warmup_steps=0)
     assert list(run.transfers["step"]) == [0]
-    assert run_summary(run)["transfer_time_ns"] == {"n": 1, "p50": None, "p99": None, "p999": None, "max": 10 * MS}
+    assert run_summary(run)["transfer_time_ns"] == {"n": 1, "p50": None, "p99": None, "p999": None, "max": 10 * NET_MS}
 
 
 def test_warm_up_is_left_out_and_a_run_without_transfers_has_none(tmp_path: Path) -> None:

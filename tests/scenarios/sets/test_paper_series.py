@@ -60,7 +60,7 @@ def summary_of(scenario: Scenario, **more: Any) -> dict[str, Any]:
         }
         for spec in plan(scenario)
     ]
-    return {"format": 3, "dilation": 12_500.0, "scenario": scenario.name, "verdict": "ok", "checks": [], "fabrics": {}, "runs": runs}
+    return {"format": 4, "dilation": 12_500.0, "scenario": scenario.name, "verdict": "ok", "checks": [], "fabrics": {}, "runs": runs}
 
 
 def write(directory: Path, summary: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
     pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
     scenario = {"name": "x", "seeds": [1], "transports": [], "workload": {"outstanding": 4}}
     (tmp_path / "manifest.json").write_text(json.dumps({"scenario": scenario, "fabrics": {"tiny": load_fabric("tiny").to_dict()}}))
-    summary = {"format": 3, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": [entry(run="r")]}
+    summary = {"format": 4, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": [entry(run="r")]}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
@@ -346,13 +346,13 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [
-            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 10**9, "end_ns": n * 10**9 + step_ns}
+            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 1e5, "end_ns": n * 1e5 + step_ns / TINY.dilation}
             for r in range(4)
             for n in range(34)
         ]
     pd.DataFrame(steps).to_parquet(directory / "steps.parquet")
     summary = {
-        "format": 3,
+        "format": 4,
         "dilation": TINY.dilation,
         "scenario": scenario.name,
         "verdict": "ok",

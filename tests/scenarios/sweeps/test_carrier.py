@@ -12,7 +12,7 @@ import pytest
 
 from scenarios.figures.measure import Run
 from scenarios.figures.rows import row
-from scenarios.figures.summary import told_summary
+from scenarios.figures.summary import run_summary
 from scenarios.run.planning import blocks_of, plan
 from scenarios.schema.scenario import load_scenario
 from scenarios.sweeps import blocks, machines
@@ -128,7 +128,7 @@ def test_mixed_machines_are_columns_of_the_runs(tmp_path: Path) -> None:
         workers = Workers(["a"], answers={"s1": found})
         workers.mixed = mixed
         assert [list(block) for block in Carrier(workers, "emulated", print)(out, [specs])] == [specs]  # type: ignore[arg-type]
-        cells = row(told_summary(Run(out / "raw" / specs[0].key)), "smoke")
+        cells = row(run_summary(Run(out / "raw" / specs[0].key)), "smoke")
         assert {name: cell for name, cell in cells.items() if name.startswith("machine")} == columns
 
 

@@ -81,7 +81,7 @@ def test_a_finished_run_has_the_figures_of_its_summary(results: Path) -> None:
     assert about.live is False and (about.done, about.runs, about.steps) == (1, 1, 12) and state.outcome == "done"
     times = [ns for _, ns in state.step_times()]
     assert len(times) == 12 and max(times) == pytest.approx(summary["step_time_ns"]["max"], abs=2)
-    goodput = stored.clock_table("goodput")
+    goodput = stored.unjudged_table("goodput")
     assert [sum(state.goodput.of(plane)) for plane in (0, 1)] == [goodput[goodput["plane"] == plane]["rx_bytes"].sum() for plane in (0, 1)]
     (run,) = load_runs(results)
     assert times == [pytest.approx(ns / run.fabric.dilation, abs=2) for ns in run.step_times]
