@@ -105,8 +105,8 @@ class Stored:
                     raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
             if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
                 reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ns
-                begin = runs[key].get("t0_ns")
-                begin = rows["t_ns"].min() if begin is None else begin
+                t0 = runs[key].get("t0_ns")
+                begin = rows["t_ns"].min() if t0 is None else t0
                 if (abs(rows["t_ns"] - begin) > reach).any():
                     raise self.fail(f"{name}.parquet", f"has times that are not of run {key}: {AGAIN}")
         return frame
