@@ -13,6 +13,7 @@ from scenarios.run.watch import Watch
 from scenarios.sets import schedules
 from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import accounts
+from topologies.units import NS
 
 ALLOWED_GROWTH = 8 << 20
 """Bytes of resident memory that an agent may gain after the first rounds, whatever the length of the run [our own choice]."""
@@ -35,11 +36,12 @@ def resident(pid: int) -> int:
 
 def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
     """What is wrong with the books of agents, switches and cables since ``before``, in words."""
-    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ps)
+    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ps // NS)
 
 
-def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ps: int) -> str:
-    """How much of what went wrong may be the machine's, in one line. ``loops``: the agents' own account of how late they woke."""
+def machine(watch: Watch, loops: Sequence[dict[str, Any]], cluster: Cluster) -> str:
+    """How much of what went wrong may be the machine's, in one line of wall time. ``loops``: the agents' account of how late they woke."""
+    ms = cluster.clock.wall_s(10**3)
     shares = [share for _, share in watch.samples]
     mean = sum(shares) / len(shares) if shares else 0.0
     busy_s = sum(share > BUSY for share in shares) * SAMPLE_S
@@ -47,6 +49,6 @@ def machine(watch: Watch, loops: Sequence[dict[str, Any]], base_rtt_ps: int) -> 
     often = max((int(loop.get("lag_p99_ps", 0)) for loop in loops), default=0)
     return (
         f"the machine: CPU {mean:.0%} busy, above {BUSY:.0%} for {busy_s:.1f} s of {len(shares) * SAMPLE_S:.0f} s, a timer up to "
-        f"{watch.delay_max_ps / 1e6:.0f} ms late; agents woke up to {late / 1e6:.0f} ms late (p99 {often / 1e6:.1f} ms), "
-        f"a base RTT is {base_rtt_ps / 1e6:.0f} ms"
+        f"{watch.delay_max_ns / 1e6:.0f} ms late; agents woke up to {late * ms:.0f} ms late (p99 {often * ms:.1f} ms), "
+        f"a base RTT is {cluster.fabric.base_rtt_ps * ms:.0f} ms"
     )

@@ -17,9 +17,12 @@ import pytest
 from agents.collectives.steer import connect, wait_for_all
 from scenarios.run.watch import Watch
 from testbed.emulated.cluster import Cluster
+from testbed.terminal import duration
 from tests.emulated.ring import Ring, logged, paths, wait_until
 from tests.soak.looks import imbalance, machine
 from topologies import load_fabric
+from topologies.fabrics import DILATION
+from topologies.units import BYTE, NS
 
 pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
 SECONDS = min(60.0, float(os.environ.get("MRCBED_SOAK_S", "60")))
@@ -52,17 +55,18 @@ def ring(placement: str) -> Load:
 
 def both_ways(cluster: Cluster) -> int:
     """Every host sends to one under another T0, which sends to it as well, both at line rate."""
-    hosts = list(range(cluster.fabric.host_count))
+    hosts, clock = list(range(cluster.fabric.host_count)), cluster.clock
     flows: list[dict[str, Any]] = []
     for src in hosts:
         dst = (src + len(hosts) // 2) % len(hosts)
-        flows.append({"name": f"h{src}-h{dst}", "src": src, "dst": dst, "for_ps": int(SECONDS * 1e9)})
+        flows.append({"name": f"h{src}-h{dst}", "src": src, "dst": dst, "for_ps": clock.patience(SECONDS)})
     notes: list[dict[str, Any]] = []
     connect(cluster.agents, hosts, "flows", 1, 4, flows)
-    at = time.monotonic_ns() + 100_000_000
+    at = clock.now() + clock.patience(0.1)
     for agent in cluster.agents:
         agent.call("start", collective="flows", message_bytes=FLOW_BYTES, seed=3, outstanding=8, at=at)
-    assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), cluster.check, SECONDS + LATEST_S), notes[-3:]
+    longest = clock.patience(SECONDS + LATEST_S)
+    assert wait_for_all(cluster.agents, lambda rank, note: notes.append(note), cluster.check, longest, clock), notes[-3:]
     assert sum(note["wrong"] for note in notes if note["event"] == "done") == 0
     return sum(note["messages"] for note in notes if note["event"] == "flow")
 
@@ -74,14 +78,14 @@ LOADS = {"ring-interleaved": ring("interleaved"), "ring-packed": ring("packed"),
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
 def test_nothing_healthy_is_ever_blamed(tmp_path: Path, name: str, load: Load) -> None:
     fabric = load_fabric(name)
-    watch = Watch()
-    with Cluster(fabric, controller=False) as cluster:
+    with Cluster(fabric, dilation=DILATION, controller=False) as cluster:
+        watch = Watch(cluster.clock)
         before = cluster.counters()
         cluster.start_agents("mrc", {}, tmp_path, seed=1)
         watch.start()
-        begun = time.monotonic()
+        begun = cluster.clock.now()
         right = load(cluster)
-        took = time.monotonic() - begun
+        took = cluster.clock.now() - begun
         watch.stop()
         balanced = wait_until(lambda: imbalance(cluster, before) == [], 5)
         wrong_books = [] if balanced else imbalance(cluster, before)
@@ -95,12 +99,12 @@ def test_nothing_healthy_is_ever_blamed(tmp_path: Path, name: str, load: Load) -
     blamed = logged(tmp_path, "plane", "endpoint")
     dead = [line for line in logged(tmp_path, "qp") if line["state"] == "ERROR"]
     losses, rtos, spurious = (logged(tmp_path, kind) for kind in ("loss", "rto", "spurious"))
-    share = 8 * sent * fabric.mtu / took / (fabric.host_count * fabric.planes * fabric.nic_rate)
+    share = sent * fabric.mtu * BYTE / took / (fabric.host_count * fabric.host_rate)
     said = (
-        f"{name}, {took:.0f} s at {share:.0%} of line rate, {right} results right, {sent} data packets, {counters['trims']} trimmed, "
-        f"{counters['retransmitted']} sent again; {len(given_up)} EVs given up, {len(blamed)} planes or endpoints blamed, {len(losses)} "
+        f"{name}, {duration(took / NS)} at {share:.0%} of line rate, {right} results right, {sent} data packets, "
+        f"{counters['trims']} trimmed, {counters['retransmitted']} sent again; {len(given_up)} EVs given up, {len(blamed)} planes or endpoints blamed, {len(losses)} "
         f"losses found, {len(spurious)} of them wrongly, {len(rtos)} timeouts, {len(dead)} queue pairs in ERROR\n"
-        f"{machine(watch, logged(tmp_path, 'loop'), fabric.base_rtt_ps)}"
+        f"{machine(watch, logged(tmp_path, 'loop'), cluster)}"
     )
     print(said)
     first = "".join(f"\n{line}" for line in sorted([*given_up, *blamed, *losses, *spurious, *rtos], key=lambda line: int(line["t"]))[:12])

@@ -22,13 +22,16 @@ from agents.mrc.config import Config
 from scenarios.run.watch import Watch
 from testbed.emulated.cluster import Cluster
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
+from testbed.terminal import duration
 from tests.emulated.fault_state import state
 from tests.emulated.ring import Ring, logged, paths, wait_until
 from tests.soak.looks import ALLOWED_GROWTH, imbalance, machine, resident, results
 from topologies import Fabric, load_fabric
+from topologies.fabrics import DILATION
+from topologies.units import MS, NS
 
 pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
-STORM_S = 20.0
+STORM = 2 * MS
 """Length of a round's plan."""
 STEPS = 4
 """In one go; goes follow each other as long as a storm lasts and until all is in use again."""
@@ -40,33 +43,34 @@ class Storm:
 
     def __init__(self, cluster: Cluster, number: int, faults: list[Planned], journal: Path) -> None:
         self.cluster, self.number, self.journal = cluster, number, journal
-        self.begun = time.monotonic()
+        self.clock = cluster.clock
+        self.begun = self.clock.now()
         acts = [(fault.at, 1, fault) for fault in faults] + [(fault.until, 0, fault) for fault in faults]
         self.todo = sorted(acts, key=lambda act: act[:2])
         self.there: dict[int, int] = {}  # id of a planned fault -> number of the injected one
-        self.changed = time.monotonic()  # when something last began or ended
+        self.changed = self.begun  # when something last began or ended
 
     def write(self, kind: str, **fields: Any) -> None:
         with self.journal.open("a") as out:
-            out.write(json.dumps({"t": time.monotonic_ns(), "kind": kind, "round": self.number, **fields}) + "\n")
+            out.write(json.dumps({"t": self.clock.now(), "kind": kind, "round": self.number, **fields}) + "\n")
 
-    def due(self) -> float | None:
-        """Do what is due; in how many seconds there is more to do, None: nothing any more."""
-        while self.todo and time.monotonic() - self.begun >= self.todo[0][0]:
+    def due(self) -> int | None:
+        """Do what is due; in how much time there is more to do, None: nothing any more."""
+        while self.todo and self.clock.now() - self.begun >= self.todo[0][0]:
             _, begins, fault = self.todo.pop(0)
             if begins:
-                made = self.cluster.inject(fault.kind, fault.on, **fault.keys)
+                made = self.cluster.strike(fault.target)
                 self.there[id(fault)] = made.number
                 self.write("inject", number=made.number, fault=fault.kind, on=fault.on, keys=fault.keys, links=made.target.links)
             else:
                 number = self.there.pop(id(fault))
                 self.cluster.clear(number)
                 self.write("clear", number=number)
-            self.changed = time.monotonic()
+            self.changed = self.clock.now()
         for event in self.cluster.fault_events():
             self.write("fault", t_told=event.t, number=event.number, phase=event.phase, links=event.links)
-            self.changed = time.monotonic()
-        return max(0.001, self.todo[0][0] - (time.monotonic() - self.begun)) if self.todo else None
+            self.changed = self.clock.now()
+        return max(0, self.begun + self.todo[0][0] - self.clock.now()) if self.todo else None
 
     @property
     def over(self) -> bool:
@@ -82,17 +86,17 @@ def out_of_use(cluster: Cluster) -> list[dict[str, Any]]:
     return [row for row in paths(cluster) if not used(row)]
 
 
-def go(ring: Ring, storm: Storm, bound_s: float, where: str) -> None:
+def go(ring: Ring, storm: Storm, bound: int, where: str) -> None:
     """STEPS steps under the storm. Raises AssertionError saying what went wrong."""
+    clock = ring.cluster.clock
+    begun = clock.now()
 
-    begun = time.monotonic()
-
-    def check() -> float | None:
+    def check() -> int | None:
         ring.cluster.check()
         sooner = storm.due()
-        latest = max([begun, storm.changed, *(ns / 1e9 for ns, _, _ in ring.ends[-len(ring.hosts) :])])
-        if time.monotonic() - latest > bound_s:
-            raise StuckError(f"{where}: no step ended for {time.monotonic() - latest:.1f} s, and no fault began or ended")
+        latest = max([begun, storm.changed, *(end for end, _, _ in ring.ends[-len(ring.hosts) :])])
+        if (quiet := clock.now() - latest) > bound:
+            raise StuckError(f"{where}: no step ended for {duration(quiet / NS)}, and no fault began or ended")
         return sooner
 
     ring.ends.clear()
@@ -105,17 +109,17 @@ def test_random_faults_for_a_long_time() -> None:
     fabric = load_fabric(os.environ.get("MRCBED_SOAK_FABRIC", "demo"))
     kept = results("soak-faults")
     print(f"seed {seed} on {fabric.name}, {seconds:g} s; faults and logs in {kept}")
-    watch = Watch()
+    cluster = Cluster(fabric, dilation=DILATION)
+    watch = Watch(cluster.clock)
     watch.start()
     try:
-        with Cluster(fabric) as cluster:
+        with cluster:
             cluster.start_agents("mrc", {}, kept, seed)
             story = weather(cluster, fabric, seed, seconds, kept / "faults.jsonl")
             cluster.stop_agents()
     finally:
         watch.stop()
-        stalls = machine(watch, logged(kept, "loop"), fabric.base_rtt_ps)
-        print(stalls)
+        print(machine(watch, logged(kept, "loop"), cluster))
     dead = [line for line in logged(kept, "qp") if line["state"] == "ERROR"]
     assert not dead, f"{dead[:3]}"
     print(story)
@@ -123,33 +127,34 @@ def test_random_faults_for_a_long_time() -> None:
 
 def weather(cluster: Cluster, fabric: Fabric, seed: int, seconds: float, journal: Path) -> str:
     """Rounds of storm and calm; what came of them, in one line."""
-    config = Config.from_fabric(fabric, {})
+    config, clock = Config.from_fabric(fabric, {}), cluster.clock
     before, whole = cluster.counters(), state(cluster)
     ring = Ring(cluster)
     pids = [process.pid for process in cluster._agents]
     first: list[int] = []
     begun, rounds, steps = time.monotonic(), 0, 0
     kinds = Counter[str]()
-    stuck_s, back_s = stuck_after(config), back_after(config)
-    longest_s = 0.0
+    stuck, back = stuck_after(config), back_after(config)
+    longest = 0
     while (now := time.monotonic() - begun) < seconds or rounds < 3:
         where = f"seed {seed}, round {rounds}"
-        faults = plan(fabric, seed * 10_000 + rounds, STORM_S)
+        faults = plan(fabric, seed * 10_000 + rounds, STORM)
         kinds.update(fault.kind for fault in faults)
         storm = Storm(cluster, rounds, faults, journal)
         while not storm.over:
-            go(ring, storm, stuck_s, f"{where}, storm")
+            go(ring, storm, stuck, f"{where}, storm")
             steps += STEPS
-        calm = time.monotonic()
+        calm = clock.now()
         assert state(cluster) == whole, f"{where}: faults left something behind"
         missing = out_of_use(cluster)
-        while missing and time.monotonic() - calm < back_s:
-            go(ring, storm, stuck_s, f"{where}, calm")  # found again under load, when answers take longest
+        while missing and clock.now() - calm < back:
+            go(ring, storm, stuck, f"{where}, calm")  # found again under load, when answers take longest
             steps += STEPS
             missing = out_of_use(cluster)
-        assert not missing, f"{where}: not in use {time.monotonic() - calm:.0f} s after the last fault: {len(missing)} paths, {missing[:4]}"
-        longest_s = max(longest_s, time.monotonic() - calm)
-        storm.write("calm", recovered_s=time.monotonic() - calm, resident=[resident(pid) for pid in pids])
+        took = clock.now() - calm
+        assert not missing, f"{where}: not in use {duration(took / NS)} after the last fault: {len(missing)} paths, {missing[:4]}"
+        longest = max(longest, took)
+        storm.write("calm", recovered_ps=took, resident=[resident(pid) for pid in pids])
         balanced = wait_until(lambda: imbalance(cluster, before) == [], 5)
         assert balanced, f"{where}: {imbalance(cluster, before)}"
         assert cluster.controller_alive, where
@@ -163,5 +168,5 @@ def weather(cluster: Cluster, fabric: Fabric, seed: int, seconds: float, journal
     listed = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
     return (
         f"{rounds} rounds, {sum(kinds.values())} faults ({listed}) under {steps} steps; "
-        f"{again} packets sent again; all in use again within {longest_s:.1f} s; agents grew by at most {max(grown) >> 10} KiB"
+        f"{again} packets sent again; all in use again within {duration(longest / NS)}; agents grew by at most {max(grown) >> 10} KiB"
     )

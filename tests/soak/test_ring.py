@@ -17,6 +17,7 @@ from testbed.emulated.cluster import Cluster
 from tests.emulated.ring import Ring, unexplained
 from tests.soak.looks import ALLOWED_GROWTH, resident
 from topologies import load_fabric
+from topologies.fabrics import DILATION
 
 pytestmark = [pytest.mark.soak, pytest.mark.sandbox, pytest.mark.timeout(0)]
 STEPS = 12
@@ -27,7 +28,7 @@ def test_a_ring_lives_through_cables_pulled_and_mended_again_and_again(tmp_path:
     rng = random.Random(seed)
     fabric = load_fabric("demo")
     cables = [link.name for link in fabric.links]
-    with Cluster(fabric) as cluster:
+    with Cluster(fabric, dilation=DILATION) as cluster:
         before = cluster.counters()
         cluster.start_agents("mrc", {}, tmp_path / "log", seed)
         ring = Ring(cluster)
