@@ -23,16 +23,16 @@ from tests.emulated.ring import wait_until
 from tests.scenarios.small import undrawn
 from topologies import FabricError, load_fabric
 from topologies.fabrics import DILATION
+from topologies.units import NS, US
 
 pytestmark = pytest.mark.sandbox
 CABLE = "p0-t0-0:p0-t1-0"
-MS = 1_000_000
 EVERY: list[tuple[str, str, dict[str, Any]]] = [
     ("link", CABLE, {}),
     ("port", "h0-p1", {}),
-    ("flap", "h1-p0", {"period": "40ms", "duty": 0.5}),
+    ("flap", "h1-p0", {"period": "4us", "duty": 0.5}),
     ("transceiver", "p0-t0-0", {"links": 3}),
-    ("transceiver", "h0", {"links": 2, "period": "30ms", "duty": 0.4}),
+    ("transceiver", "h0", {"links": 2, "period": "3us", "duty": 0.4}),
     ("switch", "p1-t1-0", {}),
     ("silent", "p0-t1-1", {"reboot": "10s"}),
     ("plane", "p1", {}),
@@ -42,7 +42,7 @@ EVERY: list[tuple[str, str, dict[str, Any]]] = [
     ("destination-loss", "p0-t0-1", {"to": "h2"}),
     ("slow", "h0-p0", {"rate": 0.25}),
     ("dead-paths", "fabric", {"share": 0.3, "seed": 5}),
-    ("straggler", "h2", {"share": 0.25, "period": "40ms"}),
+    ("straggler", "h2", {"share": 0.25, "period": "4us"}),
 ]
 LISTED = {kind for kind, _, _ in EVERY}
 EVERY += [(name, *kind.draw(load_fabric("tiny"), random.Random(1))) for name, kind in KINDS.items() if kind.heals and name not in LISTED]
@@ -132,7 +132,7 @@ def test_a_thing_comes_back_when_its_last_fault_is_over(roce: Cluster) -> None:
 @pytest.mark.quiet
 def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
     roce.fault_events()
-    fault = roce.inject("flap", CABLE, period="200ms", duty=0.25)
+    fault = roce.inject("flap", CABLE, period="20us", duty=0.25)
     events: list[Any] = []
     assert wait_until(lambda: events.extend(roce.fault_events()) or [e.phase for e in events].count("down") > 5)
     roce.clear(fault.number)
@@ -140,14 +140,14 @@ def test_a_flap_keeps_its_period_and_its_duty(roce: Cluster) -> None:
     assert [e.phase for e in events[:4]] == ["begin", "down", "up", "down"] and events[-1].phase == "heal"
     assert all(e.links == (CABLE,) for e in events[:-1])
     changed = [e for e in events if e.phase in ("down", "up")]
-    late = [e.t - changed[0].t - 200 * MS * (i // 2) - 50 * MS * (i % 2) for i, e in enumerate(changed)]
-    assert min(late[-5:]) - min(late) < 25 * MS, f"late ones shift those after them: {late}"
+    late = [e.t - changed[0].t - 20 * US * (i // 2) - 5 * US * (i % 2) for i, e in enumerate(changed)]
+    assert min(late[-5:]) - min(late) < 2500 * NS, f"late ones shift those after them: {late}"
 
 
 @pytest.mark.quiet
 def test_a_silent_switch_reboots_when_its_silence_ends(roce: Cluster) -> None:
     roce.fault_events()
-    fault = roce.inject("silent", "p0-t1-1", reboot="80ms")
+    fault = roce.inject("silent", "p0-t1-1", reboot="8us")
     assert all(roce.link_states().values())
     told = roce.clear(fault.number)
     down = [name for name, up in roce.link_states().items() if not up]
@@ -156,13 +156,13 @@ def test_a_silent_switch_reboots_when_its_silence_ends(roce: Cluster) -> None:
     assert all(roce.link_states().values())
     begin, reboot, heal = roce.fault_events()
     assert (begin.phase, reboot.phase, heal.phase) == ("begin", "reboot", "heal")
-    assert reboot.t == told and heal.t - reboot.t >= 80 * MS
+    assert reboot.t == told and heal.t - reboot.t >= 8 * US
     assert not any(roce.net.counters._switch_down)
 
 
 @pytest.mark.quiet
 def test_a_straggler_is_stopped_for_its_part_of_the_time(roce: Cluster) -> None:
-    fault = roce.inject("straggler", "h2", share=0.25, period="200ms")
+    fault = roce.inject("straggler", "h2", share=0.25, period="20us")
     seen = []
     until = time.monotonic() + 2.0
     while time.monotonic() < until:

@@ -22,7 +22,7 @@ def test_a_stopped_agent_can_end(tmp_path: Path) -> None:
     with Cluster(load_fabric("tiny"), dilation=DILATION, controller=False) as cluster:
         cluster.start_agents("roce", {}, tmp_path, seed=3)
         pids = [process.pid for process in cluster._agents]
-        cluster.inject("straggler", "h1", share=0.01, period="1s")
+        cluster.inject("straggler", "h1", share=0.01, period="100us")
         assert wait_until(lambda: agent_state(cluster, 1) == "T")
         cluster.stop()
     for pid in pids:

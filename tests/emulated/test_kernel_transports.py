@@ -22,7 +22,6 @@ from topologies.paths import path_links
 
 pytestmark = pytest.mark.sandbox
 
-MS = 1_000_000
 SYSCTL_FILES = " ".join(f"/proc/sys/{name}" for name in (*SYSCTLS, *MPTCP_SYSCTLS, SEED))
 
 
@@ -32,9 +31,10 @@ def state(cluster: Cluster) -> list[str]:
     return [host.cmd(f"{words}; cat {SYSCTL_FILES}") for host in cluster.net.hosts]
 
 
-def quickest_rtts(cluster: Cluster) -> list[float]:
-    """Of every connection, ns."""
-    return [float(ms) * MS for host in cluster.net.hosts for ms in re.findall(r"\bminrtt:([\d.]+)", host.cmd("ss -Htin"))]
+def quickest_rtts(cluster: Cluster) -> list[int]:
+    """Of every connection, ps."""
+    told = [ms for host in cluster.net.hosts for ms in re.findall(r"\bminrtt:([\d.]+)", host.cmd("ss -Htin"))]
+    return [cluster.clock.patience(float(ms) / 1e3) for ms in told]
 
 
 def carried(cluster: Cluster, before: list[dict[str, Any]]) -> dict[str, int]:
