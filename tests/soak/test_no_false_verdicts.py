@@ -102,8 +102,9 @@ def test_nothing_healthy_is_ever_blamed(tmp_path: Path, name: str, load: Load) -
     share = sent * fabric.mtu * BYTE / took / (fabric.host_count * fabric.host_rate)
     said = (
         f"{name}, {duration(took / NS)} at {share:.0%} of line rate, {right} results right, {sent} data packets, "
-        f"{counters['trims']} trimmed, {counters['retransmitted']} sent again; {len(given_up)} EVs given up, {len(blamed)} planes or endpoints blamed, {len(losses)} "
-        f"losses found, {len(spurious)} of them wrongly, {len(rtos)} timeouts, {len(dead)} queue pairs in ERROR\n"
+        f"{counters['trims']} trimmed, {counters['retransmitted']} sent again; {len(given_up)} EVs given up, "
+        f"{len(blamed)} planes or endpoints blamed, {len(losses)} losses found, {len(spurious)} of them wrongly, {len(rtos)} timeouts, "
+        f"{len(dead)} queue pairs in ERROR\n"
         f"{machine(watch, logged(tmp_path, 'loop'), cluster)}"
     )
     print(said)
