@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -199,23 +200,32 @@ def test_theory_beside_background_by_hand() -> None:
     assert traffic_bandwidth(TINY, one, taken=link_rates(TINY, [flow(0, 2, ev(0, 1), 12e10)])) == pytest.approx(0)
 
 
-def test_figures_of_a_run() -> None:
-    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e6, rate_bps=4e10)]}
-    made = figures(record, TINY, RECORDED)
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """Reports of iperf3 as clients at a dilation of 10,000 leave them."""
+    for file in RECORDED.glob("*.json"):
+        report = json.loads(file.read_text())
+        (tmp_path / file.name).write_text(json.dumps(report | {"extra_data": json.dumps({"dilation": 10_000})}))
+    return tmp_path
+
+
+def test_figures_of_a_run(recorded: Path) -> None:
+    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e10, rate_bps=4e10)]}
+    made = figures(record, TINY, recorded)
     (told,) = made["background"]
     assert (told["src"], told["dst"], told["path"], told["protocol"]) == ("h0", "h3", "p0/0", "udp")
     assert made["background_sent_share"] == pytest.approx(1, abs=0.01)
     assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY, "ring-allreduce", [0, 2, 1, 3]))
-    assert figures({**record, "background": []}, TINY, RECORDED) == {}
-    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, RECORDED)
+    assert figures({**record, "background": []}, TINY, recorded) == {}
+    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, recorded)
     assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
-    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, RECORDED)
+    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, recorded)
     assert failed["background_sent_share"] is None
 
 
-def test_a_line_per_flow_and_run_for_people() -> None:
+def test_a_line_per_flow_and_run_for_people(recorded: Path) -> None:
     known, unknown = (
-        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, RECORDED)
+        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, recorded)
         for name in ("tcp", "refused")
     )
     rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])
