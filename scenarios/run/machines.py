@@ -36,14 +36,14 @@ def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
 
 
 def run_on_machines(
-    scenario: Scenario, directory: Path, places: Sequence[Place], version: str, *, dilation: float, progress: Progress | None = None,
-    command_line: Sequence[str] = (), resume: bool = False, stretched: dict[str, Any] | None = None,
+    scenario: Scenario, directory: Path, places: Sequence[Place], version: str, *, stretched: dict[str, Any],
+    progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""
     check_on_machines(scenario, places)
 
     def factory(fabric: Fabric) -> Machines:
-        return Machines(fabric, places, version, str(directory.resolve()), progress, dilation=dilation)
+        return Machines(fabric, places, version, str(directory.resolve()), progress, dilation=stretched["dilation"]["value"])
 
     names = ", ".join(f"{place.name} ({place.address})" for place in places)
     options = RunOptions(

@@ -67,8 +67,9 @@ def _transport(transport: Transport) -> dict[str, Any]:
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
-    keys = {key: written(value) if key in times else value for key, value in fault.keys.items()}
+    kind = KINDS.get(fault.kind)  # none: what reads the table refuses it
+    times = {key.name for key in kind.keys if key.kind in (Duration, Period)} if kind else set()
+    keys = {key: written(value) if key in times and type(value) is int else value for key, value in fault.keys.items()}
     return {**keys, **_row(fault, FaultTable)}
 
 

@@ -1,7 +1,7 @@
 """A cluster without a network: agents that pretend to run a ring, or flows, on a virtual clock, and log as the real ones do.
 
 Every flow gets half of its host's line, and one that counts messages has sent them all at once. In a ring
-MRC leaves a cut path 5 ms after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
+MRC leaves a cut path half a us after its loss and goes on; RoCE stalls from the cut until ``reroute`` without its cable.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.clock import WallClock
 from testbed.faults.kinds import KINDS, resolve
-from testbed.faults.targets import FaultEvent, Injected
+from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies import Fabric
 from topologies.paths import evs_over, path_evs
+from topologies.units import BYTE, NS
 
-MS = 1_000_000
-TICK_NS = 3 * MS
+BEAT = 100 * NS
+TICK = 3 * BEAT
 """A fake step is ten of these long, and as long as a dead path stalls it."""
 
 
-class FakeClock:
+class FakeClock(WallClock):
     """Time passes where somebody waits, and agents act meanwhile; for the runner it is a machine's, so it is watched."""
 
-    virtual = False
-
     def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster, self.time = cluster, 100_000 * MS
+        super().__init__(dilation=10_000)
+        self.cluster, self.time = cluster, 100_000 * BEAT
 
     def now(self) -> int:
         return self.time
 
-    def sleep(self, seconds: float) -> None:
-        self.pass_until(self.time + int(seconds * 1e9), lambda: False)
+    def sleep(self, time: int) -> None:
+        self.pass_until(self.time + time, lambda: False)
 
     @contextmanager
-    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[float], None]]:
-        yield lambda seconds: self.pass_until(self.time + int(seconds * 1e9), lambda: any(agent.notes for agent in agents))
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
+        yield lambda time: self.pass_until(self.time + time, lambda: any(agent.notes for agent in agents))
 
     def pass_until(self, end: int, told: Callable[[], bool]) -> None:
         while not told():
@@ -138,19 +139,19 @@ class FakeAgent:
 
     def flows(self, message_bytes: int, flows: list[dict[str, Any]], at: int) -> Iterator[int]:
         fabric = self.cluster.fabric
-        bin_ns = max(2 * fabric.base_rtt_ns, 20 * MS)
-        half = int(fabric.host_rate * fabric.payload_share / 2 * bin_ns / 8e9)
-        yield at + max(f["start_ns"] + (f["for_ns"] or 0) for f in flows)
+        bin_ps = max(2 * fabric.base_rtt_ps, 20 * BEAT)
+        half = int(fabric.host_rate * fabric.payload_share / 2 * bin_ps / BYTE)
+        yield at + max(f["start_ps"] + (f["for_ps"] or 0) for f in flows)
         end = self.cluster.clock.now()
         for number, flow in enumerate(flows):
-            begin = at + flow["start_ns"]
-            if flow["dst"] == self.rank and flow["for_ns"] is not None:
-                for t in range(begin, begin + flow["for_ns"], bin_ns):
-                    self.log("flow", t=t, flow=number, bin_ns=bin_ns, rx=half)
+            begin = at + flow["start_ps"]
+            if flow["dst"] == self.rank and flow["for_ps"] is not None:
+                for t in range(begin, begin + flow["for_ps"], bin_ps):
+                    self.log("flow", t=t, flow=number, bin_ps=bin_ps, rx=half)
             if flow["src"] == self.rank:
                 for k in range(flow["messages"] or 1):
-                    self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ns=begin, end_ns=end)
-                said = {"wrong": int(self.cluster.wrong_at == number), "start_ns": begin, "end_ns": end}
+                    self.log("message", t=end, flow=number, number=k, bytes=message_bytes, start_ps=begin, end_ps=end)
+                said = {"wrong": int(self.cluster.wrong_at == number), "start_ps": begin, "end_ps": end}
                 self.notes.append({"event": "flow", "flow": number, "rank": self.rank, "messages": 1, "bytes": 0, **said})
         self.notes.append({"event": "done", "rank": self.rank, "wrong": 0})
 
@@ -163,26 +164,26 @@ class FakeAgent:
         known: set[str] = set()
         for step in range(steps + warmup):
             now = start = clock.now()
-            stalled_ns = ticks = 0
+            stalled_ps = ticks = 0
             while ticks < 10:
-                yield now + TICK_NS
+                yield now + TICK
                 before, now = now, clock.now()
                 if self.stalled():
-                    stalled_ns += now - before
+                    stalled_ps += now - before
                     continue
                 ticks += 1
                 shares = [message_bytes * 2 // 10 // planes] * planes
-                self.log("goodput", bin_ns=10 * MS, t=now, tx=shares, rx=shares)
+                self.log("goodput", bin_ps=10 * BEAT, t=now, tx=shares, rx=shares)
                 if self.transport == "mrc":
                     self.leave_and_return(known ^ self.cluster.down, now)
                     known = set(self.cluster.down)
             while self.ahead(step):
-                yield clock.now() + MS
+                yield clock.now() + BEAT
             if step == self.cluster.break_at and self.rank == 1:
                 self.notes.append({"event": "failed", "rank": self.rank, "peer_rank": 2, "reason": "retries exhausted"})
                 return
             ok = not (self.cluster.wrong_at == step and self.rank == 0)
-            said = {"rank": self.rank, "step": step, "start_ns": start, "end_ns": start + 10 * TICK_NS + stalled_ns, "ok": ok}
+            said = {"rank": self.rank, "step": step, "start_ps": start, "end_ps": start + 10 * TICK + stalled_ps, "ok": ok}
             self.log("step", **said)
             self.steps_done = step + 1
             self.notes.append({"event": "step", **said})
@@ -195,10 +196,10 @@ class FakeAgent:
         for link in links:
             for ev in evs_over(self.cluster.fabric, self.host, self.peer, link):
                 if link in self.cluster.down:
-                    self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ns=now - 4 * MS)
-                    change = {"from": "GOOD", "to": "ASSUMED_BAD", "cause": "loss", "last_data_ns": now - 3 * MS}
+                    self.log("loss", peer=self.peer, ev=ev, psn=7, rule="time", sent_ps=now - 4 * BEAT)
+                    change = {"from": "GOOD", "to": "ASSUMED_BAD", "cause": "loss", "last_data_ps": now - 3 * BEAT}
                 else:
-                    change = {"from": "ASSUMED_BAD", "to": "GOOD", "cause": "probed", "last_data_ns": 0}
+                    change = {"from": "ASSUMED_BAD", "to": "GOOD", "cause": "probed", "last_data_ps": 0}
                 self.log("ev", t=now, peer=self.peer, ev=ev, **change)
 
     def op_quiesce(self) -> None:
@@ -212,7 +213,7 @@ class FakeAgent:
     def op_stop(self) -> dict[str, Any]:
         self.play = None
         if not self.log_file.closed:
-            self.log("loop", lag_max_ns=2 * MS, lag_p99_ns=MS)
+            self.log("loop", lag_max_ps=2 * BEAT, lag_p99_ps=BEAT)
             self.log_file.close()
         return {}
 
@@ -261,19 +262,21 @@ class FakeCluster:
     def reroute(self, dead_links: Any) -> None:
         self.calls.append(("reroute", *dead_links))
 
-    def controller_journal(self, since_ns: int) -> list[dict[str, Any]]:
-        return [{"t_ns": self.clock.now(), "event": "link-down", "link": name} for name in sorted(self.down)]
+    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
+        return [{"t_ps": self.clock.now(), "event": "link-down", "link": name} for name in sorted(self.down)]
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        target = resolve(self.fabric, kind, on, keys, run_seed)
+        return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
+
+    def strike(self, target: Target) -> Injected:
         made = Injected(len(self.injected) + 1, target, self.clock.now())
         self.injected.append(made)
-        self.calls.append(("inject", kind, on))
-        if kind == "kill" and target.host >= 0:
+        self.calls.append(("inject", target.kind, target.on))
+        if target.kind == "kill" and target.host >= 0:
             self.die = True
         self.there[made.number] = made
         self.settle()
-        self.events.append(FaultEvent(made.told_ns, made.number, "begin", target.links))
+        self.events.append(FaultEvent(made.told_ps, made.number, "begin", target.links))
         return made
 
     def clear(self, number: int) -> int:
@@ -321,7 +324,7 @@ class FakeCluster:
     def processes(self) -> dict[str, int]:
         return {"runner": os.getpid()}
 
-    def run_watch(self, interval_s: float) -> None:
+    def run_watch(self, interval: int) -> None:
         """It is all here."""
 
     def port_watch(self) -> None:
@@ -333,7 +336,7 @@ class FakeCluster:
     def loads(self) -> NDArray[np.int64]:
         return np.zeros((len(self.fabric.ports), 5), dtype=np.int64)
 
-    def quiesce(self, timeout: float) -> bool:
+    def quiesce(self, timeout: int) -> bool:
         return True
 
     def check(self) -> None:

@@ -19,8 +19,10 @@ from testbed.bench import cluster as ring
 from testbed.bench.calibration import Calibration, calibration
 
 DEMO = load_scenario("healthy", transports=["mrc"])
-DEMO_PPS = 8 * 32e6 / 8 / 4238
-"""Eight hosts of four ports of 8 Mb/s, full packets."""
+DEMO_PPS = 8 * 4e11 / 8 / 4238
+"""Eight hosts of four ports of 100 Gb/s, full packets."""
+CARRIED_US = 0.6 * 2e6 / (DEMO_PPS / 12_500)
+"""CPU time of a packet at which two cores just carry them."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
     assert packets_per_second(DEMO) == pytest.approx(DEMO_PPS)
     incast = load_scenario("incast-15", transports=["mrc"])
-    host = 4 * 5e6 / 8 / 4238
+    host = 4e11 / 8 / 4238
     assert packets_per_second(incast) == pytest.approx(host), "fifteen senders, one receiver's ports"
     assert packets_per_second(load_scenario("permutation", transports=["mrc"])) == pytest.approx(16 * host)
 
@@ -50,7 +52,7 @@ def test_a_slow_or_limited_machine_is_calibrated_on_a_fabric_that_it_carries(
 
 @pytest.mark.parametrize(
     ("cpu_us", "others", "factor"),
-    [(80, 0.0, 1), (0.6 * 2e6 / DEMO_PPS - 1, 0.0, 1), (0.6 * 2e6 / DEMO_PPS + 1, 0.0, 2), (240, 1.0, 5), (80, 5.0, 2), (1e9, 0.0, 50)],
+    [(80, 0.0, 1), (CARRIED_US - 1, 0.0, 1), (CARRIED_US + 1, 0.0, 2), (240, 1.0, 5), (80, 5.0, 2), (1e9, 0.0, 50)],
 )
 def test_the_smallest_step_at_which_it_fits_what_others_leave(cpu_us: float, others: float, factor: int) -> None:
     chosen = automatic(DEMO, cpu_us, others)
@@ -62,7 +64,7 @@ def test_no_more_cores_are_free_than_a_quota_allows(limit: float, others: float,
     monkeypatch.setattr(dilation, "quota_cores", lambda: limit)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     assert dilation.free_cores(others) == free
-    chosen = automatic(DEMO, 0.6 * 2e6 / DEMO_PPS - 1, others)  # what two free cores just carry
+    chosen = automatic(DEMO, CARRIED_US - 1, others)  # what two free cores just carry
     assert chosen.factor == {2.0: 1, 1.0: 2, 0.12: 20}[free]
     assert chosen.why.endswith(f"{free:.2g} free cores" + (" (a CPU quota)" if limit == 0.12 else ""))
 
@@ -77,7 +79,7 @@ def test_the_step_after_the_last_is_none_and_none_is_too_slow_to_emulate() -> No
     assert factors == [2, 5, 10, 20, 50]
     pod = load_scenario("pod64-ring", transports=["mrc"])
     assert next_step(automatic(pod, 1, 0), pod).factor == 2  # type: ignore[union-attr]
-    assert next_step(given(pod, 4 * pod.fabric.dilation), pod) is None, "5 times slower is below the smallest rate of a port"
+    assert next_step(given(pod, 40 * pod.dilation), pod) is None, "5 times slower is below the smallest rate of a port"
 
 
 class Runs:
@@ -89,12 +91,12 @@ class Runs:
         monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, 0.0, 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
-    def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
+    def run(self, scenario: Scenario, directory: Path, *, dilation: float, stretched: Any, **settings: Any) -> dict[str, Any]:
         slow = self.slow.pop(0) if self.slow else False
-        self.calls.append((scenario.fabric.dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
+        self.calls.append((dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
         (directory / "raw").mkdir()
         (directory / "manifest.json").write_text(json.dumps(stretched))
-        (directory / "raw" / "figures").write_text(f"{scenario.fabric.dilation:.0f}")
+        (directory / "raw" / "figures").write_text(f"{dilation:.0f}")
         run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
         return {"verdict": "not trustworthy" if slow else self.verdict, "runs": [run]}
 

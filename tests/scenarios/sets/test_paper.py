@@ -97,11 +97,11 @@ def test_the_full_set_fits_two_hours_and_the_short_one_twenty_minutes() -> None:
 
 def test_an_estimate_follows_what_is_run() -> None:
     specs = plan(chosen(["16"])[0].parts[0].load(False))
-    worst = {(s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s) for s in specs}
+    worst = {(s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s, 12_500) for s in specs}
     assert worst["mrc", "4MiB", 0.0] < worst["mrc", "4MiB", 0.01] <= worst["roce-1p", "4MiB", 0.01] <= 180 + estimate.COLLECTIVE_S
     assert worst["mrc", "256KiB", 0.0] < worst["mrc", "4MiB", 0.0]
     (spec, *_) = plan(chosen(["9a"])[0].parts[0].load(True))
-    assert estimate.run_seconds(spec) == 36 + estimate.FLOWS_S
+    assert estimate.run_seconds(spec, spec.scenario.dilation) == 36 + estimate.FLOWS_S
 
 
 def test_every_toml_says_what_it_shows() -> None:

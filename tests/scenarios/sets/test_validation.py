@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from scenarios.figures.stored import Stored
 from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
-from scenarios.schema.dilation import slowed
+from scenarios.schema.dilation import patient
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Form
 from scenarios.sets.validation import agreement, concluding, page, plot
@@ -33,10 +33,11 @@ from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.paths import path_evs
 from topologies.theory import place_ranks, sack_share
+from topologies.units import NS
 
 TINY = load_fabric("tiny")
-FRAME = TINY.frame_bytes * 800  # ns
-FILL = 3 * FRAME + TINY.delay_ns
+FRAME = TINY.frame_bytes * 0.08  # ns
+FILL = 3 * FRAME + TINY.delay_ps / NS
 QUICK = Form(quick=True)
 ROOT = Path(__file__).parents[3]
 
@@ -58,7 +59,7 @@ def test_both_worlds_run_the_same_and_the_short_form_is_shorter(case: Any) -> No
         one, other, *slower = (part.load(quick) for part in case.parts)
         assert one == other and [t.name for t in one.transports] == [case.transport]
         for scenario in slower:
-            assert scenario == slowed(one, 2) and scenario.fabric.dilation == 2 * one.fabric.dilation
+            assert scenario == replace(patient(one, 2), dilation=2 * one.dilation)
         check_simulable(one)
     assert len(plan(case.parts[0].load(True))) < len(plan(case.parts[0].load()))
     steps = case.parts[0].load(True).workload.steps
@@ -178,8 +179,8 @@ def flows(*pairs: tuple[int, int], **more: Any) -> dict[str, Any]:
 
 def test_theory_of_flows() -> None:
     idle = expected(flows((0, 2), (1, 3)), 4, 1)
-    assert idle["p50"].value == idle["p99"].value == pytest.approx(TINY.base_rtt_ns, abs=10) and idle["trimmed"].value == 0
-    assert idle["goodput"].value == pytest.approx(2 * 4096 * 8e9 / TINY.base_rtt_ns, rel=1e-6)
+    assert idle["p50"].value == idle["p99"].value == pytest.approx(TINY.base_rtt_ps / NS, abs=0.01) and idle["trimmed"].value == 0
+    assert idle["goodput"].value == pytest.approx(2 * 4096 * 8e9 / (TINY.base_rtt_ps / NS), rel=1e-6)
     line = TINY.host_rate * TINY.payload_share
     full = expected(flows((0, 2), (1, 2)) | {"message_bytes": 1 << 20}, 4, 4)  # two to one: half of its line each
     assert full["goodput"].value == pytest.approx(line) and full["p50"].value == pytest.approx(4 * (1 << 20) * 8e9 / (line / 2))
@@ -209,7 +210,7 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path)
     with undrawn():
         run = simulate(ring, tmp_path / "out")["runs"][0]
     told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
-    assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value / run["dilation"], rel=0.02)
+    assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value, rel=0.02)
 
 
 def test_a_slower_emulation_is_compared_with_the_usual_one_alone() -> None:
@@ -327,12 +328,12 @@ def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
 # --- running, concluding, showing ----------------------------------------------------------------------------------
 
 
-def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **more: Any) -> dict[str, Any]:
-    """Results as the runner leaves them: 34 steps in every run, of ``step_ns`` by the machine's clock."""
+def write(directory: Path, scenario: Scenario, step_ns: float = 44_000, **more: Any) -> dict[str, Any]:
+    """Results as the runner leaves them: 34 steps in every run, of ``step_ns``."""
     (directory / "raw").mkdir(parents=True, exist_ok=True)
     runs, steps = [], []
     for spec in plan(scenario):
-        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (320 << 10) * 8e9 / step_ns * TINY.dilation, dilation=TINY.dilation, **more)
+        run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (320 << 10) * 8e9 / step_ns, **more)
         runs.append(run)
         told = {
             "kind": "mrc",
@@ -346,14 +347,14 @@ def write(directory: Path, scenario: Scenario, step_ns: int = 440_000_000, **mor
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [
-            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 1e5, "end_ns": n * 1e5 + step_ns / TINY.dilation}
+            {"run": spec.key, "rank": r, "step": n, "warmup": False, "start_ns": n * 1e5, "end_ns": n * 1e5 + step_ns}
             for r in range(4)
             for n in range(34)
         ]
     pd.DataFrame(steps).to_parquet(directory / "steps.parquet")
     summary = {
         "format": 4,
-        "dilation": TINY.dilation,
+        "dilation": 10_000.0,
         "scenario": scenario.name,
         "verdict": "ok",
         "checks": [],
@@ -386,7 +387,7 @@ def rows(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
-    found = rows(played(tmp_path, Form(), simulated=440_000_000, emulated=490_000_000))
+    found = rows(played(tmp_path, Form(), simulated=44_000, emulated=49_000))
     assert found["p50"]["theory"] == pytest.approx(43_861.08, rel=3e-4) and found["p50"]["emulated"] == 49e3
     assert found["p50"]["n"] == {"simulated": 102, "emulated": 102}
     by = {(p["of"], p["from"]): p["beyond"] for p in found["p50"]["partings"]}
@@ -396,7 +397,7 @@ def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
-    made = played(tmp_path, simulated=440_000_000)
+    made = played(tmp_path, simulated=44_000)
     assert made["trouble"] == ["emulated: not run"] and {row["verdict"] for row in made["rows"]} == {NO_DATA}
     assert concluding.exit_status([made]) == 1
     alone = concluding.conclude(replace(RING, worlds=(SIMULATED,)), tmp_path, QUICK)
@@ -407,8 +408,8 @@ def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
 
 
 def test_exit_status(tmp_path: Path) -> None:
-    good = played(tmp_path / "good", simulated=440_000_000, emulated=441_000_000)
-    bad = played(tmp_path / "bad", simulated=440_000_000, emulated=660_000_000)
+    good = played(tmp_path / "good", simulated=44_000, emulated=44_100)
+    bad = played(tmp_path / "bad", simulated=44_000, emulated=66_000)
     assert concluding.exit_status([good]) == 0 and concluding.exit_status([bad]) == 1
     assert concluding.exit_status([good, {**bad, "id": "other"}], ["ring-50"]) == 0
     failed = {**good, "worlds": {**good["worlds"], "emulated": {**good["worlds"]["emulated"], "failed": 1}}}
@@ -416,7 +417,7 @@ def test_exit_status(tmp_path: Path) -> None:
 
 
 def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
-    played(tmp_path, simulated=440_000_000, emulated=490_000_000)
+    played(tmp_path, simulated=44_000, emulated=49_000)
     path = page.write_page(tmp_path)
     text = path.read_text()
     assert (
@@ -448,7 +449,7 @@ def test_doubts_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_plot_has_times_and_rates_alone(tmp_path: Path) -> None:
-    made = [played(tmp_path, simulated=440_000_000, emulated=490_000_000)]
+    made = [played(tmp_path, simulated=44_000, emulated=49_000)]
     drawn = plot.points(made)
     assert [label for label, _, _ in drawn] == ["ring-50: time, median", "ring-50: goodput"]
     assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(490 / 440)
@@ -473,7 +474,7 @@ called = partial(called_of, validate.command)
 @pytest.fixture
 def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Both worlds played, as root; ``how`` may change what a world writes or how it ends."""
-    how: dict[str, Any] = {"asked": [], EMULATED: 441_000_000, SIMULATED: 440_000_000}
+    how: dict[str, Any] = {"asked": [], EMULATED: 44_100, SIMULATED: 44_000}
 
     def in_world(world: str) -> Any:
         def run(scenario: Scenario, directory: Path, **_: Any) -> dict[str, Any]:
@@ -506,12 +507,12 @@ def test_both_worlds_are_run_and_judged(tmp_path: Path, worlds: dict[str, Any]) 
 
 
 def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_path: Path, worlds: dict[str, Any]) -> None:
-    worlds[EMULATED] = 660_000_000
+    worlds[EMULATED] = 66_000
     out = str(tmp_path / "set")
     status, text = called("ring-50", "--quick", "--out", out)
     assert status == 1 and "DIFFERS" in text
     assert called("--report", out)[0] == 1
-    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 441_000_000)
+    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 44_100)
     status, text = called("--report", out, "--json")
     assert status == 0 and json.loads(text)["counts"][DIFFERS] == 0
 

@@ -29,11 +29,13 @@ def world_of(name: str) -> str:
 @pytest.mark.parametrize("name", named_scenarios())
 def test_every_shipped_scenario_arrives_as_it_was(name: str) -> None:
     for specs in blocks_of(plan(load_scenario(name)))[:4]:
-        _, arrived = blocks.read(blocks.written(specs, world_of(name), HERE), HERE)
+        dilation = None if world_of(name) == "simulated" else specs[0].scenario.dilation
+        block, arrived = blocks.read(blocks.written(specs, world_of(name), HERE, dilation), HERE)
+        assert block.dilation == dilation
         assert [spec.key for spec in arrived] == [spec.key for spec in specs]
         for there, here in zip(arrived, specs, strict=True):
             assert there.transport == here.transport and there.settings == here.settings and there.used == here.used
-            for part in ("workload", "faults", "backgrounds", "timeout_ns", "expect_outcome", "fabric"):
+            for part in ("workload", "faults", "backgrounds", "timeout_s", "dilation", "expect_outcome", "fabric"):
                 assert getattr(there.scenario, part) == getattr(here.scenario, part), part
 
 
@@ -71,6 +73,9 @@ def change(path: str, value: Any) -> Any:
         (change("mrcbed", "0.9"), "written by mrcbed 0.9, here is 1.0: install the same version on both machines"),
         (change("command", "rm"), "command is not a key"),
         (change("world", "real"), "world = 'real' must be"),
+        (change("dilation", None), "dilation = None must be a number for emulated runs"),
+        (change("dilation", 0.5), "dilation = 0.5 must be"),
+        (change("dilation", 1e8), "nic_rate = 100 Gbit/s runs at 1,000 bit/s"),
         (change("seed", -1), "seed = -1 must be 0 or more"),
         (change("seed", "x"), "seed"),
         (change("placement", "../.."), "placement"),
@@ -87,7 +92,7 @@ def change(path: str, value: Any) -> Any:
     ],
 )
 def test_a_damaged_block_is_refused_in_one_line(damage: Any, reason: str, tmp_path: Path) -> None:
-    text = blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", HERE)
+    text = blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", HERE, 10_000)
     blocks.read(text, HERE, "emulated")
     data = json.loads(text)
     damage(data)
@@ -97,7 +102,7 @@ def test_a_damaged_block_is_refused_in_one_line(damage: Any, reason: str, tmp_pa
 
 
 def test_a_name_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    data = json.loads(blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", HERE))
+    data = json.loads(blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", HERE, 10_000))
     data["scenario"]["transports"][0]["name"] = data["transports"][0] = "../../etc/cron.d/x"
     with pytest.raises(UserError, match=r"gives a run the name '../../etc/cron.d/x-tiny-.*', which is no name of a file"):
         blocks.read(json.dumps(data), HERE)
