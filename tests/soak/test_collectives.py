@@ -25,5 +25,4 @@ def test_exact_in_whatever_order_things_come(name: str, n: int, dtype: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("n", "qps", "dtype"), [(2, 1, "int32"), (4, 2, "float32"), (8, 1, "float32")])
 def test_exact_over_mrc_with_loss_copies_and_reordering(name: str, n: int, qps: int, dtype: str) -> None:
-    for seed in range(max(1, SEEDS // 10)):
-        over_mrc(name, n, qps, dtype, seed)
+    assert sum(over_mrc(name, n, qps, dtype, seed) for seed in range(max(5, SEEDS // 10))) > 0
