@@ -39,7 +39,8 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
     with ProgressBar() as progress:
         summary = run_on_machines(
-            patient(scenario, chosen.factor), directory, machines, version(), progress=progress, command_line=["mrcbed", *sys.argv[1:]], resume=resume,
+            patient(scenario, chosen.factor), directory, machines, version(), progress=progress,
+            command_line=["mrcbed", *sys.argv[1:]], resume=resume,
             stretched={"dilation": asdict(chosen), "attempts": []},
         )  # fmt: skip
     return conclude(scenario, summary, directory, as_json)

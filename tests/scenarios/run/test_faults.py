@@ -14,9 +14,11 @@ from scenarios.run.runner import Runner
 from scenarios.schema.faults import Fault
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.errors import UserError
+from testbed.faults.kinds import read_keys
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
+from topologies.units import US
 
 TINY = load_fabric("tiny")
 CABLE, OTHER = "p0-t0-0:p0-t1-0", "p0-t0-0:p0-t1-1"
@@ -30,7 +32,7 @@ def _undrawn() -> Iterator[None]:
 
 def fault(kind: str, on: str, at: int | None = 10, lasts: int | None = None, **more: Any) -> Fault:
     keys = {k: v for k, v in more.items() if k not in ("before", "step")}
-    return Fault(f"{kind} {on}", kind, on, at, more.get("step"), lasts, before=more.get("before", False), keys=keys)
+    return Fault(f"{kind} {on}", kind, on, at, more.get("step"), lasts, before=more.get("before", False), keys=read_keys(kind, keys))
 
 
 def phases(timeline: Timeline, now: int) -> list[tuple[str, str]]:
@@ -39,18 +41,18 @@ def phases(timeline: Timeline, now: int) -> list[tuple[str, str]]:
 
 def test_faults_begin_and_end_when_they_are_due() -> None:
     timeline = Timeline(TINY, [fault("link", CABLE, 10, 5), fault("silent", "p0-t1-1", None, 7, step=2)])
-    assert timeline.next_ns() == NEVER and timeline.due(1 << 60) == []
+    assert timeline.next_ps() == NEVER and timeline.due(1 << 60) == []
     timeline.measured_step_began(0, 100)
-    assert timeline.next_ns() == 110
+    assert timeline.next_ps() == 110
     assert phases(timeline, 109) == []
     assert phases(timeline, 111) == [("begin", f"link {CABLE}")]
-    assert timeline.next_ns() == 116
+    assert timeline.next_ps() == 116
     timeline.measured_step_began(2, 112)
-    assert (timeline.next_ns(), timeline.planned_ns()) == (112, 116), "nobody could know before when the step would begin"
+    assert (timeline.next_ps(), timeline.planned_ps()) == (112, 116), "nobody could know before when the step would begin"
     assert phases(timeline, 116) == [("begin", "silent p0-t1-1"), ("heal", f"link {CABLE}")]
-    assert timeline.planned_ns() == 123
+    assert timeline.planned_ps() == 123
     assert phases(timeline, 200) == [("heal", "silent p0-t1-1")]
-    assert timeline.next_ns() == NEVER and timeline.never_began() == []
+    assert timeline.next_ps() == NEVER and timeline.never_began() == []
 
 
 def test_what_is_there_before_ends_by_the_first_step() -> None:
@@ -60,7 +62,7 @@ def test_what_is_there_before_ends_by_the_first_step() -> None:
     timeline.measured_step_began(0, 1000)
     assert phases(timeline, 1049) == []
     assert phases(timeline, 1050) == [("heal", "dead-paths fabric")]
-    assert timeline.next_ns() == NEVER
+    assert timeline.next_ps() == NEVER
 
 
 def test_a_fault_on_what_is_not_there_is_absent_and_the_others_go_on() -> None:
@@ -68,7 +70,7 @@ def test_a_fault_on_what_is_not_there_is_absent_and_the_others_go_on() -> None:
     assert len(timeline.absent) == 1 and "planes p0..p1" in timeline.absent[0]
     timeline.measured_step_began(0, 0)
     assert phases(timeline, 10) == [("begin", "kill controller")]
-    assert timeline.next_ns() == NEVER, "a kill is not taken back"
+    assert timeline.next_ps() == NEVER, "a kill is not taken back"
 
 
 def test_only_cables_that_carry_nothing_count_as_lost_capacity() -> None:
@@ -115,7 +117,7 @@ def test_every_kind_can_be_written(tmp_path: Path) -> None:
     ]
     faults = read(tmp_path, "\n[[fault]]\n".join(entries))
     assert len(faults) == 15 and faults[12].before and faults[12].keys == {"share": 0.1}
-    assert faults[5].keys == {"reboot": "500000000ns"} and faults[7].name == "loss h0-p1"
+    assert faults[5].keys == {"reboot": 50 * US} and faults[7].name == "loss h0-p1"
 
 
 @pytest.mark.parametrize(

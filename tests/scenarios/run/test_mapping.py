@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agents.clock import REAL
+from agents.clock import WallClock
 from agents.clustermapper.options import Options
 from agents.process.control import AgentError
 from scenarios.figures.mapper import figures
@@ -17,16 +17,17 @@ from scenarios.run.mapping import Mapping
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from tests.agents.clustermapper.model import Model
 from topologies import FabricError, load_fabric
+from topologies.units import NS
 
 DEMO = load_fabric("demo")
-RTT = DEMO.base_rtt_ns
+RTT = DEMO.base_rtt_ps
 NIC = "h3:p1-t0-0"
 
 
 class Cluster:
     def __init__(self) -> None:
         self.fabric = DEMO
-        self.clock = REAL
+        self.clock = WallClock()
         self.agents = [self] * DEMO.host_count
         self.called: list[tuple[str, dict[str, Any]]] = []
         self.entries: set[str] = set()
@@ -212,7 +213,7 @@ def test_figures_compare_what_was_named_with_what_was_broken(tmp_path: Path) -> 
     assert (made["right"], made["wrong"], made["denials"], made["kept"]) == (2, 2, 1, 0)
     (told,) = made["faults"]
     assert told["named"] and told["states"] == ["lossy", "dead"]
-    assert [told[k] for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [30 * RTT, 31 * RTT, 200 * RTT, 300 * RTT]
+    assert [told[k] for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [n * RTT / NS for n in (30, 31, 200, 300)]
 
 
 def test_a_fault_that_was_not_seen_is_not_named_and_no_mapper_has_no_figures(tmp_path: Path) -> None:

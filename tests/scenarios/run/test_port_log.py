@@ -10,19 +10,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scenarios.run.one_run import MS, OneRun, Spec
-from scenarios.run.port_log import EVERY_NS, PORTS, PortLog
+from agents.clock import WallClock
+from scenarios.run.one_run import OneRun, Spec
+from scenarios.run.port_log import EVERY_S, PORTS, PortLog
 from testbed.simulated.cluster import SimulatedCluster
 from tests.scenarios.small import small
 from topologies import Fabric
 from topologies.fabrics import load_fabric
+
+CLOCK = WallClock(10_000)
+EVERY = CLOCK.patience(EVERY_S)
 
 
 class World:
     """A fabric whose ports say what a test puts there."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self.fabric = fabric
+        self.fabric, self.clock = fabric, CLOCK
         self.ports = [(0, 0, 0, 0, 0)] * len(fabric.ports)
 
     def loads(self) -> NDArray[np.int64]:
@@ -39,30 +43,30 @@ def test_a_line_has_the_ports_that_did_anything_since_the_line_before(tmp_path: 
     world.ports[3] = (1000, 0, 5, 0, 0)
     log.tick(50)
     world.ports[3], world.ports[5] = (1700, 40, 6, 2, 1), (0, 9, 0, 0, 0)
-    log.tick(50 + EVERY_NS - 1)  # not due yet
-    log.tick(50 + EVERY_NS)
+    log.tick(50 + EVERY - 1)  # not due yet
+    log.tick(50 + EVERY)
     world.ports[3], world.ports[5] = (1700, 0, 6, 2, 1), (0, 0, 0, 0, 0)
-    log.sample(60 + EVERY_NS)
+    log.sample(60 + EVERY)
     assert lines(tmp_path / "ports.jsonl") == [
-        {"t": 50 + EVERY_NS, "kind": "ports", "ns": EVERY_NS, "rows": [[3, 700, 40, 1, 2, 1], [5, 0, 9, 0, 0, 0]]},
-        {"t": 60 + EVERY_NS, "kind": "ports", "ns": 10, "rows": []},
+        {"t": 50 + EVERY, "kind": "ports", "span_ps": EVERY, "rows": [[3, 700, 40, 1, 2, 1], [5, 0, 9, 0, 0, 0]]},
+        {"t": 60 + EVERY, "kind": "ports", "span_ps": 10, "rows": []},
     ]
 
 
 @pytest.mark.parametrize("name", ["tiny", "wide", "pod64"])
 def test_a_log_grows_no_faster_on_a_large_fabric(name: str, tmp_path: Path) -> None:
     fabric = load_fabric(name)
-    interval = PortLog(World(fabric), tmp_path / "ports.jsonl").interval_ns  # type: ignore[arg-type]
-    assert interval >= EVERY_NS and interval >= fabric.base_rtt_ns // 2 and len(fabric.ports) / interval <= PORTS / EVERY_NS
+    interval = PortLog(World(fabric), tmp_path / "ports.jsonl").interval_ps  # type: ignore[arg-type]
+    assert interval >= EVERY and interval >= fabric.base_rtt_ps // 2 and len(fabric.ports) / interval <= PORTS / EVERY
 
 
-@pytest.mark.parametrize("before", [0, MS // 2, MS - 1, MS, 2 * MS, 50 * MS])
-def test_a_sample_never_makes_what_is_due_late(before: int, tmp_path: Path) -> None:
-    """A wake-up less than a ms before the next one would put that one off by a ms."""
+@pytest.mark.parametrize("before", [0.0, 0.5, 0.99, 1.0, 2.0, 50.0])
+def test_a_sample_never_makes_what_is_due_late(before: float, tmp_path: Path) -> None:
+    """A wake-up less than a pause before the next one would put that one off by a pause."""
     scenario = small(tmp_path, transports=["mrc"])
     with SimulatedCluster(scenario.transports[0].fabric) as cluster:
         run = OneRun(cluster, Spec(scenario, scenario.transports[0], "interleaved", 1), tmp_path / "run", lambda share, trouble: None)
         run.tick()
-        run.check_at = run.clock.now() + 200 * MS  # which stands still
-        run.port_log.due_ns = run.check_at - before
-        assert int(run.tick() * 1e9) == 200 * MS - (before if before >= MS else 0)
+        run.check_at = run.clock.now() + 200 * run.pause  # which stands still
+        run.port_log.due_ps = run.check_at - round(before * run.pause)
+        assert run.tick() == 200 * run.pause - (round(before * run.pause) if before >= 1 else 0)

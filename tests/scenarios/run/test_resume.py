@@ -116,7 +116,7 @@ def test_rows_are_there_while_runs_go_on(tmp_path: Path) -> None:
     [
         (["workload.steps=13"], "workload.steps = 12, now it is 13"),
         (["transport.mrc.controller=hint"], 'transports.0.controller = "none", now it is "hint"'),
-        (["transport.roce.options.reconvergence=200us"], "transports.1.reconvergence_ns = 400000000, now it is 2000000000"),
+        (["transport.roce.options.reconvergence=200us"], "transports.1.reconvergence_ps = 40000000, now it is 200000000"),
     ],
 )
 def test_another_scenario_is_refused(whole: Path, change: list[str], message: str) -> None:

@@ -40,14 +40,15 @@ def test_the_busiest_moment_is_all_ports_that_the_workload_fills() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "cores", "rate"), [(1.0, 2, 8e6), (3.9, 2, 8e6), (16.0, 2, 0.5e6), (1.0, 0.125, 0.5e6), (4.0, 0.5, 0.5e6), (1.0, 8, 8e6)]
+    ("times", "cores", "factor"), [(1.0, 2, 1), (3.9, 2, 1), (16.0, 2, 16), (1.0, 0.125, 16), (4.0, 0.5, 16), (1.0, 8, 1)]
 )
-def test_a_slow_or_limited_machine_is_calibrated_on_a_fabric_that_it_carries(
-    times: float, cores: float, rate: float, monkeypatch: pytest.MonkeyPatch
+def test_a_slow_or_limited_machine_is_calibrated_at_a_dilation_that_it_carries(
+    times: float, cores: float, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ring, "slowness", lambda: times)
     monkeypatch.setattr(ring, "usable_cores", lambda: cores)
-    assert ring.ring_fabric().nic_rate == rate
+    monkeypatch.setattr(ring, "Cluster", lambda fabric, dilation: dilation)
+    assert ring.ring_cluster() == 12_500 * factor  # type: ignore[comparison-overlap]
 
 
 @pytest.mark.parametrize(
