@@ -49,7 +49,7 @@ def figures(run: Run) -> dict[str, Any]:
 
 
 def late_ns(run: Run) -> float:
-    """How much later than ``Fabric.pfc_ns`` a pause took effect, at most, ns; 0 if none was late, or it was not measured."""
+    """How much later than ``Fabric.pfc_ps`` a pause took effect, at most, ns; 0 if none was late, or it was not measured."""
     rows = port_rows(run.record) if run.fabric.pfc else []
     return max(0, max((row.get("longest_pause_reaction_ns", 0) for row in rows), default=0) - run.fabric.pfc_ps / NS)
 

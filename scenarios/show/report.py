@@ -331,7 +331,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         console.print(
             "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows "
             "that send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in "
-            f"payload; least, most: of the group's flows. Times are the network's.",
+            "payload; least, most: of the group's flows. Times are the network's.",
             style="dim",
         )
         for line in (line for r in flow_runs for line in _separation_lines(r)):

@@ -46,7 +46,7 @@ def collide(shares: tuple[float, ...], seed: int) -> Play:
 
 
 def part(at: float, to: float, seed: int) -> Play:
-    """A's packets leave the EVs of B (its last ones of each plane) within a second after ``at``, down to ``to`` of a fair share."""
+    """A's packets leave the EVs of B (its last ones of each plane) within a beat after ``at``, down to ``to`` of a fair share."""
     rng = random.Random(seed)
 
     def packets(flow: Flow, place: int, t: float) -> int:

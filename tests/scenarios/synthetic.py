@@ -20,9 +20,11 @@ from scenarios.schema.workloads import Flow, resolve_flows, watched_ports
 from topologies import Fabric
 from topologies.paths import path_evs
 from topologies.theory import place_ranks
+from topologies.units import BYTE, US
 
-MS = 1_000_000
-T0 = 10_000_000_000
+BEAT = 50 * US
+"""What plays count in."""
+T0 = 10 * BEAT
 
 
 def _line(flow: Flow, fabric: Fabric, t: float) -> float:
@@ -31,7 +33,7 @@ def _line(flow: Flow, fabric: Fabric, t: float) -> float:
 
 @dataclass
 class Play:
-    """How a run goes; ``t`` is seconds from t0."""
+    """How a run goes; ``t`` is beats from t0."""
 
     rate: Callable[[Flow, Fabric, float], float] = _line  # bits/s of payload while a flow sends
     queue: Callable[[str, str, Fabric, float], int] = lambda port, group, fabric, t: 0  # bytes, by port and group
@@ -58,44 +60,44 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
     ports = watched_ports(flows, fabric, hosts)
     where = directory / "raw" / spec.key
     where.mkdir(parents=True)
-    bin_ns = max(2 * fabric.base_rtt_ns, 20 * MS)
+    bin_ps = 2 * fabric.base_rtt_ps
     logs: dict[int, list[dict[str, Any]]] = {}
     end = T0
     for number, flow in enumerate(flows):
-        begin, size, number_of, left = T0 + flow.start_ns, work.message_bytes, 0, flow.messages
+        begin, size, number_of, left = T0 + flow.start_ps, work.message_bytes, 0, flow.messages
         t, owed = begin, 0.0
-        while t < begin + flow.for_ns if flow.for_ns is not None else left:
-            at = (t - T0) / 1e9
-            got = play.rate(flow, fabric, at) * bin_ns / 8e9
-            logs.setdefault(hosts[flow.dst], []).append({"t": t, "kind": "flow", "flow": number, "bin_ns": bin_ns, "rx": round(got)})
+        while t < begin + flow.for_ps if flow.for_ps is not None else left:
+            at = (t - T0) / BEAT
+            got = play.rate(flow, fabric, at) * bin_ps / BYTE
+            logs.setdefault(hosts[flow.dst], []).append({"t": t, "kind": "flow", "flow": number, "bin_ps": bin_ps, "rx": round(got)})
             owed += got
             while owed >= size and (left is None or left):
                 owed -= size
-                posted = max(begin, t - 4 * bin_ns) if number_of else begin
-                said = {"number": number_of, "bytes": size, "start_ns": posted, "end_ns": t + bin_ns}
-                logs.setdefault(hosts[flow.src], []).append({"t": t + bin_ns, "kind": "message", "flow": number, **said})
+                posted = max(begin, t - 4 * bin_ps) if number_of else begin
+                said = {"number": number_of, "bytes": size, "start_ps": posted, "end_ps": t + bin_ps}
+                logs.setdefault(hosts[flow.src], []).append({"t": t + bin_ps, "kind": "message", "flow": number, **said})
                 number_of += 1
                 left = None if left is None else left - 1
             sender = logs.setdefault(hosts[flow.src], [])
             if play.packets is not None:
                 tx = {str(ev): play.packets(flow, i, at) for i, ev in enumerate(evs_of(flow, fabric, hosts))}
                 tx = {ev: n for ev, n in tx.items() if n}
-                sender.append({"t": t, "kind": "evs", "peer": hosts[flow.dst], "bin_ns": bin_ns, "tx": tx})
+                sender.append({"t": t, "kind": "evs", "peer": hosts[flow.dst], "bin_ps": bin_ps, "tx": tx})
             if play.cwnd is not None:
                 window = play.cwnd(flow, fabric, at)
-                seen = {"cwnd": window, "in_flight": window * 9 // 10, "srtt_ns": fabric.base_rtt_ns}
+                seen = {"cwnd": window, "in_flight": window * 9 // 10, "srtt_ps": fabric.base_rtt_ps}
                 sender.append({"t": t, "kind": "cwnd", "flow": number, "peer": hosts[flow.dst], "qpn": 7 + number, **seen})
-            t += bin_ns
+            t += bin_ps
         end = max(end, t)
     first = logs.setdefault(0, [])
-    first += [{"t": T0 + 2, "kind": "loss", "peer": 1, "ev": 0, "psn": 1, "rule": rule, "sent_ns": T0} for rule in play.losses]
+    first += [{"t": T0 + 2, "kind": "loss", "peer": 1, "ev": 0, "psn": 1, "rule": rule, "sent_ps": T0} for rule in play.losses]
     first += [{"t": T0 + 3, "kind": "rto", "peer": 1, "psn": 1, "firing": 1}] * play.rtos
     for host, lines in logs.items():
         (where / f"h{host}.jsonl").write_text("".join(json.dumps({**line, "host": host}) + "\n" for line in lines))
-    sample_ns = max(5 * MS, fabric.base_rtt_ns // 8)
+    sample_ps = fabric.base_rtt_ps // 8
     samples = [
-        {"t": t, "port": port, "bytes": play.queue(port, group, fabric, (t - T0) / 1e9)}
-        for t in range(T0, end, sample_ns)
+        {"t": t, "port": port, "bytes": play.queue(port, group, fabric, (t - T0) / BEAT)}
+        for t in range(T0, end, sample_ps)
         for port, group in ports.items()
     ]
     (where / "queues.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
@@ -109,8 +111,8 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
     record = {
         "key": spec.key, "transport": transport.name, "kind": transport.kind, "fabric": fabric.to_dict(), "placement": spec.placement,
         "settings": spec.settings, "seed": spec.seed, "ranks": hosts, "workload": work.kind, "message_bytes": work.message_bytes,
-        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps, "settle_ns": work.settle_ns,
-        "reconvergence_ns": transport.reconvergence_ns, "qps": transport.qps,
+        "dtype": work.dtype, "steps": work.steps, "warmup_steps": work.warmup_steps, "settle_ps": work.settle_ps,
+        "reconvergence_ps": transport.reconvergence_ps, "qps": transport.qps,
         "options": transport.options, "outcome": "done", "reason": "", "window": [T0, end], "fault_links": [], "faults_missed": [],
         "flows": [asdict(flow) for flow in flows], "t0": T0, "queue_ports": ports, "flow_notes": notes, "paths": paths,
         "wrong": {"0": play.wrong}, "agent_counters": {"0": {"tx_packets": 9, "rx_packets": 9}},

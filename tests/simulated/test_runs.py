@@ -295,7 +295,7 @@ def test_links_are_checked_before_the_first_packet(tmp_path: Path, check: int) -
     run = Run(directory / "raw" / entry["run"])
     (start,) = run.of("start")
     first = min(line["t"] for line in run.of("mapper"))
-    assert start["t"] - first >= check * run.fabric.base_rtt_ps
+    assert start["t"] - first >= check * run.base_rtt_ns
     assert entry["mapper"]["denied_at_start"] == (1 if check else 0) and entry["mapper"]["wrong"] == 0
     assert (entry["untrimmed_loss"] == 0) == bool(check)
 

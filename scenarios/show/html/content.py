@@ -5,8 +5,6 @@ Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenar
 
 from __future__ import annotations
 
-from topologies.units import NS
-
 import json
 import shlex
 import statistics
@@ -27,6 +25,7 @@ from scenarios.show.tables import since_fault, world_words
 from testbed.terminal import duration, number
 from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
+from topologies.units import NS
 
 Table = dict[str, Any]
 """head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""

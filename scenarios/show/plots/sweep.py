@@ -13,7 +13,7 @@ from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.step_times import plain_log
 from scenarios.show.plots.style import colour_and_marker, figure, save
-from topologies.units import parse_duration, parse_size
+from topologies.units import NS, parse_duration, parse_size
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,15 @@ def value_of(run: dict[str, Any], key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """A swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us"; None for other text."""
+    """A swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us", in ns; None for other text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
         return float(value)
-    for parse in (parse_size, parse_duration):
-        with suppress(ValueError):
-            return float(parse(str(value)))
+    with suppress(ValueError):
+        return float(parse_size(str(value)))
+    with suppress(ValueError):
+        return parse_duration(str(value)) / NS
     return None
 
 

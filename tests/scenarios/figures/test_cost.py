@@ -11,7 +11,7 @@ import pytest
 from scenarios.figures import cost
 from scenarios.schema.workloads import Flow
 from scenarios.show.cost_table import columns, cost_groups, footnotes, headline
-from tests.scenarios.broken import MS, NET_MS, NET_RTT, NET_S, RTT, TINY, S, at, fault, steps, write
+from tests.scenarios.broken import MS, NET_MS, NET_RTT, NET_S, RTT, S, at, fault, steps, write
 
 CUT = "p0-t0-0:p0-t1-0"
 HALF = "h1:p0-t0-0"
@@ -51,12 +51,12 @@ def test_time_lost_against_the_steps_before(tmp_path: Path) -> None:
     assert seen["ideal_extra_ns"] == near(1.0 * NET_S)
 
 
-def payload(rates: list[tuple[float, float, float]], bin_ns: int = 100 * MS) -> list[dict[str, Any]]:
+def payload(rates: list[tuple[float, float, float]], bin_ps: int = 100 * MS) -> list[dict[str, Any]]:
     """(from, to, bytes per bin) of all a host received, over two planes."""
     return [
-        {"t": at(0) + i * bin_ns, "kind": "goodput", "host": 1, "bin_ns": bin_ns, "tx": [0, 0], "rx": [rx / 2, rx / 2]}
+        {"t": at(0) + i * bin_ps, "kind": "goodput", "host": 1, "bin_ps": bin_ps, "tx": [0, 0], "rx": [rx / 2, rx / 2]}
         for a, b, rx in rates
-        for i in range(round(a * S / bin_ns), round(b * S / bin_ns))
+        for i in range(round(a * S / bin_ps), round(b * S / bin_ps))
     ]
 
 
@@ -125,10 +125,10 @@ def test_of_several_jobs_the_first_has_a_cost(tmp_path: Path) -> None:
     journal = fault("f", "port", "h1-p0", [HALF], ("begin", 5.2), ("heal", 5.3))
     spans = {0: chain(1, 1, 1, 1, 1, 1.5, 1), 2: chain(2, 2, 2, 2)}
     lines = [
-        {"t": at(b), "kind": "told", "host": host, "note": {"step": [0, k, at(a) / S / TINY.dilation, at(b) / S / TINY.dilation, 0, 0]}}
+        {"t": at(b), "kind": "told", "host": host, "note": {"step": [0, k, at(a) / 10**12, at(b) / 10**12, 0, 0]}}
         for first, each in spans.items() for host in (first, first + 1) for k, (a, b) in enumerate(each)
     ]  # fmt: skip
-    jobs = [{"name": name, "ranks": ranks, "compute_ns": 0, "estimate_ns": 0} for name, ranks in (("quick", [0, 1]), ("slow", [2, 3]))]
+    jobs = [{"name": name, "ranks": ranks, "compute_ps": 0, "estimate_ps": 0} for name, ranks in (("quick", [0, 1]), ("slow", [2, 3]))]
     run = write(tmp_path, journal, [*lines, *payload([(0, 8, 1000)])], end=8.0, workload="job", jobs=jobs, steps=7)
     seen = cost.figures(run)
     assert seen is not None and (seen["healthy_steps"], seen["healthy_step_ns"], seen["steps"]) == (5, NET_S, 7)
@@ -181,12 +181,12 @@ def test_paced(work: float, begin: int, marks: list[int], paces: list[float], to
 STREAM = Flow("s", "flows", 1, 2, 0, 20 * S, None, 0)
 
 
-def flow_bins(rates: list[tuple[float, float, float]], bin_ns: int = 100 * MS) -> list[dict[str, Any]]:
+def flow_bins(rates: list[tuple[float, float, float]], bin_ps: int = 100 * MS) -> list[dict[str, Any]]:
     """(from, to, bytes per bin)."""
     return [
-        {"t": at(0) + i * bin_ns, "kind": "flow", "host": 2, "flow": 0, "bin_ns": bin_ns, "rx": rx}
+        {"t": at(0) + i * bin_ps, "kind": "flow", "host": 2, "flow": 0, "bin_ps": bin_ps, "rx": rx}
         for a, b, rx in rates
-        for i in range(round(a * S / bin_ns), round(b * S / bin_ns))
+        for i in range(round(a * S / bin_ps), round(b * S / bin_ps))
     ]
 
 
@@ -254,9 +254,17 @@ def test_costs_are_medians_over_seeds() -> None:
 
 
 def said(transport: str, extra: float | None, **more: Any) -> dict[str, Any]:
-    numbers = {"healthy_step_ns": 1.0 * S, "healthy_steps": 3, "healthy_from": "before", "ideal_extra_ns": 0.5 * S, "worst_step_ns": 4 * S}
+    numbers = {
+        "healthy_step_ns": 1.0 * 1e9,
+        "healthy_steps": 3,
+        "healthy_from": "before",
+        "ideal_extra_ns": 0.5 * 1e9,
+        "worst_step_ns": 4 * 1e9,
+    }
     numbers["goodput_kept"] = 0.75
-    known = {} if extra is None else {"extra_steps": extra / S, "extra_rtts": extra / (10 * MS), "extra_percent": 100 * extra / (8 * S)}
+    known = (
+        {} if extra is None else {"extra_steps": extra / 1e9, "extra_rtts": extra / (10 * 1e6), "extra_percent": 100 * extra / (8 * 1e9)}
+    )
     known |= {} if extra is None else {"slowdown": 4.0}
     made = entry(transport, extra, **numbers, **known)
     return made | {"placement": "packed", "settings": {}} | more
@@ -268,7 +276,7 @@ def told(transport: str, extra: float, noise: float) -> dict[str, Any]:
 
 
 def test_the_sentence() -> None:
-    rows = cost.costs([said("mrc", 0.6 * S), said("tcp", -3 * MS), said("roce", None), said("mptcp", 1.5 * S), said("mptcp", None)])
+    rows = cost.costs([said("mrc", 0.6 * 1e9), said("tcp", -3 * 1e6), said("roce", None), said("mptcp", 1.5 * 1e9), said("mptcp", None)])
     assert headline(rows) == (
         "Slowest step, in healthy steps: mrc 4.0×, tcp 4.0×, mptcp 4.0×. "
         "Goodput kept during the failure: mrc 75 %, tcp 75 %, roce 75 %, mptcp 75 %. "
@@ -278,7 +286,7 @@ def test_the_sentence() -> None:
 
 
 def test_what_is_smaller_than_its_own_unevenness_is_said_to_be() -> None:
-    rows = cost.costs([told("mrc", 0.6 * S, 0.1 * S), told("roce", 0.6 * S, 0.7 * S), told("tcp", -0.6 * S, 0.1 * S)])
+    rows = cost.costs([told("mrc", 0.6 * 1e9, 0.1 * 1e9), told("roce", 0.6 * 1e9, 0.7 * 1e9), told("tcp", -0.6 * 1e9, 0.1 * 1e9)])
     assert headline(rows).endswith(
         "Extra time: mrc 600 ms ±100 ms (0.60 steps, 60 base RTTs); roce within noise (±700 ms); tcp within noise (±600 ms). "
         "The lost capacity alone explains 500 ms."
@@ -289,17 +297,17 @@ def test_what_is_smaller_than_its_own_unevenness_is_said_to_be() -> None:
 
 def test_seeds_that_part_more_than_their_steps_are_the_noise() -> None:
     """Four seeds gain, one loses: the median of a loss is none that can be told from noise, however even the steps of each run are."""
-    rows = cost.costs([told("mrc", extra * S, 0.1 * S) for extra in (-0.5, 0.2, 0.3, 0.4, 0.5)])
-    assert (rows[0]["extra_ns"], cost.noise(rows[0]), cost.within_noise(rows[0])) == (0.3 * S, 0.8 * S, True)
-    sure = cost.costs([told("mrc", extra * S, 0.1 * S) for extra in (0.2, 0.3, 0.4)])
-    assert cost.noise(sure[0]) == near(0.1 * S) and not cost.within_noise(sure[0])
+    rows = cost.costs([told("mrc", extra * 1e9, 0.1 * 1e9) for extra in (-0.5, 0.2, 0.3, 0.4, 0.5)])
+    assert (rows[0]["extra_ns"], cost.noise(rows[0]), cost.within_noise(rows[0])) == (0.3 * 1e9, 0.8 * 1e9, True)
+    sure = cost.costs([told("mrc", extra * 1e9, 0.1 * 1e9) for extra in (0.2, 0.3, 0.4)])
+    assert cost.noise(sure[0]) == near(0.1 * 1e9) and not cost.within_noise(sure[0])
     assert dict(columns(sure))["range"](sure[0]) == "200 ms to 400 ms"
-    many = cost.costs([told("mrc", extra * S, 0.1 * S) for extra in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 9)])
+    many = cost.costs([told("mrc", extra * 1e9, 0.1 * 1e9) for extra in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 9)])
     assert dict(columns(many))["95 % interval"](many[0]) == "200 ms to 800 ms"
 
 
 def test_goodput_that_healthy_steps_reach_as_well_is_no_loss() -> None:
-    rows = cost.costs([said("mrc", S), said("roce", S), said("tcp", S), said("mptcp", S)])
+    rows = cost.costs([said("mrc", 1e9), said("roce", 1e9), said("tcp", 1e9), said("mptcp", 1e9)])
     for row, (share, off) in zip(rows, [(0.75, 0.1), (0.95, 0.1), (1.2, 0.0), (1.3, None)], strict=True):
         row |= {"goodput_kept": share, "noise_share": off}
     assert [dict(columns(rows))["goodput kept"](row) for row in rows] == ["75 %", "within noise\n(±10 %)", "all", "all"]
@@ -308,7 +316,7 @@ def test_goodput_that_healthy_steps_reach_as_well_is_no_loss() -> None:
 def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
     few = said("tcp", None)
     few["failure_cost"] |= {"unknown": "2 of 5 healthy steps", "finished": True, "healthy_steps": 2}
-    rows = cost.costs([said("mrc", 0.6 * S, verdict="not trustworthy"), few])
+    rows = cost.costs([said("mrc", 0.6 * 1e9, verdict="not trustworthy"), few])
     assert headline(rows).endswith(
         "Extra time: mrc not known (not trustworthy); tcp not known (2 of 5 healthy steps). The lost capacity alone explains 500 ms."
     )
@@ -319,7 +327,7 @@ def test_no_headline_of_a_doubtful_run_or_of_too_few_healthy_steps() -> None:
 
 
 def test_what_is_within_noise_has_no_figure() -> None:
-    rows = cost.costs([told("mrc", 0.6 * S, 0.1 * S), told("tcp", -0.6 * S, 0.7 * S)])
+    rows = cost.costs([told("mrc", 0.6 * 1e9, 0.1 * 1e9), told("tcp", -0.6 * 1e9, 0.7 * 1e9)])
     heads = dict(columns(rows))
     assert [heads["extra time"](row) for row in rows] == ["600 ms ±100 ms", "within noise\n(±700 ms)"]
     for head in ("in steps", "in base RTTs", "job longer"):
@@ -327,7 +335,7 @@ def test_what_is_within_noise_has_no_figure() -> None:
 
 
 def test_the_table() -> None:
-    rows = cost.costs([said("mrc", 0.6 * S), said("mrc", 0.8 * S), said("roce", None, verdict="not trustworthy")])
+    rows = cost.costs([said("mrc", 0.6 * 1e9), said("mrc", 0.8 * 1e9), said("roce", None, verdict="not trustworthy")])
     heads = columns(rows)
     assert [head for head, _ in heads] == [
         "transport", "n", "slowest step", "goodput kept", "extra time", "range", "in steps", "in base RTTs", "job longer", "theory",

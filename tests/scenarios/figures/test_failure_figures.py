@@ -92,7 +92,7 @@ def left(directory: Path, lines: list[dict[str, Any]], journal: list[dict[str, A
 
 def test_last_packet_on_a_dead_path(tmp_path: Path) -> None:
     """Lost packets left 10 ms before the fault and 40 ms and 105 ms after it; srtt 50 ms by the last word before the fault."""
-    srtt = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "srtt_ns": ms * MS} for t, ms in ((0.5, 20), (1.9, 50), (2.01, 90))]
+    srtt = [{"t": at(t), "kind": "srtt", "host": 1, "peer": 2, "srtt_ps": ms * MS} for t, ms in ((0.5, 20), (1.9, 50), (2.01, 90))]
     lost = [loss(1, 2, DEAD, 2.2, 1.99), loss(1, 2, DEAD, 2.2, 2.04), loss(1, 2, DEAD, 2.3, 2.105)]
     made = left(tmp_path, [*srtt, *lost, verdict(1, 2, DEAD, 2.25, 2.105, evs=4, window=10 * PACKET)])
     (row,) = made["failovers"]
@@ -132,7 +132,7 @@ def test_the_bound_divides_the_window_by_what_it_counts(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_logged_before_the_verdict_says(tmp_path: Path) -> None:
-    made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003, srtt_ns=30 * MS)])
+    made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003, srtt_ps=30 * MS)])
     assert made["failovers"][0]["srtt_ns"] == 30 * NET_MS
     made = left(tmp_path, [loss(1, 2, DEAD, 2.2, 2.003), verdict(1, 2, DEAD, 2.25, 2.003)])
     assert made["failovers"][0]["srtt_ns"] == NET_RTT and made["ev_loss_excess"] is None  # nobody told a window
@@ -141,7 +141,7 @@ def test_where_nothing_is_logged_before_the_verdict_says(tmp_path: Path) -> None
 def test_a_sender_that_waited_counts_from_its_next_packets(tmp_path: Path) -> None:
     """It sends nothing until 700 ms after the fault; the first packet there is lost, the last leaves 60 ms later."""
     lost = [loss(1, 2, DEAD, 2.9, 2.7), loss(1, 2, DEAD, 2.9, 2.76)]
-    made = left(tmp_path, [*lost, verdict(1, 2, DEAD, 2.8, 2.76, srtt_ns=50 * MS, evs=4)])
+    made = left(tmp_path, [*lost, verdict(1, 2, DEAD, 2.8, 2.76, srtt_ps=50 * MS, evs=4)])
     assert made["last_on_dead_rtts"] == near(65 / 50) and made["last_on_dead_over_rotation"] == near(60 / 50)
 
 
@@ -154,9 +154,9 @@ def test_packets_that_never_left_their_host_are_not_lost_on_the_path(tmp_path: P
 def test_the_worst_sender_counts(tmp_path: Path) -> None:
     """h2 lost five packets on one EV, with a window of four over four EVs: three too many. And it left late."""
     worse = [loss(2, 1, DEAD, 2.4, 2.1 + i / 100) for i in range(5)] + [
-        verdict(2, 1, DEAD, 2.4, 2.2, srtt_ns=20 * MS, window=4 * PACKET, evs=4)
+        verdict(2, 1, DEAD, 2.4, 2.2, srtt_ps=20 * MS, window=4 * PACKET, evs=4)
     ]
-    fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ns=20 * MS, window=4 * PACKET, evs=4)]
+    fine = [loss(1, 2, DEAD, 2.2, 2.01), verdict(1, 2, DEAD, 2.2, 2.01, srtt_ps=20 * MS, window=4 * PACKET, evs=4)]
     made = left(tmp_path, worse + fine)
     assert made["ev_loss_excess"] == 3 and made["failovers"][0]["left_queue_pairs"] == 2
     assert made["last_on_dead_over_rotation"] is None  # h2 has logged no packet before: its rotation is not known
@@ -164,7 +164,7 @@ def test_the_worst_sender_counts(tmp_path: Path) -> None:
 
 def test_queue_pairs_to_one_peer_are_kept_apart(tmp_path: Path) -> None:
     """One loses four packets and leaves; another, which was idle, loses its first one there 300 ms later. Neither lost five."""
-    window = {"srtt_ns": 50 * MS, "window": 8 * PACKET, "evs": 4}
+    window = {"srtt_ps": 50 * MS, "window": 8 * PACKET, "evs": 4}
     one = [loss(1, 2, DEAD, 2.2, 2.003 + i / 1000) | {"qpn": 16} for i in range(4)] + [verdict(1, 2, DEAD, 2.2, 2.006, qpn=16, **window)]
     other = [loss(1, 2, DEAD, 2.5, 2.3) | {"qpn": 17}, verdict(1, 2, DEAD, 2.5, 2.3, qpn=17, **window)]
     made = left(tmp_path, one + other)
@@ -227,7 +227,7 @@ def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
 )
 def test_a_killed_agent(tmp_path: Path, reason: str, named: bool) -> None:
     run = write(tmp_path, fault("k", "kill", "h3", [], ("begin", 4)), [], end=6.5, outcome="failed", reason=reason)
-    assert figures(run)["killed"] == [{"on": "h3", "rank": 3, "ended_wall_ns": 2.5 * S, "named": named}]
+    assert figures(run)["killed"] == [{"on": "h3", "rank": 3, "ended_ns": 2.5 * NET_S, "named": named}]
 
 
 def test_queue_pairs_that_failed(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def host_flows(late: float = 0.5, short: float = 0.0, skew: float = 0.0, stall: 
         down = 5 <= t < 12
         share = 0.0 if 5 <= t < 5 + late else (0.98 - short) / 2 if down else 0.98
         rx = round(LINE * share * SACKS_LEAVE / 80 / (2 if 10 <= t < 10 + stall else 1))
-        lines += [{"t": at(t), "kind": "flow", "host": h, "flow": f, "bin_ns": 100 * MS, "rx": rx} for h, f in ((2, 0), (0, 1)) if rx]
+        lines += [{"t": at(t), "kind": "flow", "host": h, "flow": f, "bin_ps": 100 * MS, "rx": rx} for h, f in ((2, 0), (0, 1)) if rx]
         tx = [rx * skew, rx * (1 - skew)] if down else [rx / 2, rx / 2]
         lines += [goodput(0, t, [round(x) for x in tx], [0, 0]), goodput(3, t, [0, rx] if down else [rx // 2, rx // 2], [0, 0])]
     return lines
@@ -397,7 +397,7 @@ BAD = 1 << 16
 def lossy(directory: Path, instead: int, last: float) -> dict[str, Any]:
     """h0 uses EVs 0 and BAD; at 2.3 s the second one's loss is known, ``instead`` carries packets from 2.4 s on."""
     tx = [(t, {"0": 40, str(BAD): 40} if t < 2.3 else {"0": 40, str(instead): 40}) for t in (1.0, 1.5, 2.0, 2.4, 3.0)]
-    lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ns": 100 * MS, "tx": n} for t, n in tx]
+    lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ps": 100 * MS, "tx": n} for t, n in tx]
     lines += [loss(0, 2, BAD, 2.3, 2.2), loss(0, 2, BAD, 2.35, 2.25, rule="trim"), verdict(0, 2, BAD, 2.32, last), loss(0, 2, BAD, 4, 3.9)]
     row: dict[str, Any] = figures(write(directory, LOSSY, lines, flows=FLOWS))["lossy_paths"][0]
     return row

@@ -16,7 +16,7 @@ FRAME = 4302
 
 def port(**changes: Any) -> dict[str, Any]:
     made = {
-        "port": "p0-t0-0-u0", "link": "p0-t0-0:p0-t1-0", "rate_bps": 10_000_000, "bytes": 10_000_000, "excess_bytes": 6_000,
+        "port": "p0-t0-0-u0", "link": "p0-t0-0:p0-t1-0", "rate_bps": 10**11, "bytes": 10_000_000, "excess_bytes": 6_000,
         "allowed_bytes": 24_708, "busy_ns": 5 * S, "busy_bytes": 6_249_000, "busy_share": 0.9998, "compared": 300, "equal": 200,
         "off_bytes": 0,
     }  # fmt: skip
@@ -25,14 +25,14 @@ def port(**changes: Any) -> dict[str, Any]:
 
 def watch(ports: list[dict[str, Any]] | None = None, clock: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     processes = [
-        {"name": "h3", "cpu_ns": 2 * S, "delay_ns": S // 10, "turns": 1000},
-        {"name": "h12", "cpu_ns": S, "delay_ns": S // 5, "turns": 1000},
-        {"name": "controller", "cpu_ns": S // 10, "delay_ns": 9 * S, "turns": 10},
-        {"name": "runner", "cpu_ns": S // 2, "delay_ns": 0, "turns": 9},
+        {"name": "h3", "wall_cpu_ns": 2 * S, "wall_delay_ns": S // 10, "turns": 1000},
+        {"name": "h12", "wall_cpu_ns": S, "wall_delay_ns": S // 5, "turns": 1000},
+        {"name": "controller", "wall_cpu_ns": S // 10, "wall_delay_ns": 9 * S, "turns": 10},
+        {"name": "runner", "wall_cpu_ns": S // 2, "wall_delay_ns": 0, "turns": 9},
     ]
     seen = {"looks": 600, "frame_bytes": FRAME, "ports": [port()] if ports is None else ports}
-    clocks = {"step_ns": 20_000, "drift_ppm": -12.5, "strangers": [], **(clock or {})}
-    made = {"clock": clocks, "cores": 2, "failure": "", "window_ns": 10 * S, "pressure": 0.4, "processes": processes, "ports": seen}
+    clocks = {"wall_step_ns": 20_000, "drift_ppm": -12.5, "strangers": [], **(clock or {})}
+    made = {"clock": clocks, "cores": 2, "failure": "", "wall_window_ns": 10 * S, "pressure": 0.4, "processes": processes, "ports": seen}
     return {**made, **changes}
 
 
@@ -55,7 +55,7 @@ def judge(**changes: Any) -> Judgement:
     return fidelity.judge(fidelity.Evidence(**{**given, **changes}))
 
 
-QUOTA = {"cores": 0.08, "times": 82, "ns": 36 * S // 10}
+QUOTA = {"cores": 0.08, "times": 82, "wall_ns": 36 * S // 10}
 
 
 def test_a_quiet_run_is_trusted() -> None:
@@ -67,21 +67,21 @@ def test_a_quiet_run_is_trusted() -> None:
     ("changes", "verdict", "word"),
     [
         ({"loops": [loop(3, mean=0.005)]}, DOUBTFUL, "the agent of h3 acted late: 0.5% of a base RTT on average, 1.5% at worst"),
-        ({"loops": [loop(3, window=0.016, once=0.4)]}, DOUBTFUL, "1.6% at worst, once by 4 ms (tolerance 0.4%, 1.5%): run it slower"),
+        ({"loops": [loop(3, window=0.016, once=0.4)]}, DOUBTFUL, "1.6% at worst, once by 4.00 ms (tolerance 0.4%, 1.5%): run it slower"),
         ({"loops": [loop(3, mean=0.1)], "watch": None}, DOUBTFUL, "free the machine"),
         (
             {"loops": [loop(3, mean=0.1)], "watch": watch(quota=QUOTA)},
             DOUBTFUL,
             "a CPU quota of 0.08 cores stopped the run 82 times, 3.6 s in all: raise it (docker --cpus",
         ),
-        ({"acts_late_ns": 4 * BASE // 10}, DOUBTFUL, "a fault began or ended, or a network re-routed, up to 4 ms late, 0.40 base RTTs"),
-        ({"watch": watch(gaps=[(4 * S, 3 * S)])}, DOUBTFUL, "the runner was suspended for 3.0 s (Ctrl-Z, SIGSTOP"),
+        ({"acts_late_ns": 4 * BASE // 10}, DOUBTFUL, "a fault began or ended, or a network re-routed, up to 4.00 ms late, 0.40 base RTTs"),
+        ({"watch": watch(gaps=[(S, 4 * S, 3 * S)])}, DOUBTFUL, "the runner was suspended for 3.0 s (Ctrl-Z, SIGSTOP"),
         ({"watch": watch(clock={"drift_ppm": 1001.0})}, DOUBTFUL, "slewed by 1,001 ppm"),
         ({"watch": watch(failure="OSError: no")}, DOUBTFUL, "the fidelity watch ended early (OSError: no)"),
         ({"unexplained": None}, DOUBTFUL, "could not be read"),
         ({"on_the_way": 3}, DOUBTFUL, "3 packets were still on their way"),
         ({"causes": {"rx_ring_drops": 4}}, DOUBTFUL, "dropped 4 packets"),
-        ({"causes": {"drop_tail": 3}, "late_pause_ns": 2_100_000}, DOUBTFUL, "paused 2.1 ms too late (PFC), and 3 packets"),
+        ({"causes": {"drop_tail": 3}, "late_pause_ns": 2_100_000}, DOUBTFUL, "paused 2.10 ms too late (PFC), and 3 packets"),
         ({"causes": {"drop_bridge": 4}}, DOUBTFUL, "Open vSwitch dropped 4"),
         ({"wrong": 1}, INVALID, "1 results are wrong"),
         ({"unexplained": 2}, INVALID, "2 packets unaccounted for"),
@@ -91,12 +91,16 @@ def test_a_quiet_run_is_trusted() -> None:
         ({"rejected": {"rx_bad_icrc": 3}, "corrupted": 9, "gone": 5}, INVALID, "6 of 9 frames that a fault corrupted"),
         ({"rejected": {"rx_bad_rkey": 1}, "corrupted": 1, "gone": 1}, INVALID, "(rx_bad_rkey)"),
         ({"cables": [{"where": "a -> b", "kind": "cable", "packets": 1, "bytes": 100}]}, INVALID, "packet counts of a -> b"),
-        ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 exceeded its rate: 24,709 bytes more than 10 Mb/s allows"),
-        ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had packets to send, but carried only 98.0% of its 10 Mb/s"),
+        ({"watch": watch([port(excess_bytes=24_709)])}, INVALID, "p0-t0-0-u0 exceeded its rate: 24,709 bytes more than 100 Gb/s allows"),
+        ({"watch": watch([port(busy_share=0.9799)])}, INVALID, "always had packets to send, but carried only 98.0% of its 100 Gb/s"),
         ({"watch": watch([port(off_bytes=FRAME + 1)])}, INVALID, "the counted queue and the kernel's differ by 4,303"),
-        ({"watch": watch(clock={"step_ns": 1_000_001})}, INVALID, "the clock was set by 1.0 ms"),
-        ({"watch": watch([port(busy_share=0.9)], shaper_late=3)}, INVALID, "its 10 Mb/s; the kernel complained 3 times of too many events"),
-        ({"watch": watch(clock={"slept_ns": 5 * S})}, INVALID, "the machine slept for 5.0 s"),
+        ({"watch": watch(clock={"wall_step_ns": 1_000_001})}, INVALID, "the clock was set by 1.0 ms"),
+        (
+            {"watch": watch([port(busy_share=0.9)], shaper_late=3)},
+            INVALID,
+            "its 100 Gb/s; the kernel complained 3 times of too many events",
+        ),
+        ({"watch": watch(clock={"wall_slept_ns": 5 * S})}, INVALID, "the machine slept for 5.0 s"),
         ({"watch": watch(clock={"strangers": ["h3"]})}, INVALID, "h3 ran in another time namespace"),
     ],
 )
@@ -113,12 +117,12 @@ def test_each_doubt_is_told(changes: dict[str, Any], verdict: str, word: str) ->
         {"watch": watch(pressure=1.0, cpu_shares={"busy": 1.0})},  # busy with other work, but no agent was late
         {"watch": watch(quota=QUOTA)},  # so slow a run that its agents were in time all the same
         {"loops": [{"host": 0, "lag_p99_ns": BASE, "lag_max_ns": 5 * BASE}]},  # of a run made before expected lateness was known
-        {"watch": watch(gaps=[(-S, 3 * S), (14 * S, 3 * S)])},  # before and after the measured part
+        {"watch": watch(gaps=[(-4 * S, -S, 3 * S), (11 * S, 14 * S, 3 * S)])},  # before and after the measured part
         {"watch": watch(clock={"drift_ppm": -1000.0})},
         {"watch": watch([port(excess_bytes=24_708, busy_share=0.98, off_bytes=FRAME)])},
         {"watch": watch([port(busy_share=None)])},
         {"watch": watch(shaper_late=3)},
-        {"watch": watch(clock={"step_ns": 1_000_000})},
+        {"watch": watch(clock={"wall_step_ns": 1_000_000})},
         {"causes": {"drop_tail": 3}},  # a full buffer, or a headroom of the wrong size
         {"acts_late_ns": 35 * BASE // 100},
         {"late_pause_ns": 2_100_000},  # headroom had room for it
@@ -169,7 +173,7 @@ def test_what_was_measured_is_told() -> None:
         "verdict": DOUBTFUL, "invalid": [], "doubtful": ["the packet counters could not be read at the end"], "too_slow": False,
     }  # fmt: skip
     cut_short = watch()
-    for key in ("window_ns", "processes", "pressure", "ports"):
+    for key in ("wall_window_ns", "processes", "pressure", "ports"):
         del cut_short[key]
     told = fidelity.figures(judge(watch=cut_short), [], {}, cut_short)
     assert told["cpu"] == dict.fromkeys(("agents_percent", "agent_max_percent", "machine_shares")) | {"cores": 2}

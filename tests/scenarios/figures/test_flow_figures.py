@@ -20,13 +20,12 @@ from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.schema.workloads import Flow
 from tests.scenarios.plays import part
-from tests.scenarios.synthetic import T0, Play, make, write_run
+from tests.scenarios.synthetic import BEAT, T0, Play, make, write_run
 from topologies import Fabric
+from topologies.units import NS
 
-DILATION = 20_000
-"""Of all fabrics here."""
-S, BEGIN = 1e9 / DILATION, T0 / DILATION
-"""A second of the clock, and when traffic begins, in ns of the network."""
+S, BEGIN = BEAT / NS, T0 / NS
+"""A beat, and when traffic begins, in ns."""
 
 
 def near(value: float, rel: float = 1e-6) -> object:
@@ -54,7 +53,7 @@ def test_a_bin_counts_by_the_part_that_lies_in_the_window() -> None:
 
 def test_windows_open_twenty_rtts_after_the_start_that_opens_them(tmp_path: Path) -> None:
     run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=600us"]), Play())
-    settle = SETTLE_RTTS * run.fabric.base_rtt_ns
+    settle = SETTLE_RTTS * run.base_rtt_ns
     assert all_on(run) == (BEGIN + 8 * S + settle, BEGIN + 20 * S)
     assert alone_window(run, "victim") == (BEGIN + settle, BEGIN + 8 * S)
     assert alone_window(run, "h0-h8") is None  # six others begin when it does
@@ -75,7 +74,7 @@ def shares(flow: Flow, fabric: Fabric, t: float) -> float:
 
 def test_groups(tmp_path: Path) -> None:
     made = run_summary(one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=600us"]), Play(rate=shares)))
-    line = 20e6 * DILATION * 4096 / 4238
+    line = 400e9 * 4096 / 4238
     incast, victim = made["groups"]["incast"], made["groups"]["victim"]
     assert incast["goodput_bps"] == near(0.98 * line, 1e-5) and incast["of_line"] == near(0.98, 1e-5)
     assert incast["jain"] == near(64 / (7 * 10), 1e-5)  # (2 + 6)^2 / 7 (4 + 6)

@@ -10,6 +10,7 @@ import pytest
 from agents.kernel.options import congestion_controls
 from scenarios.figures.books import books
 from scenarios.schema.scenario import ScenarioError, load_scenario
+from topologies.units import US
 
 HEAD = '[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\n[[transport]]\nfabric = "tiny"\n'
 
@@ -22,9 +23,9 @@ def load(tmp_path: Path, words: str) -> Any:
 
 def test_they_wait_for_the_network_as_roce_does(tmp_path: Path) -> None:
     made = load(tmp_path, f'kind = "tcp"\noptions = {{ qps = 3, congestion = "{congestion_controls()[0]}", user_timeout = 5 }}\n')
-    assert (made.kind, made.qps, made.reconvergence_ns) == ("tcp", 3, 400_000_000)
+    assert (made.kind, made.qps, made.reconvergence_ps) == ("tcp", 3, 40 * US)
     assert made.options == {"congestion": congestion_controls()[0], "user_timeout": 5}
-    assert load(tmp_path, 'kind = "mptcp"\noptions = { reconvergence = "200us" }\n').reconvergence_ns == 2_000_000_000
+    assert load(tmp_path, 'kind = "mptcp"\noptions = { reconvergence = "200us" }\n').reconvergence_ps == 200 * US
 
 
 @pytest.mark.parametrize(

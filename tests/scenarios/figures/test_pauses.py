@@ -11,12 +11,13 @@ import pytest
 from scenarios.figures import pauses
 from scenarios.figures.measure import Run
 from topologies import load_fabric
+from topologies.units import NS
 
 FABRIC = load_fabric("tiny").with_(pfc=True)
 
 
 def row(port: str, node: str, kind: str, pause: tuple[int, int, int, int, int]) -> dict[str, Any]:
-    keys = ("pauses", "paused_ns", "longest_pause_ns", "pause_reaction_ns", "longest_pause_reaction_ns")
+    keys = ("pauses", "paused_ps", "longest_pause_ps", "pause_reaction_ps", "longest_pause_reaction_ps")
     return {"port": port, "node": node, "peer": "", "link": "", "plane": 0, "kind": kind, **dict(zip(keys, pause, strict=True))}
 
 
@@ -31,15 +32,15 @@ def test_a_runs_pauses_are_those_since_its_begin(tmp_path: Path) -> None:
     after = [row("h0-p0", "h0", "nic", (5, 1100, 300, 150, 35)), row("p0-t0-0-u0", "p0-t0-0", "fabric", (1, 200, 200, 30, 30))]
     run = run_of(tmp_path, counters_before=before, counters_after=after)
     made = pauses.figures(run)["pfc"]
-    assert (made["pauses"], made["paused_ns"], made["longest_pause_ns"]) == (4, 0.08, 0.03)
-    assert made["tiers"]["nic"] == {"ports": 1, "paused": 1, "pauses": 3, "paused_ns": 0.06}
-    assert made["tiers"]["up"] == {"ports": 1, "paused": 1, "pauses": 1, "paused_ns": 0.02}
-    assert made["reaction_ns"] == {"mean": pytest.approx(0.003), "longest": 0.004, "effect": FABRIC.pfc_ns / 10_000}
+    assert (made["pauses"], made["paused_ns"], made["longest_pause_ns"]) == (4, 0.8, 0.3)
+    assert made["tiers"]["nic"] == {"ports": 1, "paused": 1, "pauses": 3, "paused_ns": pytest.approx(0.6)}
+    assert made["tiers"]["up"] == {"ports": 1, "paused": 1, "pauses": 1, "paused_ns": 0.2}
+    assert made["reaction_ns"] == {"mean": pytest.approx(0.03), "longest": 0.035, "effect": FABRIC.pfc_ps / NS}
     assert pauses.late_ns(run) == 0
 
 
 def test_a_pause_that_came_too_late_is_told(tmp_path: Path) -> None:
-    late = row("h0-p0", "h0", "nic", (1, 9, 9, FABRIC.pfc_ns + 70_000, FABRIC.pfc_ns + 70_000))
+    late = row("h0-p0", "h0", "nic", (1, 9, 9, FABRIC.pfc_ps + 7 * NS, FABRIC.pfc_ps + 7 * NS))
     assert pauses.late_ns(run_of(tmp_path, counters_after=[late])) == pytest.approx(7)
 
 

@@ -15,8 +15,8 @@ from tests.scenarios.broken import MS, NET_MS, at, steps, write
 def line(rank: int, step: int, begin: float, posted: list[int], arrived: list[int]) -> dict[str, Any]:
     """What a rank logs at the end of a step; ms since its begin."""
     lists = {"posted": posted, "arrived": arrived}
-    in_ns = {name: [value * MS if i % 4 == 3 else value for i, value in enumerate(values)] for name, values in lists.items()}
-    return {"t": at(begin), "kind": "transfers", "host": rank, "rank": rank, "step": step, "start_ns": at(begin), **in_ns}
+    in_ps = {name: [value * MS if i % 4 == 3 else value for i, value in enumerate(values)] for name, values in lists.items()}
+    return {"t": at(begin), "kind": "transfers", "host": rank, "rank": rank, "step": step, "start_ps": at(begin), **in_ps}
 
 
 def test_a_transfer_lasts_from_its_posting_at_one_end_to_its_arrival_at_the_other(tmp_path: Path) -> None:

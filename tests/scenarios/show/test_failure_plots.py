@@ -22,7 +22,7 @@ from scenarios.show.plots.host_goodput import expected_line
 from scenarios.show.plots.plane_shares import deviations
 from scenarios.show.report import show
 from testbed import terminal
-from tests.scenarios.broken import MS, TINY, at, fault, verdict, write
+from tests.scenarios.broken import MS, TINY, at, fault, net_at, verdict, write
 from tests.scenarios.figures.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 from tests.scenarios.small import only_drawn
 from tests.scenarios.synthetic import write_manifest
@@ -57,7 +57,7 @@ def test_ports_and_planes(tmp_path: Path) -> None:
     summary = results(tmp_path, "plane-lost", DOWN, host_flows(), flows=FLOWS)
     assert drawn(tmp_path, "host_goodput", "plane_shares", "ev_activity") == {f"ports-{KEY}.png", f"plane-shares-{KEY}.png"}
     run = summary["runs"][0]
-    x, y = expected_line(run, "h0", at(0) / run["dilation"], at(20) / run["dilation"], 2)
+    x, y = expected_line(run, "h0", net_at(0), net_at(20), 2)
     assert x == pytest.approx([0.0, 500.0, 500.0, 1200.0, 1200.0, 2000.0]) and y == [100.0, 100.0, 50.0, 50.0, 100.0, 100.0]
     row = {"packets": [0, 990, 40], "equal": [0, 1000, 50]}
     assert deviations(row) == [(1, pytest.approx(-1.0), True), (2, pytest.approx(-20.0), False)]
@@ -72,13 +72,13 @@ def test_flaps(tmp_path: Path) -> None:
     assert [(row["n"], row["back"]) for row in summary["runs"][0]["flaps"]] == [(2, 2), (2, 0)]
     assert f"flap-penalty-{KEY}.png" in drawn(tmp_path, "flap_penalty")
     outages = Stored(tmp_path).outages(summary["runs"][0])
-    network = [round(at(t) / summary["dilation"]) for t in (2, 3, 5, 6)]
+    network = [round(net_at(t)) for t in (2, 3, 5, 6)]
     assert [(o.begin, o.end, o.links) for o in outages] == [(*network[:2], (CUT,)), (*network[2:], (CUT,))]
 
 
 def test_a_lossy_path(tmp_path: Path) -> None:
     counts = [(t / 10, {"0": 40, str(BAD if t < 23 else BAD | 1): 40}) for t in range(60)]
-    lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ns": 100 * MS, "tx": n} for t, n in counts]
+    lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ps": 100 * MS, "tx": n} for t, n in counts]
     found = [loss(0, 2, BAD, 2.3, 2.2), verdict(0, 2, BAD, 2.32, 2.25)]
     results(tmp_path, "flapping", LOSSY, [*host_flows(), *lines, *found], flows=FLOWS)  # the scenario gives fabric and transport
     assert f"ev-activity-{KEY}.png" in drawn(tmp_path, "ev_activity")
@@ -86,7 +86,7 @@ def test_a_lossy_path(tmp_path: Path) -> None:
 
 def test_a_table_of_faults(tmp_path: Path) -> None:
     """70 ms after the cut, a lap of 5 ms and an srtt of 25 ms: 2.6; two lost on an EV, one too many for a window of a packet."""
-    told = {"srtt_ns": 25 * MS, "evs": 4, "window": 1000}
+    told = {"srtt_ps": 25 * MS, "evs": 4, "window": 1000}
     lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), loss(1, 2, DEAD, 2.2, 2.07), verdict(1, 2, DEAD, 2.2, 2.07, **told)]
     summary = results(tmp_path, "t1-dead", CABLE, lines)
     out = io.StringIO()
@@ -166,8 +166,8 @@ def test_failure_scenarios_fit_both_fabrics(name: str, fabric: str) -> None:
     for transport in scenario.transports:
         timeline = Timeline(transport.fabric, scenario.faults, 1)
         assert transport.fabric.name == fabric and timeline.absent == []
-        ends = [(f.at_ns or 0) + f.for_ns for f in scenario.faults if f.for_ns is not None]
+        ends = [(f.at_ps or 0) + f.for_ps for f in scenario.faults if f.for_ps is not None]
         if scenario.workload.kind == "permutation":
-            assert scenario.workload.duration_ns is not None and ends
-            left = scenario.workload.duration_ns - max(ends)
-            assert left >= (JUDGED_RTTS if "port_back" in str(scenario.expects) else 20) * transport.fabric.base_rtt_ns
+            assert scenario.workload.duration_ps is not None and ends
+            left = scenario.workload.duration_ps - max(ends)
+            assert left >= (JUDGED_RTTS if "port_back" in str(scenario.expects) else 20) * transport.fabric.base_rtt_ps

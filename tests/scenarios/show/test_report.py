@@ -123,7 +123,7 @@ def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_p
     for planned, said in ((5, "1/5"), (1, "1/1")):
         run = write(tmp_path / str(planned), [], steps([(0, 1)]), end=9, steps=planned, outcome="timeout", reason="no end", wrong={})
         entry = run_summary(run)
-        text = shown({"scenario": "x", "dilation": 1.0, "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
+        text = shown({"scenario": "x", "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
         row = text.splitlines()
         at = next(i for i, line in enumerate(row) if said in line)
         assert "ended" in row[at + 1]
@@ -131,7 +131,7 @@ def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_p
 
 def test_runs_of_several_kinds_are_not_named_after_the_first(tmp_path: Path) -> None:
     entry = run_summary(write(tmp_path, [], steps([(0, 1)]), end=9, wrong={}))
-    whole = {"scenario": "x", "dilation": 1.0, "verdict": "ok", "checks": [], "fabrics": {}}
+    whole = {"scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}}
     for kinds, word in ((("ring-allreduce",), "all-reduce"), (("ring-allreduce", "all-to-all"), "collective")):
         text = shown({**whole, "runs": [{**entry, "workload": kind} for kind in kinds]}, tmp_path)
         assert f"x: {word} under each transport" in text and f"A step is one {word};" in text

@@ -25,8 +25,9 @@ from tests.scenarios.small import TEXT, undrawn
 from topologies import Fabric, load_fabric
 from topologies.theory import COLLECTIVES, bus_factor
 from topologies.timing import fill_ns
+from topologies.units import NS
 
-TINY = load_fabric("tiny").real
+TINY = load_fabric("tiny")
 LINE = re.compile(r"(\d+)->(\d+) id (\d+) (start|trigger) (\d+) size (\d+)(?: send_done_trigger (\d+))?")
 """As htsim's ConnectionMatrix::load reads it. Its receivers activate no trigger: who sends has to."""
 
@@ -52,7 +53,7 @@ def test_a_step_ends_and_carries_its_bytes(collective: str, power: int, chunk: i
     """Every connection begins once what it waits for is over; each rank sends what nccl-tests' bus factor says."""
     ranks = 1 << power
     size = chunk * ranks * 64
-    fabric = Fabric("t", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=ranks // 2).real
+    fabric = Fabric("t", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=ranks // 2)
     found = connections(matrix(record(collective, list(range(ranks)), size), {}, fabric))
     assert sorted(int(line[2]) for line in found) == list(range(1, len(found) + 1))
     over: set[str] = set()
@@ -100,7 +101,7 @@ def test_htsim_takes_every_shape_with_all_its_links(t0s: int, t1s: int, hosts: i
     """The checks and asserts of FatTreeTopologyCfg::set_custom_params; then a link from each T0 to each T1, and our hosts under our T0s."""
     if t0s * hosts < 2:
         return
-    fabric = Fabric("t", 1, t0s, t1s, hosts, nic_rate=nic * 10**6, fabric_rate=up * 10**6, dilation=1000.0).real
+    fabric = Fabric("t", 1, t0s, t1s, hosts, nic_rate=nic * 10**9, fabric_rate=up * 10**9)
     head, t0, t1 = said(topology(fabric)).values()
     down, ups, over = t0["Radix_Down"], t0["Radix_Up"], t0["Oversubscribed"]
     uplinks, rest = divmod(head["Nodes"] * nic, up * over)
@@ -116,19 +117,19 @@ def test_htsim_takes_every_shape_with_all_its_links(t0s: int, t1s: int, hosts: i
 
 def test_a_plane_as_a_fat_tree() -> None:
     """Fixed values that htsim_uec takes; a path has the fabric's delay under one T0 and across T1s."""
-    fabric = load_fabric("rack16").real
+    fabric = load_fabric("rack16")
     head, t0, t1 = said(topology(fabric)).values()
-    assert 2 * t0.pop("Downlink_Latency_ns") == pytest.approx(fabric.delay_ns, abs=3) and t0.pop("Switch_Latency_ns") == 0
+    assert 2 * t0.pop("Downlink_Latency_ns") == pytest.approx(fabric.delay_ps / NS, abs=3) and t0.pop("Switch_Latency_ns") == 0
     assert head == {"Nodes": 16, "Tiers": 2, "Podsize": 16}
     assert t0 == {"Downlink_speed_Gbps": 100, "Radix_Down": 8, "Radix_Up": 8, "Oversubscribed": 1}
     assert t1 == {"Downlink_speed_Gbps": 100, "Radix_Down": 2, "Downlink_Latency_ns": 1, "Switch_Latency_ns": 0}
-    wide = load_fabric("wide").real
+    wide = load_fabric("wide")
     head, t0, _ = said(topology(wide)).values()
     assert (head["Nodes"], t0["Radix_Down"], t0["Radix_Up"]) == (32, 16, 16) and "idle" in topology(wide)
     assert matrix(record("ring-allreduce", [0, 4], 4096), {}, wide).splitlines()[:4] == [
         "Nodes 32", "Connections 4", "Triggers 2", "0->16 id 1 start 0 size 256 send_done_trigger 1",
     ]  # fmt: skip
-    one = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=4).real
+    one = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=4)
     assert said(topology(one))["0"]["Radix_Up"] == 1 and "htsim needs a T1: it is idle" in topology(one)
 
 
@@ -138,11 +139,11 @@ def test_a_plane_as_a_fat_tree() -> None:
         ({"hosts_per_t0": 97}, "97 downlinks"),
         ({"t1_per_plane": 65}, "65 downlinks and 65 uplinks"),
         ({"t0_per_plane": 129, "hosts_per_t0": 1}, "129 ports"),
-        ({"nic_rate": 2_500_000, "fabric_rate": 10_000_000, "dilation": 1000.0}, "nic_rate is 2.5 Gb/s"),
+        ({"nic_rate": 2_500_000_000, "fabric_rate": 10**10}, "nic_rate is 2.5 Gb/s"),
     ],
 )
 def test_what_htsim_cannot_have_is_one_line(given: dict[str, Any], says: str) -> None:
-    fabric = Fabric(**{"name": "odd", "planes": 1, "t0_per_plane": 2, "t1_per_plane": 1, "hosts_per_t0": 2, **given}).real
+    fabric = Fabric(**{"name": "odd", "planes": 1, "t0_per_plane": 2, "t1_per_plane": 1, "hosts_per_t0": 2, **given})
     with pytest.raises(UserError, match=says):
         topology(fabric)
 
@@ -226,10 +227,10 @@ def test_what_astra_sim_has_no_network_for(tmp_path: Path) -> None:
 
 HTSIM, ASTRA_SIM = (os.environ.get(name, "") for name in ("MRCBED_HTSIM", "MRCBED_ASTRA_SIM"))
 ODD = [
-    *(load_fabric(name).real for name in ("tiny", "demo-1p", "wide")),
-    Fabric("prime", planes=3, t0_per_plane=3, t1_per_plane=5, hosts_per_t0=3).real,
-    Fabric("over", planes=1, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=3, nic_rate=10**7, fabric_rate=4 * 10**7).real,
-    Fabric("rack", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=5).real,
+    *(load_fabric(name) for name in ("tiny", "demo-1p", "wide")),
+    Fabric("prime", planes=3, t0_per_plane=3, t1_per_plane=5, hosts_per_t0=3),
+    Fabric("over", planes=1, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=3, nic_rate=10**11, fabric_rate=4 * 10**11),
+    Fabric("rack", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=5),
 ]
 
 

@@ -13,13 +13,10 @@ from testbed.view.fold import Fold, Frame, State
 from testbed.view.run import Run
 from tests.properties.profiles import QUICK
 from topologies import Fabric
+from topologies.units import MS, NS, US
 
 FABRIC = Fabric(name="t", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, nic_rate=100_000_000_000)
-DILATION = 1000
-T0 = 5_000_000_000
-"""On the run's clock."""
-US = 1_000 * DILATION
-"""A microsecond of the network, on the run's clock."""
+T0 = 5 * MS
 CUT = {"kind": "fault", "name": "cut", "fault": "link", "on": "p1-t0-0:p1-t1-0", "links": ["p1-t0-0:p1-t1-0"], "keys": {}}
 PORT = {"kind": "fault", "name": "port", "fault": "port", "on": "h0-p1", "links": ["h0:p1-t0-0"], "keys": {}}
 EVS = (0, 1, 65536, 65537)
@@ -30,7 +27,7 @@ def run(active: tuple[int, ...] = EVS, kind: str = "mrc") -> Run:
     rows = {host: [{"qpn": 16, "peer": 1 - host, "ev": ev, "active": ev in active} for ev in EVS] for host in (0, 1)}
     if kind == "roce":
         rows = {host: [{"qpn": 16, "peer": 1 - host, "ev": active[0]}] for host in (0, 1)}
-    return Run("k", kind, kind, FABRIC, DILATION, T0 // DILATION, (0, 1), rows, warmup_steps=1)
+    return Run("k", kind, kind, FABRIC, T0 // NS, (0, 1), rows, warmup_steps=1)
 
 
 def fold(files: dict[str, list[dict[str, Any]]], of: Run | None = None) -> list[Frame]:
@@ -125,7 +122,7 @@ def test_a_fault_comes_before_what_follows_from_it_at_the_same_time() -> None:
 
 def test_losses_are_counted_per_path_and_bin() -> None:
     rules = ("time", "order", "trim", "time")
-    width = 2 * FABRIC.base_rtt_ps
+    width = 2 * FABRIC.base_rtt_ps // NS
     at = [0.1, 0.2, 0.3, 2.5]  # in bins: three in the first, one in the third
     lines = [line(share * width / 1000, "loss", ev=1, rule=rule) for share, rule in zip(at, rules, strict=True)]
     got = [(frame["t"], frame["lost"], frame["trimmed"]) for frame in fold({"h0": lines}) if frame["f"] == "loss"]
@@ -216,13 +213,13 @@ def test_any_cut_of_the_lines_gives_the_same_frames(files: dict[str, list[dict[s
     for until in [*data.draw(st.lists(st.integers(0, 450_000), max_size=3).map(sorted)), None]:
         for name in data.draw(st.permutations(sorted(files))):
             lines = files[name]
-            needed = max((ends[name][n] for n, line in enumerate(lines) if until is None or due(line) <= T0 + until * DILATION), default=0)
+            needed = max((ends[name][n] for n, line in enumerate(lines) if until is None or due(line) <= T0 + until * NS), default=0)
             target = max(read[name], needed, data.draw(st.integers(0, len(left[name]))))
             while read[name] < target:
                 size = data.draw(st.integers(1, target - read[name]))
                 folded.feed(name, left[name][read[name] : read[name] + size])
                 read[name] += size
-        frames += folded.frames(None if until is None else T0 // DILATION + until)
+        frames += folded.frames(None if until is None else T0 // NS + until)
     assert frames + list(folded.close()) == whole
 
 
@@ -277,12 +274,12 @@ def test_lines_of_one_file_and_time_keep_their_order() -> None:
 
 def test_a_connection_without_a_path_is_no_path() -> None:
     rows = {0: [{"qpn": 1, "peer": 1, "ev": -1}, {"qpn": 2, "peer": 1, "ev": 1}]}
-    header = Run("k", "tcp", "tcp", FABRIC, DILATION, T0 // DILATION, (0, 1), rows).header()
+    header = Run("k", "tcp", "tcp", FABRIC, T0 // NS, (0, 1), rows).header()
     assert [(path[0], path[3]) for path in header["pairs"][0]["evs"]] == [(0, "idle"), (1, "used"), (65536, "idle"), (65537, "idle")]
 
 
 def test_a_pair_that_the_description_lacks_comes_with_its_first_line() -> None:
-    jobs = Run("k", "mrc", "mrc", FABRIC, DILATION, T0 // DILATION, (0, 1), {})
+    jobs = Run("k", "mrc", "mrc", FABRIC, T0 // NS, (0, 1), {})
     frames = fold({"h0": [ev(5, 65536, "ASSUMED_BAD", "time")]}, jobs)
     assert [frame["f"] for frame in frames] == ["pair", "path"]
     assert [path[3] for path in frames[0]["evs"]] == ["used"] * 4

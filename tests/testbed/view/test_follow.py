@@ -34,7 +34,10 @@ def test_the_frames_of_a_run_that_grows_are_those_of_its_replay(growing: Growing
     assert in_order(frames) == in_order(list(read_frames(growing.directory, read_run(growing.directory, growing.key))))
 
 
-def test_runs_are_found_when_they_begin_and_those_that_are_over_are_left_alone(growing: Growing, complete: Path) -> None:
+def test_runs_are_found_when_they_begin_and_those_that_are_over_are_left_alone(
+    growing: Growing, complete: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.view.follow.LAG_S", 0.0)
     following = Following(growing.directory)
     assert list(following.look()) == []
     growing.begin()

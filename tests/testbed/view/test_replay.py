@@ -50,7 +50,7 @@ def test_the_frames_tell_what_the_logs_tell(complete: Path) -> None:
     """Packets per EV, payload and steps add up to what the engines counted; every verdict in a log is on the strip."""
     key = first_of_each(complete)[0]
     frames = list(read_frames(complete, read_run(complete, key)))
-    assert (frames[0]["fabric"]["base_rtt_ps"], frames[0]["links"][0]["gbps"]) == (10_000, 100)
+    assert (frames[0]["fabric"]["base_rtt_ns"], frames[0]["links"][0]["gbps"]) == (10_000, 100)
     record = json.loads((complete / "raw" / key / "run.json").read_text())
     sent = sum(count for frame in frames if frame["f"] == "evs" for _, count in frame["tx"])
     counters = record["agent_counters"].values()
@@ -75,7 +75,7 @@ def test_ports_over_time_add_up_to_the_counters(complete: Path) -> None:
     lines = [json.loads(line) for line in (complete / "raw" / key / "ports.jsonl").read_text().splitlines()]
     before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
     last = lines[-1]["t"]
-    assert len(lines) > 3 and all(line["ns"] > 0 for line in lines) and last <= record["window"][1]
+    assert len(lines) > 3 and all(line["span_ps"] > 0 for line in lines) and last <= record["window"][1]
     dropped = [0] * len(after)
     for line in lines:
         for number, _, _, _, _, drops in line["rows"]:
