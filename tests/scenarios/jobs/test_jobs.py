@@ -16,6 +16,7 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.live.source import Results
 from tests.scenarios.small import only_drawn
+from topologies.units import US
 
 JOB = Job("a", 8, 120_000, 1 << 20, layers=4)
 
@@ -40,7 +41,7 @@ def test_groups_are_megatrons_and_every_rank_computes_its_share() -> None:
     assert {node.group for node in nodes if node.group} == {(14, 15), (15, 17)}  # tensor; expert and data
     assert sum(node.ns for node in nodes) == pytest.approx(160_000, abs=50)
     assert {node.peer for node in nodes if node.peer >= 0} == {11}
-    assert rehearse(plan_of([job], 8, 1.0), lambda node: 100.0).ns > 160_000
+    assert rehearse(plan_of([job], 8), lambda node: 100.0).ns > 160_000
 
 
 def test_overlap_hides_what_computing_covers() -> None:
@@ -62,9 +63,9 @@ def test_overlap_hides_what_computing_covers() -> None:
     ],
 )
 def test_a_job_that_does_not_work_out_is_refused(changes: dict[str, int], words: str) -> None:
-    job = Job(**{"name": "a", "ranks": 8, "compute_ns": 1000, "gradient_bytes": 64, **changes})  # type: ignore[arg-type]
+    job = Job(**{"name": "a", "ranks": 8, "compute_ps": US, "gradient_bytes": 64, **changes})  # type: ignore[arg-type]
     with pytest.raises(PlanError, match=words):
-        plan_of([job], 8, 1.0)
+        plan_of([job], 8)
 
 
 @pytest.mark.parametrize(

@@ -76,11 +76,11 @@ def test_roce_on_a_fabric_is_roce_on_its_twin(words: tuple[str, ...], here: Path
 
 def test_the_twin_has_the_rate_of_all_ports() -> None:
     for kind in ("roce", "tcp"):
-        fabric, line = fabric_for("demo", "auto", kind)
-        assert (fabric.planes, fabric.host_rate, line != "") == (1, load_fabric("demo").host_rate, True)
+        fabric, slower, line = fabric_for("demo", "auto", kind)
+        assert (fabric.planes, fabric.host_rate, slower, line != "") == (1, load_fabric("demo").host_rate, 12_500, True)
     for kind in ("mrc", "mptcp"):
-        assert fabric_for("demo", "auto", kind) == (load_fabric("demo"), "")
-    assert fabric_for("demo-1p", "auto", "roce") == (load_fabric("demo-1p"), "")
+        assert fabric_for("demo", "auto", kind) == (load_fabric("demo"), 12_500, "")
+    assert fabric_for("demo-1p", "50000", "roce") == (load_fabric("demo-1p"), 50_000, "")
 
 
 def test_a_kind_that_is_added_to_a_scenario_runs_there_too() -> None:

@@ -22,6 +22,7 @@ from tests.testbed.cli.conftest import Said
 from tests.waiting import wait_until
 from topologies import load_fabric
 from topologies.structs import plain
+from topologies.units import US
 
 TREE = Path(__file__).parents[3]
 KEY = "mrc-tiny-packed-s1"
@@ -51,10 +52,10 @@ def begin(directory: Path, steps: int = 40) -> Path:
 
 def add_step(log: Path, step: int) -> None:
     """A step, and the goodput of a second after it: the newest lines are shown when others can no longer come before them."""
-    begin, end = 10**9 * step, 10**9 * (step + 1)
+    begin, end = 100 * US * step, 100 * US * (step + 1)
     lines = [
-        {"t": end, "kind": "step", "host": 0, "rank": 0, "step": step, "start_ns": begin, "end_ns": end, "ok": True},
-        {"t": end, "kind": "goodput", "host": 0, "bin_ns": 10**9, "tx": [0, 0], "rx": [0, 0]},
+        {"t": end, "kind": "step", "host": 0, "rank": 0, "step": step, "start_ps": begin, "end_ps": end, "ok": True},
+        {"t": end, "kind": "goodput", "host": 0, "bin_ps": 100 * US, "tx": [0, 0], "rx": [0, 0]},
     ]
     with log.open("a") as file:
         file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)

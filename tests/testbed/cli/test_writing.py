@@ -19,6 +19,7 @@ from testbed.bench import calibration
 from testbed.faults.kinds import KINDS as FAULTS
 from tests.testbed.cli.conftest import Said
 from topologies import load_fabric, named_fabrics
+from topologies.fabrics import usual_dilation
 
 
 def test_check_prints_the_plan(mrcbed: Said) -> None:
@@ -31,14 +32,14 @@ def test_check_as_json(mrcbed: Said) -> None:
     report = json.loads(mrcbed("check", "smoke", "--json"))
     assert report["ok"] and report["kind"] == "scenario" and report["runs"] == 1 and report["errors"] == []
     assert 0 < report["seconds"]["simulated"]["seconds"] < report["seconds"]["emulated"]["seconds"] < 100
-    assert report["seconds"]["emulated"]["dilation"] == load_fabric("tiny").dilation
+    assert report["seconds"]["emulated"]["dilation"] == usual_dilation("tiny")
 
 
 def test_check_takes_the_dilation_that_a_run_would_take(mrcbed: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "read", lambda: calibration.Calibration(100_000.0, 0.0, 0.0, {}))  # a machine that hardly moves
     monkeypatch.setattr(calibration, "others_cores", lambda: 0.0)
     slow = json.loads(mrcbed("check", "smoke", "--json"))["seconds"]["emulated"]
-    assert slow["dilation"] == 50 * load_fabric("tiny").dilation and "us of CPU time a packet" in slow["why"]
+    assert slow["dilation"] == 50 * usual_dilation("tiny") and "us of CPU time a packet" in slow["why"]
 
 
 def test_check_names_every_mistake_and_ends_with_2(mrcbed: Said, tmp_path: Path) -> None:
