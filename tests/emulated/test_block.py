@@ -18,6 +18,7 @@ from scenarios.sweeps.archive import land
 from scenarios.sweeps.machines import version
 from testbed.machine.slowness import patient
 from tests.scenarios.sweeps.support import MRCBED
+from topologies.fabrics import DILATION
 
 RUN = "mrc-tiny-interleaved-s1"
 SUDO = """#!/bin/sh
@@ -30,7 +31,7 @@ exec "$@"
 
 @pytest.fixture
 def text() -> str:
-    return blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", version())
+    return blocks.written(blocks_of(plan(load_scenario("smoke")))[0], "emulated", version(), DILATION)
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_sweep_of_emulated_runs_is_a_results_directory(tmp_path: Path) -> None
     assert done.returncode in (0, 3), done.stderr
     summary, manifest = (json.loads((out / name).read_text()) for name in ("summary.json", "manifest.json"))
     assert [(run["seed"], run["outcome"], run["world"]) for run in summary["runs"]] == [(1, "done", "emulated"), (2, "done", "emulated")]
-    assert manifest["dilation"]["value"] == summary["runs"][0]["dilation"] and manifest["switch"] == "ebpf"
+    assert manifest["dilation"]["value"] == DILATION and manifest["switch"] == "ebpf"
     dates = {path: path.stat().st_mtime_ns for path in out.glob("raw/*/run.json")}
     again = subprocess.run([*words, "--resume"], capture_output=True, text=True, timeout=patient(120), check=False)
     assert again.returncode == done.returncode and {path: path.stat().st_mtime_ns for path in dates} == dates
