@@ -81,7 +81,7 @@ def wait_for_all(
 
     False if a rank failed, an agent hung up, or ``timeout`` has passed.
 
-    ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what time it wants to be called sooner.
+    ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what time it wants to be called.
     """
     done: set[int] = set()
     end, often = clock.now() + timeout, clock.patience(CHECK_S)

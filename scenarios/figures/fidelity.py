@@ -321,7 +321,8 @@ def figures(
             "off_bytes": max((row["off_bytes"] for row in rows), default=None),
         },
         "clock": {
-            "wall_step_ns": clock.get("wall_step_ns", 0), "wall_slept_ns": clock.get("wall_slept_ns", 0), "drift_ppm": clock.get("drift_ppm", 0)
+            "wall_step_ns": clock.get("wall_step_ns", 0), "wall_slept_ns": clock.get("wall_slept_ns", 0),
+            "drift_ppm": clock.get("drift_ppm", 0)
         },
         "wall_suspended_ns": sum(wall_ns for *_, wall_ns in watch.get("gaps", ())),
         "shaper_late": watch.get("shaper_late"),

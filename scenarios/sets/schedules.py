@@ -203,12 +203,12 @@ class Schedule:
         agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
         self.outcome.retransmitted = sum(counters["retransmitted"] for counters in agent_counters.values())
         record = {"outcome": "done", "agent_counters": agent_counters, "counters_before": before, "counters_after": self.cluster.counters()}
-        discrepancies = imbalance(record, self.config.base_rtt)
+        discrepancies = imbalance(record, self.config.base_rtt / NS)
         if discrepancies:
             raise BrokenError("; ".join(discrepancies))
 
 
-def imbalance(record: dict[str, Any], base_rtt_ns: int) -> list[str]:
+def imbalance(record: dict[str, Any], base_rtt_ns: float) -> list[str]:
     """Return the errors in the books of agents, switches and cables, in words. ``record``: as of a run, with outcome ``done``."""
     packets = books(record)
     evidence = Evidence(

@@ -313,7 +313,8 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
         if len(names := list(collective_runs[0].get("jobs", {}))) > 1:
             step_name += f" of job {names[0]}"
         console.print(
-            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. Times are the network's.",
+            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. "
+            "Times are the network's.",
             style="dim",
         )
         if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:

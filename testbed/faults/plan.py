@@ -132,9 +132,10 @@ def stuck_after(config: Config) -> int:
 
 
 def back_after(config: Config) -> int:
-    """The time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof with a probe
-    per longest gap, and half as much again for rows of answers that were broken."""
-    return held_down(config) + int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
+    """The time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof with a
+    probe per longest gap, and half as much again for rows of answers that were broken."""
+    proof = int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
+    return held_down(config) + proof
 
 
 def held_down(config: Config) -> int:

@@ -37,7 +37,7 @@ class Follower:
         self._offsets: dict[Path, int] = {}
         self._begun = False
         self._grew = time.monotonic()
-        self._newest: deque[tuple[float, int]] = deque()  # when a look was, and the latest time that a line had then
+        self._newest = deque([(self._grew, run.t0)])  # when a look was, and the latest time that a line had then
 
     def look(self) -> Iterator[Frame]:
         """Frames of what was written since the last look."""

@@ -245,7 +245,7 @@ def ring(directory: Path, share: float, journal: list[dict[str, Any]], spans: li
     for i in range(round(spans[-1][1] * 10)):
         t = i / 10
         rate = whole if t < 5 or t >= 15.6 else 0.0 if t < 5.6 or t >= 15 else rest * share
-        lines += [goodput(h, t, [0, 0], [round(rate / 80), 0]) for h in range(4)]
+        lines += [goodput(h, t, [0, 0], [round(rate * S / 10**12 / 80), 0]) for h in range(4)]
     return figures(write(directory, journal, lines, end=spans[-1][1]))
 
 
@@ -254,7 +254,7 @@ def test_outside_the_changes_what_theory_leaves(tmp_path: Path) -> None:
     whole, rest = (bus_bandwidth(TINY, "ring-allreduce", (0, 1, 2, 3), dead) for dead in ([], [PORT]))
     assert rest == near(whole / 2)  # one plane of two
     port = fault("p", "port", "h0-p0", [PORT], ("begin", 5), ("heal", 15))
-    took = collective_step_ns("ring-allreduce", 4, 1 << 20, whole) / S
+    took = collective_step_ns("ring-allreduce", 4, 1 << 20, whole) / NET_S
     spans = [(0.0, 1.2 * took), (2.0, 2.0 + took), (10.0, 10.0 + 2.2 * took), (14.9, 20.0)]
     made = ring(tmp_path, 0.9, port, spans)
     assert [round(row["share"], 3) for row in made["outside_busbw"]] == [1.0, 0.9]
@@ -268,7 +268,7 @@ def test_capacity_that_theory_does_not_know_of_is_left_out(tmp_path: Path) -> No
     slow = fault("s", "slow", PORT, [PORT], ("begin", 5), ("heal", 15), rate=0.5)
     made = ring(tmp_path, 0.2, slow, [(0.0, 1.0), (6.0, 19.0), (19.0, 20.0)])
     assert made["outside_busbw"] == [] and made["outside_busbw_share"] is None
-    took = collective_step_ns("ring-allreduce", 4, 1 << 20, bus_bandwidth(TINY, "ring-allreduce", (0, 1, 2, 3))) / S
+    took = collective_step_ns("ring-allreduce", 4, 1 << 20, bus_bandwidth(TINY, "ring-allreduce", (0, 1, 2, 3))) / NET_S
     assert made["step_p99_over_theory"] == near(1 / took)  # the second one does not count
 
 

@@ -96,7 +96,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a network too fast": (VIEW, changed(RECORD, lambda r: r["fabric"].update(nic_rate=10**14)), "nic_rate"),
     "counters that are text": (TABLES, changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")), "counters_after in"),
     "a step of no rank": (TABLES, line("h0.jsonl", "step", rank=99), "rank in"),
-    "a step that ends before": (["export", "--format", "perfetto"], line("h0.jsonl", "step", end_ns=0), "end_ns in"),
+    "a step that ends before": (["export", "--format", "perfetto"], line("h0.jsonl", "step", end_ps=0), "end_ps in"),
     "a line of a log": (TABLES, line("runner.jsonl", "fault", links=7), "links in"),
     "a column that is gone": (REPORT, column("steps.parquet", lambda f: f.drop(columns="rank")), "rank in"),
     "a column of another type": (REPORT, column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})), "rx_bytes in"),

@@ -146,7 +146,7 @@ def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
             known = known | {"haul_rtt_ns"}  # of runs over two sites
         if scenario.backgrounds:
             flow = {"name": "x", "protocol": "udp", "path": "p0/0", "src": 0, "dst": 3, "ev": 0, "rate_bps": 1e6, "wire_bps": 1e6}
-            known = known | set(background_figures.figures({"background": [flow], "workload": "flows"}, TINY, tmp_path, 1))
+            known = known | set(background_figures.figures({"background": [flow], "workload": "flows"}, TINY, tmp_path))
         for expect in scenario.expects:
             assert figures_named(expect.check) <= known, (name, expect.check, figures_named(expect.check) - known)
 

@@ -48,7 +48,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
     for seeds, title in (([1], "incast-victim: incast under each transport\n"), ([1, 2, 3], "under each transport, 3 seeds")):
         where = tmp_path / str(len(seeds))
         where.mkdir()
-        summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 1e6)})
+        summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 20e9)})
         out = io.StringIO()
         show(terminal.console(140, file=out), summary, where)
         text = out.getvalue()

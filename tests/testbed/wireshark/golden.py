@@ -27,7 +27,7 @@ from agents.transport import NEVER, Engine
 from topologies.addressing import ev, host_of_inner, shift
 from topologies.clos import Fabric
 
-FABRIC = Fabric("golden", planes=2, t0_per_plane=2, t1_per_plane=8, hosts_per_t0=4, mtu=256, delay_ns=708_800)
+FABRIC = Fabric("golden", planes=2, t0_per_plane=2, t1_per_plane=8, hosts_per_t0=4, mtu=256, delay_ps=70_880)
 """Small packets keep the capture small; eight uplinks because UDP source port 7 would be Echo to Wireshark."""
 SENDER, RECEIVER, NEIGHBOUR = 0, 7, 1
 HOP = 150_000

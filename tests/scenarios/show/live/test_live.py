@@ -22,6 +22,7 @@ from scenarios.show.live.state import BINS, CHANGES, STEPS, RunState, Series
 from testbed.view.read import BEGUN
 from tests.scenarios.small import small, undrawn
 from topologies import load_fabric
+from topologies.units import NS
 
 TINY = load_fabric("tiny")
 
@@ -84,7 +85,7 @@ def test_a_finished_run_has_the_figures_of_its_summary(results: Path) -> None:
     goodput = stored.unjudged_table("goodput")
     assert [sum(state.goodput.of(plane)) for plane in (0, 1)] == [goodput[goodput["plane"] == plane]["rx_bytes"].sum() for plane in (0, 1)]
     (run,) = load_runs(results)
-    assert times == [pytest.approx(ns / run.fabric.dilation, abs=2) for ns in run.step_times]
+    assert times == [pytest.approx(ns, abs=2) for ns in run.step_times]
     for counted, kind in (("losses", "loss"), ("retransmissions", "rtx"), ("timeouts", "rto")):
         assert sum(getattr(host, counted) for host in state.hosts.values()) == len(run.of(kind)), kind
     assert sum(host.losses for host in state.hosts.values()) > 0
@@ -156,6 +157,6 @@ def test_a_fabric_that_is_up_is_shown_from_its_first_line_on(tmp_path: Path, mon
     state, about = up.look()
     assert about.live and not about.journalled
     assert state.hosts[1].ports_down == {1} and state.hosts[1].timeouts == 1 and state.lost_pairs == 1
-    assert state.hosts[1].bad_paths == 1 and state.clock == round((400_000_000 - 5_000) / TINY.dilation)
+    assert state.hosts[1].bad_paths == 1 and state.clock == round((400_000_000 - 5_000) / NS)
     shown = text(state, about)
     assert "plane 1 out of use: port down" in shown and "1 queue pairs in ERROR" in shown and "mrcbed links --bad" in shown
