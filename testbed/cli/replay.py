@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 
-from agents.transport import NEVER
 from scenarios.schema.scenario import KINDS
 from testbed import terminal
 from testbed.cli.run import ProgressBar, fabric_for, stalled
@@ -25,7 +24,7 @@ from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.simulated import SIMULATED, WORLDS
 from testbed.world import World
-from topologies.units import S, parse_duration
+from topologies.units import MAX_TIME, S, parse_duration
 
 BRING_UP_S = 10.0
 """Bring-up and tear-down of a run [measured]."""
@@ -84,7 +83,7 @@ def command(
     plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma, most_ns)
     seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
     if world == SIMULATED:
-        most_s = NEVER / 2 / S
+        most_s = MAX_TIME / S
         virtual_s = (passes + warmup) * rehearsal.ns / 1e9
         if virtual_s > most_s:
             took = f"{passes + warmup} passes take {virtual_s:,.0f} s of the network, {most_s:,.0f} s at most"

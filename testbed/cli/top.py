@@ -35,6 +35,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     and the run goes on.
     """
     from testbed.view.declared import believing
+    from testbed.view.follow import LAG_S
 
     source = of_directory(directory, name) if directory is not None else running(name)
     os.nice(NICE)
@@ -47,6 +48,9 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
             raise UserError(f"no run has begun in {source.directory}: wait a moment, or give another directory")
         with believing(source.directory):
             while source.follower is not None and source.follower.behind:
+                first = source.look() or first
+            if first[1].live:
+                time.sleep(LAG_S)  # what was written last is shown when nothing can come before it any more
                 first = source.look() or first
             out.print(_screen(out, *first))
         return

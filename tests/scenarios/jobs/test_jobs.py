@@ -36,7 +36,7 @@ def test_one_forward_one_backward() -> None:
 
 
 def test_groups_are_megatrons_and_every_rank_computes_its_share() -> None:
-    job = Job("a", 8, 160_000, 1 << 20, tensor=2, pipeline=2, expert=2, layers=4, microbatches=4, activation_bytes=4096, expert_bytes=4096)
+    job = Job("a", 8, 160 * US, 1 << 20, tensor=2, pipeline=2, expert=2, layers=4, microbatches=4, activation_bytes=4096, expert_bytes=4096)
     nodes = nodes_of(job, 5, first=10)  # tensor 1, data 0, stage 1
     assert {node.group for node in nodes if node.group} == {(14, 15), (15, 17)}  # tensor; expert and data
     assert sum(node.ns for node in nodes) == pytest.approx(160_000, abs=50)
@@ -47,7 +47,7 @@ def test_groups_are_megatrons_and_every_rank_computes_its_share() -> None:
 def test_overlap_hides_what_computing_covers() -> None:
     """Four layers of 20 us backward; a gradient takes 15: without overlap the last four follow each other, with it one is left."""
     for overlap, ns in ((True, 120_000 + 15_000), (False, 120_000 + 4 * 15_000)):
-        plan = plan_of([Job("a", 8, 120_000, 1 << 20, overlap=overlap)], 8, 1.0)
+        plan = plan_of([Job("a", 8, 120 * US, 1 << 20, overlap=overlap)], 8)
         assert rehearse(plan, lambda node: 15_000.0).ns == pytest.approx(ns, abs=50)
 
 
