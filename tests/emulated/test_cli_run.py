@@ -20,19 +20,20 @@ from testbed.machine.slowness import patient
 from tests.emulated.command import DONE, ENGINE_NOTE, QUICK, ROOT, manifest_of, mrcbed, summary_of
 from tests.emulated.remains import CLOSED
 from tests.tshark import tshark
+from topologies.fabrics import DILATION
 from topologies.units import US
 
 pytestmark = pytest.mark.sandbox
 WHOLE, TEXT, NUMBER = (int,), (str,), (int, float)
 CONTRACT: dict[str, Any] = {
-    "format": WHOLE, "dilation": NUMBER,
+    "format": WHOLE,
     "verdict": TEXT,
     "checks": [{"name": TEXT, "expected": TEXT, "seen": (object,), "ok": (bool,)}],
     "runs": [
         {
             "transport": TEXT, "fabric": TEXT, "workload": TEXT, "seed": WHOLE, "ranks": WHOLE, "message_bytes": WHOLE, "steps": WHOLE,
             "wrong": WHOLE, "step_time_ns": {"n": WHOLE, "p50": float, "p99": type(None), "p999": type(None), "max": float},
-            "algbw_bps": NUMBER, "busbw_bps": NUMBER, "ideal_busbw_bps": NUMBER, "base_rtt_ns": NUMBER, "dilation": NUMBER,
+            "algbw_bps": NUMBER, "busbw_bps": NUMBER, "ideal_busbw_bps": NUMBER, "base_rtt_ns": NUMBER,
             "packets": dict.fromkeys(("sent", "delivered", "retransmitted", "marked", "trimmed", "lost", "unexplained"), WHOLE),
             "failovers": [{"fault": TEXT, "at_ns": NUMBER, "last_on_dead_path_ns": NUMBER, "lost": WHOLE}],
             "cpu_percent": NUMBER, "verdict": TEXT,
@@ -76,7 +77,7 @@ def test_a_run_prints_and_keeps_the_summary_that_was_promised(smoke: Any) -> Non
     assert (summary["verdict"], run["verdict"], run["wrong"], run["steps"], run["ranks"]) == (verdict, verdict, 0, 20, 4)
     assert run["step_time_ns"]["p50"] <= run["step_time_ns"]["max"]
     manifest = manifest_of(directory)
-    assert manifest["verdict"] == verdict and manifest["seeds"] == [1] and manifest["fabrics"]["tiny"]["dilation"] == run["dilation"]
+    assert manifest["verdict"] == verdict and manifest["seeds"] == [1] and manifest["dilation"]["value"] == DILATION
     assert manifest["kernel"] == os.uname().release and manifest["fidelity"][run["run"]]["verdict"] == verdict
     assert manifest["fidelity"][run["run"]]["fidelity"] == run["fidelity"]["verdict"]
     assert (run["fidelity"]["verdict"] == "trustworthy") == (verdict == "ok")
@@ -106,7 +107,7 @@ def test_ports_over_time_add_up_to_the_counters_and_are_in_the_replay(smoke: Any
     lines = [json.loads(line) for line in (directory / "raw" / run / "ports.jsonl").read_text().splitlines()]
     begin, end = record["window"]
     assert len(lines) > 3 and begin < lines[0]["t"] and lines[-1]["t"] == end
-    assert all(line["bin_ps"] >= 10 * US for line in lines[:-1])
+    assert all(line["span_ps"] >= 10 * US for line in lines[:-1])
     left = sum(row[1] for line in lines for row in line["rows"])
     dropped = sum(row[5] for line in lines for row in line["rows"])
     before, after = ({row["port"]: row for row in record[name]} for name in ("counters_before", "counters_after"))
@@ -287,7 +288,7 @@ def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, mo
     assert "calibrating" not in done.stderr and "dilation " in done.stderr
     dilation, (run,) = manifest_of(out)["dilation"], summary_of(out)["runs"]
     assert dilation["chosen"] == "auto" and dilation["factor"] >= 5
-    assert run["dilation"] == dilation["value"] == 10_000 * dilation["factor"]
+    assert dilation["value"] == DILATION * dilation["factor"]
     assert run["wrong"] == 0 and run["steps"] == 1 and 2 < run["typical_step_ns"] / run["base_rtt_ns"] < 60
 
 

@@ -26,7 +26,7 @@ from tests.emulated.ring import PATIENCE_S, wait_until
 from tests.emulated.test_machines_die import Front
 from topologies import load_fabric
 from topologies.fabrics import DILATION
-from topologies.units import US
+from topologies.units import NS
 
 pytestmark = pytest.mark.sandbox
 RING = ROOT / "scenarios" / "sets" / "validation" / "ring.toml"
@@ -67,7 +67,7 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     assert {row["name"] for row in record["watch"]["processes"] if row["name"][0] == "h"} == {"h0", "h1", "h2", "h3"}
     assert any("carried by" in note for note in manifest_of(out)["notes"])
     (raw,) = out.glob("raw/*")
-    ends = [line["t"] for host in range(4) for line in Run(raw).of("step") if line.get("host") == host]
+    ends = [line["t"] * NS for host in range(4) for line in Run(raw).of("step") if line.get("host") == host]
     begin, end = record["window"]
     assert ends and all(
         begin <= t <= end + WallClock(DILATION).patience(EARLIER_S) / 100 for t in ends
@@ -98,8 +98,8 @@ def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Pa
         done = mrcbed(*words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680"))
         assert done.returncode in DONE, done.stderr
         (raw,) = out.glob("raw/*")
-        medians.append(statistics.median(line["end_ps"] - line["start_ps"] for line in Run(raw).of("step")))
-    print([round(time / US, 2) for time in medians], "µs on one machine and on two")
+        medians.append(statistics.median(line["end_ns"] - line["start_ns"] for line in Run(raw).of("step")))
+    print([round(ns / 1e3, 2) for ns in medians], "µs on one machine and on two")
     assert abs(medians[1] / medians[0] - 1) < MEDIAN_BOUND, medians
 
 
