@@ -108,7 +108,7 @@ class SocketLink:
 
     def notes(self, timeout: float | None) -> list[dict[str, Any]]:
         """Wait for news, at most so many seconds of the network. Raises AgentError."""
-        seconds = None if timeout is None else timeout * self._clock.dilation
+        seconds = None if timeout is None else self._clock.wall_s(int(timeout * S))
         if not self.waiting and select.select([self.lines.sock], [], [], seconds)[0]:
             self._read()
             if not self.waiting:
