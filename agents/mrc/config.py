@@ -1,7 +1,6 @@
 """The configuration of an MRC endpoint, one frozen value: the fabric's figures and the knobs.
 
-Times are nanoseconds of the clock, sizes bytes. Everything that is a time is derived from the fabric's base RTT, or is a time of the
-network multiplied by the fabric's dilation (docs/time.md).
+Times are ps, sizes bytes. Everything that is a time is derived from the fabric's base RTT, or is a constant.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 
 from scenarios.figures.books import port_rows
-from scenarios.figures.network_time import PLACES, in_ns
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
+from testbed.view.clock import PLACES, in_ns
 from testbed.view.declared import Lines, read_record
 from testbed.view.fold import MOST_LINE
 from topologies import Fabric

@@ -18,7 +18,7 @@ from scenarios.figures import jobs as job_figures
 from scenarios.figures import mapper as mapper_figures
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.measure import Run, agent_counters
-from scenarios.figures.network_time import FORMAT, in_ns, rounded
+from scenarios.figures.network_time import FORMAT, rounded
 from scenarios.figures.outages import NO_LOSS, kind_of
 from scenarios.figures.stats import medians, spread
 from scenarios.schema.checks import evaluate
@@ -26,6 +26,7 @@ from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.simulated import UNMEASURED
+from testbed.view.clock import in_ns
 from testbed.view.declared import believing
 from testbed.world import EMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns

@@ -1,4 +1,4 @@
-"""What the files of a run count in ps, in ns: converted here, when it is read, for people and for what computes figures for them. Pure."""
+"""The raw files of a run count in ps, what people read in ns: converted here, where it is read. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,43 @@ from typing import Any
 
 from topologies.units import NS
 
+PLACES = 3
+"""Decimal places of a time in ns: to the ps."""
+_TIMES = {"window": (0, 1), "posted": (3, 4), "arrived": (3, 4)}
+"""Lists with times: the place of the first, and from there every how many."""
+_ROWS = {"cpu": 1, "gaps": 2}
+"""Lists of rows that begin with so many times."""
 
-def in_ns(read: dict[str, Any], digits: int | None = None) -> dict[str, Any]:
-    """A line or a record with its own times (not those of tables in it) in ns, under names that say so; ``digits``: decimal places, of 3
-    none is lost. None: whole ns."""
+
+def in_ns(tree: Any, places: int | None = PLACES) -> Any:
+    """A record, or a line of a log: its ``t``, ``t0``, and each value of a key that ends in ``_ps``, under a name that says so, in ns.
+
+    ``places``: decimal places, None: whole ns.
+    """
+
+    def ns(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [ns(inner) for inner in value]
+        return round(value / NS, places) if isinstance(value, (int, float)) else value
+
     made = {}
-    for key, value in read.items():
-        if key == "t" or key.endswith("_ps"):
-            key = key if key == "t" else f"{key[:-3]}_ns"
-            value = value if value is None else round(value / NS, digits)
-        made[key] = value
+    for key, value in tree.items():
+        if key.endswith("_ps"):
+            made[f"{key[:-3]}_ns"] = ns(value)
+        elif key in ("t", "t0"):
+            made[key] = ns(value)
+        elif isinstance(value, dict):
+            made[key] = value if key == "fabric" else in_ns(value, places)
+        elif not isinstance(value, (list, tuple)) or not value:
+            made[key] = value
+        elif key in _TIMES:
+            first, every = _TIMES[key]
+            made[key] = [*value]
+            made[key][first::every] = ns(value[first::every])
+        elif key in _ROWS:
+            made[key] = [[*ns(row[: _ROWS[key]]), *row[_ROWS[key] :]] for row in value]
+        elif key == "step":  # of a job: two numbers, three times in seconds, one number
+            made[key] = [*value[:2], *(round(seconds * 1e9, places) for seconds in value[2:5]), *value[5:]]
+        else:
+            made[key] = [in_ns(row, places) for row in value] if isinstance(value[0], dict) else value
     return made

@@ -90,7 +90,7 @@ class Fold:
                 self._lines.check({"host": -1, **entry}, Path(name))
             except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
                 continue  # a process that is killed may leave half a line; a line of another version means something else
-            entry = in_ns(entry)
+            entry = in_ns(entry, None)
             when = entry["t"] + entry.get("bin_ns", 0)  # a bin is written when it is over
             file = "" if name == "runner" else name  # a fault before what follows from it
             self.newest = max(self.newest, when)
@@ -269,11 +269,10 @@ class Fold:
         }  # fmt: skip
 
     def _told(self, t: int, line: Line) -> Iterator[Frame]:
-        """A job's rank says that a step of its program is over: [phase, number, begin, end, compute, wrong], s of the network."""
+        """A job's rank says that a step of its program is over: [phase, number, begin, end, late, wrong]."""
         step = line.get("note", {}).get("step")
         if step and line["host"] in self.run.ranks:
-            begin, end = (round(value * 1e9) for value in step[2:4])
-            frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), begin, end, not any(step[5:]))
+            frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), step[2], step[3], not any(step[5:]))
             yield frame | {"phase": int(step[0])}
 
     # --- events ----------------------------------------------------------------------------------------------

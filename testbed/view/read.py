@@ -16,7 +16,6 @@ from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
 from topologies.clos import Fabric
 from topologies.files import opened
-from topologies.units import NS
 
 BEGUN = "begun.json"
 """What run.json will hold that is known when a run's time begins; there until run.json is."""
@@ -48,7 +47,7 @@ def read_run(directory: Path, key: str) -> Run:
     if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
     record = read_record(raw / names[0])
-    record = in_ns(record)
+    record = in_ns(record, None)
     figures = _figures(directory, key)
     about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
     about |= {name: record.get(name) for name in ("outcome", "reconvergence_ns")}
@@ -60,7 +59,7 @@ def read_run(directory: Path, key: str) -> Run:
     )
     return Run(
         key=key, transport=record["transport"], kind=record["kind"], fabric=Fabric.from_dict(record["fabric"]),
-        t0=round(record["window"][0] / NS), ranks=tuple(record["ranks"]),
+        t0=record["window"][0], ranks=tuple(record["ranks"]),
         paths={int(host): rows for host, rows in record.get("paths", {}).items()}, warmup_steps=int(record["warmup_steps"]), about=about,
     )  # fmt: skip
 

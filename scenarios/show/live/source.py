@@ -81,7 +81,7 @@ def first_time(logs: Path) -> int | None:
     times = []
     for path in logs.glob("h*.jsonl"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError), opened(path) as file:
-            times.append(int(in_ns(json.loads(file.readline(MOST_LINE)))["t"]))
+            times.append(in_ns(json.loads(file.readline(MOST_LINE)), None)["t"])
     return min(times, default=None)
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.figures.network_time import in_ns, rounded
+from scenarios.figures.network_time import rounded
 from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
+from testbed.view.clock import in_ns
 from testbed.view.declared import ResultsError
 from tests.scenarios.small import undrawn
 

@@ -55,7 +55,7 @@ def reasons(**watch: Any) -> tuple[str, ...]:
 
 def test_clocks_that_are_less_sure_than_a_twentieth_of_a_base_rtt_are_doubtful() -> None:
     assert reasons(clocks={"unsure_ns": 5_000_000}) == ()
-    assert reasons(clocks={"unsure_ns": 5_000_001})[0].startswith("the machines' clocks agree to 5.000 ms only, more than a base RTT / 20")
+    assert reasons(clocks={"unsure_ns": 5_000_001})[0].startswith("the machines' clocks agree to 5.00 ms only, more than a base RTT / 20")
 
 
 def test_merged_frames_and_lost_ones_are_doubtful() -> None:
