@@ -133,44 +133,6 @@ class Injections:
         return self.faults.hold(fault.number)
 
 
-class Calendar(Protocol):
-    """Virtual time: what happens when. ``halted``: whoever lets it pass may have to react first."""
-
-    halted: bool
-
-    def now(self) -> int: ...
-    def at(self, when: int, action: Callable[..., None]) -> None: ...
-
-
-class VirtualInjections(Injections):
-    """Injections in virtual time, where nobody watches a clock: what is due is booked in the calendar."""
-
-    def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, calendar: Calendar) -> None:
-        super().__init__(fabric, faults, packets, rates, calendar.now)
-        self._calendar = calendar
-        self._booked: int | None = None  # when the calendar will call
-
-    def strike(self, target: Target) -> Injected:
-        fault = super().strike(target)
-        self._calendar.halted = True
-        return fault
-
-    def _look_again(self) -> None:
-        self._book(self._next_due())
-
-    def _book(self, due: int | None) -> None:
-        if due is not None and due != self._booked:
-            self._booked = due
-            self._calendar.at(due, self._due)
-
-    def _due(self, *_: object) -> None:
-        if self._booked == self._calendar.now():
-            self._booked = None
-            due = self.advance()
-            self._calendar.halted = True  # code that reacts to cables that change runs now
-            self._book(due)
-
-
 class HeldLinks(Protocol):
     """Cables and switches: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
 

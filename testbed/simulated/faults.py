@@ -10,8 +10,9 @@ from typing import Any
 
 from testbed.errors import UserError
 from testbed.faults.holders import Holders, SlowPorts
-from testbed.faults.injections import VirtualInjections
+from testbed.faults.injections import Injections
 from testbed.faults.packet_faults import MemoryPaths, PacketFaults
+from testbed.faults.targets import Injected, Target
 from testbed.simulated.hosts import Steered
 from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
@@ -98,15 +99,36 @@ class PathMap(MemoryPaths):
         self._tell("set_path_fault", key, value)
 
 
-class SimulatedInjector(VirtualInjections):
-    """``host_of(number)``: the present simulated host, None if there is none."""
+class SimulatedInjector(Injections):
+    """Nobody watches a clock: what is due is booked in the network's calendar. ``host_of(number)``: the present simulated host, or None."""
 
     def __init__(
         self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], tell: Tell = nobody
     ) -> None:  # fmt: skip
         packets = PacketFaults(PortWords(network, tell), PathMap(network, tell))
-        super().__init__(fabric, faults, packets, Rates(fabric, network, tell), network)
+        super().__init__(fabric, faults, packets, Rates(fabric, network, tell), network.now)
         self.network, self.host_of = network, host_of
+        self._booked: int | None = None  # when the calendar will call
+
+    def strike(self, target: Target) -> Injected:
+        fault = super().strike(target)
+        self.network.halted = True
+        return fault
+
+    def _look_again(self) -> None:
+        self._book(self._next_due())
+
+    def _book(self, due: int | None) -> None:
+        if due is not None and due != self._booked:
+            self._booked = due
+            self.network.at(due, self._due)
+
+    def _due(self, *_: object) -> None:
+        if self._booked == self.network.now():
+            self._booked = None
+            due = self.advance()
+            self.network.halted = True  # code that reacts to cables that change runs now
+            self._book(due)
 
     def pause(self, host: int, stop: bool) -> None:
         target = self.host_of(host)
