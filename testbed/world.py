@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from agents.clock import Clock
 from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies import Fabric
-from topologies.units import OLD, OLD_MS, S
+from topologies.units import S
 
 EMULATED, SIMULATED = "emulated", "simulated"
 """Names of the worlds."""
@@ -61,7 +61,7 @@ class VirtualClock:
         return self.network.time
 
     def patience(self, seconds: float) -> int:
-        return int(seconds * 1000 * OLD_MS) if OLD else int(seconds * S) // PATIENCE
+        return int(seconds * S) // PATIENCE
 
     def sleep(self, time: int) -> None:
         until = self.network.time + time

@@ -6,22 +6,15 @@ port sends a byte in 20 ps; 64 bits hold 106 days. docs/time.md has the bounds o
 
 from __future__ import annotations
 
-import os
 import re
 from fractions import Fraction
 from typing import Any, ClassVar
 
 from topologies.structs import Written
 
-OLD = "MRCBED_TICKS" in os.environ
-"""Whether a tick is what it was before times were ps: MRCBED_TICKS of them are a ns. To prove that no event moved; it goes next."""
-NS = int(os.environ.get("MRCBED_TICKS", 1000))
+NS = 1000
 """One ns in the unit of time."""
 US, MS, S = 10**3 * NS, 10**6 * NS, 10**9 * NS
-BPS = NS if OLD else 1
-"""A bit/s at the stretched clock."""
-OLD_MS = 10**6
-"""A ms of the stretched clock, as long as ticks are its ns."""
 BYTE = 8 * S
 """Bits of a byte x a second: divided by a rate, the time of a byte on the wire."""
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 
 from agents.roce.congestion import Congestion
 from agents.transport import LONG_AGO, NEVER
-from topologies.units import BPS
 
 
 @dataclass(frozen=True)
@@ -123,4 +122,4 @@ class Dcqcn(Congestion):
         if self.next_send_ps > now:
             self.next_send_ps = now + int((self.next_send_ps - now) * self.current / new)
         self.current = new
-        self.rate = max(1, int(new / BPS)) * BPS if self.paced or new < self.p.line else 0
+        self.rate = max(1, int(new)) if self.paced or new < self.p.line else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from topologies.clos import DATA_HEADERS
-from topologies.units import BYTE, NS, OLD, OLD_MS
+from topologies.units import BYTE, NS
 
 PORT_BASE: Final = 1000
 """Interface index of a fabric port = PORT_BASE + its number; a veth pair whose ends had the same index would hear of its carrier late."""
@@ -44,7 +44,7 @@ DELAY_TUN: Final = PORT_BASE - 1
 TRUNK: Final = PORT_BASE - 2
 """Interface index of the device that leads to the other machines of a fabric."""
 TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
-HIGH_BURST: Final = 2 * OLD_MS if OLD else 160 * NS
+HIGH_BURST: Final = 160 * NS
 LEAST_HIGH_BURST: Final = 1600
 """What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
 SWITCH_WORKS: Final = 0

@@ -22,9 +22,8 @@ from testbed.simulated.exchange import Peers, Steering
 from testbed.simulated.frame import WAKE, Calendar, Call, Fifo, Frame
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
-from topologies.units import OLD, OLD_MS
 
-BEGIN: Final = 1000 * OLD_MS if OLD else 0
+BEGIN: Final = 0
 """Time at the start."""
 
 
