@@ -38,7 +38,7 @@ def test_every_rank_and_every_run_ends_with_the_same_parameters(trained: Path) -
     assert len({value for run in summary["runs"].values() for value in run["hashes"]}) == 1
     for name, figures in summary["runs"].items():
         assert figures["losses"] == summary["runs"]["mrc"]["losses"] and len(figures["losses"]) == FEWEST
-        assert figures["losses"][-1] < figures["losses"][0] - 1
+        assert figures["losses"][-1] < figures["losses"][0] - 0.5, "it learns; how much of one batch, the text decides, which is the docs"
         ranks = json.loads((trained / "raw" / name / "ranks.json").read_text())
         assert len(ranks) == 4 and {rank["hash"] for rank in ranks} == set(figures["hashes"])
     assert [failure["name"] for failure in summary["runs"]["mrc"]["failures"]] == [
