@@ -84,7 +84,8 @@ def test_only_the_chosen_path_carries_it_both_ways(tiny: Cluster, tmp_path: Path
     admitted = moved(before, after, "admitted_packets")
     assert set(admitted) == there | back and len(there) == 4
     full = 3_000_000 / 8 / (datagram_bytes(tiny.fabric))
-    assert all(0.8 * full < admitted[port] < 1.3 * full for port in there), (full, admitted)
+    most = 1.3 if protocol == "udp" else 2.0  # TCP need not fill its segments: a process that wakes late sends more of them
+    assert all(0.8 * full < admitted[port] < most * full for port in there), (full, admitted)
     assert moved(before, after, "background_left") == {port: n for port, n in admitted.items() if port.startswith("h")}
     assert cable_books(after) == []
     made = flow_figures(tmp_path / "iperf3-x")
