@@ -477,7 +477,8 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     how: dict[str, Any] = {"asked": [], EMULATED: 44_100, SIMULATED: 44_000}
 
     def in_world(world: str) -> Any:
-        def run(scenario: Scenario, directory: Path, **_: Any) -> dict[str, Any]:
+        def run(scenario: Scenario, directory: Path, **given: Any) -> dict[str, Any]:
+            assert given.get("dilation") == (scenario.dilation if world == EMULATED else None)
             how["asked"].append((world, directory.parent.name))
             if how[world] is None:
                 return {"verdict": "interrupted"}
