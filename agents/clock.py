@@ -30,7 +30,7 @@ class Clock(Protocol):
     def now(self) -> int:
         """The present time."""
 
-    def sleep(self, time: int) -> None:
+    def sleep(self, length: int) -> None:
         """Let so much time pass."""
 
     def patience(self, seconds: float) -> int:
@@ -64,13 +64,13 @@ class WallClock:
         """The time that passes while this machine's clock does so many ns."""
         return int(wall_ns * self._per_ns)
 
-    def wall_ns(self, time: int) -> int:
+    def wall_ns(self, length: int) -> int:
         """What this machine's clock does in so much time, ns."""
-        return int(time / self._per_ns)
+        return int(length / self._per_ns)
 
-    def wall_s(self, time: int) -> float:
+    def wall_s(self, length: int) -> float:
         """The same in seconds."""
-        return time / self._per_ns / 1e9
+        return length / self._per_ns / 1e9
 
     def until(self, when: int, most: float = 1.0) -> float:
         """Seconds of this machine from now to a time, from 0 to ``most``."""
@@ -79,8 +79,8 @@ class WallClock:
     def patience(self, seconds: float) -> int:
         return self.span(seconds * 1e9)
 
-    def sleep(self, time: int) -> None:
-        _sleep(self.wall_s(time))
+    def sleep(self, length: int) -> None:
+        time.sleep(self.wall_s(length))
 
     @contextmanager
     def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[int], None]]:
@@ -88,13 +88,10 @@ class WallClock:
             for agent in agents:
                 selector.register(agent.fileno(), selectors.EVENT_READ)
 
-            def wait(time: int) -> None:
-                selector.select(self.wall_s(time))
+            def wait(length: int) -> None:
+                selector.select(self.wall_s(length))
 
             yield wait
-
-
-_sleep = time.sleep
 
 
 def run_until_completion(device: Any, timeout: int, clock: WallClock) -> list[Any]:

@@ -63,8 +63,8 @@ class VirtualClock:
     def patience(self, seconds: float) -> int:
         return int(seconds * S) // PATIENCE
 
-    def sleep(self, time: int) -> None:
-        until = self.network.time + time
+    def sleep(self, length: int) -> None:
+        until = self.network.time + length
         while not self.network.run(until):
             pass
 
@@ -72,9 +72,9 @@ class VirtualClock:
     def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
         """``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
 
-        def wait(time: int) -> None:
+        def wait(length: int) -> None:
             if not any(agent.host.notes for agent in agents):
-                self.network.run(self.network.time + time)
+                self.network.run(self.network.time + length)
 
         yield wait
 
