@@ -15,12 +15,12 @@ SYSTEM_PYTHON ?= /usr/bin/python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 PIP_FLAGS ?=
-BYTECODE = $(PY) -m compileall -q agents scenarios testbed topologies  # here, so that no user waits for it, whatever PYTHONDONTWRITEBYTECODE says
+BYTECODE = $(PY) -m compileall -q agents mrcbed scenarios testbed topologies  # here, so that no user waits for it, whatever PYTHONDONTWRITEBYTECODE says
 STAMPS := .venv/.stamps
 
 ENGINE := $(shell find agents testbed/simulated testbed/bench -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
-SOURCES := topologies agents testbed scenarios tests docs setup.py
+SOURCES := topologies agents testbed scenarios mrcbed tests docs setup.py
 
 # What root made in a user's own clone belongs to that user afterwards: a root-owned .venv or cache would block them later.
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
@@ -197,7 +197,7 @@ quick: $(STAMPS)/dev
 	$(OWN); exit $$status
 
 unit: install $(STAMPS)/dev
-	@$(PY) -c 'from testbed.doctor import require_compiled; require_compiled()'
+	@$(PY) -c 'from mrcbed.doctor import require_compiled; require_compiled()'
 	status=0
 	echo "--- rootless tests, engine compiled"
 	$(CONTAINED) -- $(PY) -m pytest $(ROOTLESS) -m "not soak" $(SHARED) $(WRITE) || status=1
@@ -303,7 +303,7 @@ audit:
 
 clean:
 	rm -rf build dist *.egg-info *__mypyc*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis $(BPF) $(STAMPS)/engine $(STAMPS)/project
-	find topologies agents testbed scenarios tests \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
+	find topologies agents testbed scenarios mrcbed tests \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf .venv

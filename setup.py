@@ -148,10 +148,12 @@ setup(
     extras_require={"ryu": FOR_RYU, "sweep": pins("requirements-sweep.txt")},
     data_files=shared_files(),
     python_requires=">=3.11",
-    packages=find_packages(include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios") for end in ("", ".*")]),
+    packages=find_packages(
+        include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios", "mrcbed") for end in ("", ".*")]
+    ),
     package_data={"": ["*.toml", "*.c", "*.lua", "*.html.j2", "*.html", "*.css", "static/*", "cases/*.txt"]},
     ext_modules=extensions(),
     cmdclass={"build_ext": BuildOnAllCores},
-    entry_points={"console_scripts": ["mrcbed = testbed.start:main"]},
+    entry_points={"console_scripts": ["mrcbed = mrcbed.start:main"]},
     zip_safe=False,
 )

@@ -10,7 +10,7 @@ import hashlib
 
 import numpy as np
 
-from agents.communicator import Communicator
+from mrcbed import Communicator
 
 STEPS, FEATURES, ROWS = 20, 4096, 64
 

@@ -11,9 +11,9 @@ import os
 
 import matplotlib.pyplot as plt
 
-from scenarios.figures import results
+import mrcbed
 
-run = results.load(os.environ.get("RESULTS", "results/lesson-3"))
+run = mrcbed.load(os.environ.get("RESULTS", "results/lesson-3"))
 
 # %% What did the ports of each transport do with packets?
 counters = run.counters.assign(drops=run.counters["drop_tail_packets"])

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 
-from testbed.emulated.cluster import Cluster
-from topologies import load_fabric
-from topologies.fabrics import usual_dilation
+from mrcbed import Cluster, load_fabric, usual_dilation
 
 PINGS = 100
 PLANE = 1  # on which the kernel of h0 reaches h1, on this fabric

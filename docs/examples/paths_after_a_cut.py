@@ -11,9 +11,9 @@ import os
 
 import matplotlib.pyplot as plt
 
-from scenarios.figures import results
+import mrcbed
 
-run = results.load(os.environ.get("RESULTS", "results/smoke"))
+run = mrcbed.load(os.environ.get("RESULTS", "results/smoke"))
 cuts = run.faults[(run.faults["transport"] == "mrc") & (run.faults["kind"] == "link")]
 fault = cuts.iloc[0]
 print(f"{fault['fault']}: {fault['on']} at {fault['at_ns'] / 1e3:.1f} µs, mended at {fault['healed_ns'] / 1e3:.1f} µs")

@@ -10,14 +10,7 @@ import json
 import subprocess
 import sys
 
-from agents.clock import WallClock
-from agents.nic.device import Device
-from agents.transport import RECEIVE, STATUS_NAMES, Completion
-from testbed.emulated.cluster import Cluster
-from topologies import load_fabric
-from topologies.clos import Fabric
-from topologies.fabrics import usual_dilation
-from topologies.units import MS, US
+from mrcbed import MS, RECEIVE, STATUS_NAMES, US, Cluster, Completion, Device, Fabric, WallClock, load_fabric, usual_dilation
 
 SIZE = 2 << 20
 CABLE = "p0-t0-0:p0-t1-1"

@@ -11,9 +11,9 @@ import os
 
 import matplotlib.pyplot as plt
 
-from scenarios.figures import results
+import mrcbed
 
-run = results.load(os.environ.get("RESULTS", "results/lesson-2"))
+run = mrcbed.load(os.environ.get("RESULTS", "results/lesson-2"))
 steps = run.step_times.assign(us=run.step_times["time_ns"] / 1e3)
 
 # %% How long are the steps of each transport, in µs?

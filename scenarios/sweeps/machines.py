@@ -19,7 +19,7 @@ from scenarios.run.manifest import ROOT, cpu_model, engine
 from testbed.simulated import SIMULATED
 
 Facts = dict[str, Any]
-ROOMS = ("agents", "scenarios", "testbed", "topologies")
+ROOMS = ("agents", "mrcbed", "scenarios", "testbed", "topologies")
 """The folders of our source."""
 SAME = ("mrcbed", "engine", "python", "numpy", "distributed")
 """Facts in which every worker must be like the head, in both worlds: they could change results, or the answer's form."""

@@ -1,6 +1,6 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
-Run by ``testbed.doctor`` as ``python -m testbed.machine.probes [eBPF object]``, as root; prints one JSON object, name -> "" if it works,
+Run by ``mrcbed.doctor`` as ``python -m testbed.machine.probes [eBPF object]``, as root; prints one JSON object, name -> "" if it works,
 :data:`NOT_TRIED` if it probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
 """
 

@@ -26,7 +26,7 @@ class Up:
     """``mrcbed up tiny --world simulated``; ``url``: of its page."""
 
     def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "testbed.cli", "up", "tiny", "--world", "simulated", *options]
+        command = [sys.executable, "-m", "mrcbed", "up", "tiny", "--world", "simulated", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TREE)
         assert self.process.stdout is not None
         found = re.search(r"view: (\S+)", self.process.stdout.readline())

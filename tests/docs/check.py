@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = "topologies|agents|testbed|scenarios|tests"
+ROOMS = "topologies|agents|testbed|scenarios|mrcbed|tests"
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!\\)\]\(<?([^()\s>]+)>?\)")
 _PATH = re.compile(rf"(?<![\w./<*-])((?:{ROOMS}|docs|\.github)/[\w./-]*\w/?)(?![\w*<{{])")
-_MODULE = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/*-])")
+_MODULE = re.compile(rf"(?<![\w./-])((?!mrcbed\.qcow2)(?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/*-])")
 _FILE = re.compile(r"`([\w./-]*\w\.(?:py|c|lua|toml|md|j2))`")
 _TEST = re.compile(r"`(test_\w+)`")
 

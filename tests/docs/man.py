@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from testbed.cli import COMMANDS, group
+from mrcbed.cli import COMMANDS, group
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "mrcbed.1"

@@ -22,7 +22,7 @@ def test_what_ryu_brings_is_imported_by_the_controller_alone() -> None:
     unmaintained = re.compile(imports, re.MULTILINE)
     found = {
         str(path.relative_to(ROOT))
-        for room in ("agents", "testbed", "scenarios", "topologies")
+        for room in ("agents", "mrcbed", "testbed", "scenarios", "topologies")
         for path in (ROOT / room).rglob("*.py")
         if unmaintained.search(path.read_text(encoding="utf-8"))
     }
@@ -30,7 +30,7 @@ def test_what_ryu_brings_is_imported_by_the_controller_alone() -> None:
 
 
 def test_mininet_is_imported_by_the_emulated_world_alone() -> None:
-    rooms = ("agents", "testbed", "scenarios", "topologies")
+    rooms = ("agents", "mrcbed", "testbed", "scenarios", "topologies")
     found = [
         path for room in rooms for path in (ROOT / room).rglob("*.py") if re.search(r"^\s*(from|import) mininet\b", path.read_text(), re.M)
     ]

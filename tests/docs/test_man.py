@@ -8,9 +8,9 @@ import subprocess
 import click
 import pytest
 
-from testbed.cli import COMMANDS, group
+from mrcbed.cli import COMMANDS, group
 from tests.docs.man import PAGE, escaped, page
-from tests.testbed.cli.test_options import EVERY
+from tests.mrcbed.cli.test_options import EVERY
 
 
 def test_the_page_is_that_of_the_commands() -> None:

@@ -22,7 +22,7 @@ from testbed.machine.slowness import patient
 from tests.emulated.remains import Outside
 
 ROOT = Path(__file__).resolve().parents[2]
-MRCBED = [sys.executable, "-m", "testbed.cli"]
+MRCBED = [sys.executable, "-m", "mrcbed"]
 QUICK = ("--set", "workload.message_bytes=32768", "--set", "fault.0.at=10us", "--set", "fault.0.for=30us", "--set", "workload.steps=12")
 """A run of `smoke` of about two seconds, bring-up included."""
 VICTIMS = ("front", "init", "worker", "controller", "agent", "shell")

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from testbed.cli.run import command
+from mrcbed.cli.run import command
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from tests.emulated.command import DONE, ENGINE_NOTE, QUICK, ROOT, manifest_of, mrcbed, summary_of
@@ -295,7 +295,7 @@ def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, mo
 @pytest.mark.skipif(CLOSED, reason="only root can reach this clone")
 @pytest.mark.parametrize("words", [("run", "smoke"), ("up", "tiny")])
 def test_not_root_is_one_line(words: tuple[str, ...]) -> None:
-    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", sys.executable, "-B", "-m", "testbed.cli", *words]
+    drop = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", sys.executable, "-B", "-m", "mrcbed", *words]
     done = subprocess.run(drop, cwd=ROOT, check=False, capture_output=True, text=True, timeout=patient(240))
     said = [line for line in done.stderr.splitlines() if not line.startswith(ENGINE_NOTE)]
     assert (done.returncode, len(said)) == (2, 1), done.stderr

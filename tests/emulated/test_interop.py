@@ -91,7 +91,7 @@ def test_the_judge_plays_over_interfaces(kind: str) -> None:
     connect = f"{sys.executable} -m tests.emulated.interop_host {kind} tiny 0"
     cases = ["trims/trimmed", "write/four-*", "sends/only", "probes/on-its-ev"]
     where = ["judge-p0,judge-p1", "--connect", connect, "--fabric", "tiny", "--base-rtt", "100ms"]  # which machines take for `tiny`'s
-    judge = [sys.executable, "-m", "testbed.cli", "conform", *where, *cases]
+    judge = [sys.executable, "-m", "mrcbed", "conform", *where, *cases]
     words = ["unshare", "--net", "sh", "-c", f"{cables} && exec {shlex.join(judge)}"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout == "4 cases: 4 passed, 0 failed, 0 unsupported\n", done.stdout + done.stderr

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed.perf.tables import RULE
 from testbed.emulated.cluster import Cluster
 from testbed.errors import ClusterDied
 from testbed.machine.slowness import patient
-from testbed.perf.tables import RULE
 from testbed.world import Program
 from tests.emulated.command import MRCBED, ROOT, mrcbed
 from tests.emulated.remains import CLOSED

@@ -11,10 +11,10 @@ from itertools import pairwise
 import pytest
 from mininet.log import lg, setLogLevel
 
+from mrcbed.prompt.cli import Prompt
+from mrcbed.prompt.help import GROUPS
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
-from testbed.prompt.cli import Prompt
-from testbed.prompt.help import GROUPS
 from tests.emulated.ring import wait_until
 from tests.emulated.typing_at import typing_at
 from topologies import addressing, load_fabric

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed.prompt.mapper import MapperCommands
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
-from testbed.prompt.mapper import MapperCommands
 from tests.emulated.ring import Ring, wait_until
 
 pytestmark = pytest.mark.sandbox

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from agents.clock import WallClock
+from mrcbed.cli.run import command
 from scenarios.figures.measure import Run
-from testbed.cli.run import command
 from testbed.errors import UserError
 from tests.emulated.command import DONE, LONG, QUICK, ROOT, UNDRAWN, manifest_of, mrcbed, summary_of
 from tests.emulated.machines import EARLIER_S, Machine, machines, on, reach

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from mrcbed.prompt.collective import kind_of
+from mrcbed.prompt.collective import run as run_at_prompt
 from testbed.controller.agents import ANSWER_S
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
-from testbed.prompt.collective import kind_of
-from testbed.prompt.collective import run as run_at_prompt
 from tests.emulated.ring import PATIENCE_S, Ring, logged, wait_until
 from topologies import load_fabric
 from topologies.fabrics import DILATION
@@ -163,7 +163,7 @@ def test_the_denylist_outlives_agents_and_meets_the_next(cluster: Cluster, logs:
 
 
 def test_a_collective_with_every_plane_denied_says_so(cluster: Cluster, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.perf.measure.PATIENCE_S", 3)  # it waits for somebody to take an entry back: here nobody does
+    monkeypatch.setattr("mrcbed.perf.measure.PATIENCE_S", 3)  # it waits for somebody to take an entry back: here nobody does
     cluster.start_agents("mrc", {}, logs, 3)
     cluster.deny("p0")
     cluster.deny("p1")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mrcbed.prompt.cli import Prompt
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
-from testbed.prompt.cli import Prompt
 
 
 @contextmanager

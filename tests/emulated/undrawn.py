@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.start import main  # isort: skip  before anything large: it takes care of Ctrl-C
+from mrcbed.start import main  # isort: skip  before anything large: it takes care of Ctrl-C
 
 from pathlib import Path
 

@@ -154,7 +154,7 @@ def main() -> int:
             with ranges.kept():
                 stories(args.play, args.inputs, args.seed)
         else:
-            from testbed.doctor import require_compiled
+            from mrcbed.doctor import require_compiled
 
             require_compiled()
             stories(args.play, args.inputs, args.seed)

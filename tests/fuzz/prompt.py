@@ -22,10 +22,10 @@ from mininet.net import Mininet
 
 from agents.collectives.steer import wait_for_all
 from agents.process.control import AgentError
+from mrcbed.prompt.cli import Prompt
 from testbed import terminal
 from testbed.emulated.trace import Hop
 from testbed.errors import ClusterDied, UserError
-from testbed.prompt.cli import Prompt
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.simulated.hosts import SimulatedAgent
 from topologies import load_fabric
@@ -155,8 +155,8 @@ class PromptLines:
             (here / "again").write_text(f"status\nsource {here}/again\ntime source {here}/again\nhelp [/red]\n")
             stdin = stack.enter_context(open(os.devnull))
             stack.callback(lg.handlers[0].setStream, lg.handlers[0].setStream(said))
-            stack.enter_context(patch("testbed.prompt.cli.trace", _hops))
-            stack.enter_context(patch("testbed.perf.measure.wait_for_all", _briefly))
+            stack.enter_context(patch("mrcbed.prompt.cli.trace", _hops))
+            stack.enter_context(patch("mrcbed.perf.measure.wait_for_all", _briefly))
             prompt = Typed(cluster, terminal.console(100, file=said), stdin=stdin, script=str(here / "empty"))
             for line in data.decode("utf-8", "surrogateescape").replace("AGAIN", str(here / "again")).split("\n"):
                 if self._type(prompt, cluster, line, said):

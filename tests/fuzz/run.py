@@ -91,7 +91,7 @@ def fuzz_here(name: str, limit: str) -> None:
     importlib.import_module("agents")  # its finder, which chooses source over compiled modules, must come behind the one that instruments
     import atheris
 
-    with atheris.instrument_imports(include=["agents", "topologies", "testbed.prompt", "testbed.emulated.prompt"]):
+    with atheris.instrument_imports(include=["agents", "topologies", "mrcbed.prompt", "testbed.emulated.prompt"]):
         target = make(name)
 
     def one(data: bytes) -> None:

@@ -20,11 +20,11 @@ from agents.mrc.sender.rtt import RttTracker
 from agents.packets.memory import Memory
 from agents.process import agent
 from agents.roce.counters import Counters
+from mrcbed.prompt.cli import Prompt
+from mrcbed.prompt.help import GROUPS
 from testbed import terminal
 from testbed.emulated.prompt import MAX_LINE, REFUSED
 from testbed.emulated.prompt import Prompt as FabricPrompt
-from testbed.prompt.cli import Prompt
-from testbed.prompt.help import GROUPS
 from tests.fuzz.pair import Pair
 from tests.fuzz.run import CORPUS, TARGETS, corpus, make
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.mutations.catalogue import MUTATIONS, ROOT, Mutation
 
-COPIED = ("agents", "topologies", "tests", "testbed", "scenarios", "pyproject.toml")
+COPIED = ("agents", "mrcbed", "topologies", "tests", "testbed", "scenarios", "pyproject.toml")
 """What tests/agents import; no environment, no results, no compiled engine."""
 UNSHRUNK = """from hypothesis import Phase, settings
 

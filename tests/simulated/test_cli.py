@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import scenarios.show.plots
-from testbed import cli
+from mrcbed import cli
 from tests.simulated.test_runs import INCAST
 
 

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from agents.collectives.steer import CutOff
+from mrcbed.prompt.collective import kind_of
+from mrcbed.prompt.collective import run as run_at_prompt
 from scenarios.figures.measure import Run
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.schema.scenario import Scenario, load_scenario
 from testbed.errors import UserError
-from testbed.prompt.collective import kind_of
-from testbed.prompt.collective import run as run_at_prompt
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
 from topologies.units import US

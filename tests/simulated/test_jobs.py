@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed import cli
 from scenarios.run.planning import group_by_target, plan
 from scenarios.run.processes import at_once
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from testbed import cli
 from testbed.errors import ClusterDied, UserError
 from tests.scenarios.small import TEXT, small, undrawn
 from tests.simulated.dying import die
@@ -26,7 +26,7 @@ from tests.simulated.dying import die
 COMMAND = """
 import sys, threading
 from scenarios.run import runner
-from testbed import cli
+from mrcbed import cli
 from tests.scenarios.small import undrawn
 rows = runner.write_rows
 def wait(*given):  # after the first result it takes no more: it is stopped before its end

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import cli
+from mrcbed import cli
 from testbed.errors import UserError
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.streams import MOST_LINE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mrcbed import cli
 from scenarios.sets import schedules
 from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
 from scenarios.sets.schedules import Outcome, run_schedule, setting
-from testbed import cli
 from testbed.dataplane import layout
 from testbed.simulated.frame import Frame
 from testbed.simulated.network import Network

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agents.process.control import AgentError
+from mrcbed import cli
 from scenarios.run.simulate import Worlds, check_split, simulate
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from testbed import cli
 from testbed.errors import ClusterDied, UserError
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.world import Program
@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 from topologies import load_fabric
 from topologies.units import US
 
-UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
+UNDRAWN = "import sys; from mrcbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 HEAD = """
 format = 3
 fabric = "demo"

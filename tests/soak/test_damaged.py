@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed.cli import execute
 from scenarios.run.runner import Runner
-from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.show.test_damaged import COMMANDS, spoil
 from tests.scenarios.small import small, undrawn

@@ -28,7 +28,7 @@ import pytest
 from tests.suite import budgets
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("agents", "scenarios", "testbed", "topologies")
+ROOMS = ("agents", "mrcbed", "scenarios", "testbed", "topologies")
 STARTS_S, STOPS_S, ENDS_S = 42, 50, 56
 """Until when tests start, and when a test or lint that is going is left out, s after the beginning [ours]: ends take some seconds."""
 NEAR_S = 150.0
@@ -38,7 +38,7 @@ ROOT_ONLY = ("tests/emulated/", "tests/soak/")
 BY_NAME = {
     "agents.collectives.registry": "agents.collectives.*",
     "agents.nic.device": "agents.*.endpoint",
-    "testbed.cli": "testbed.cli.*",
+    "mrcbed.cli": "mrcbed.cli.*",
     "testbed.faults.kinds": "testbed.faults.kinds.*",
 }
 """Modules that import others by a name made at run time, which no reader of imports sees."""

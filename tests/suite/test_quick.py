@@ -32,13 +32,13 @@ def test_then_come_imports_the_shorter_way_first_deferred_and_made_up_names_incl
     near = quick.nearest(["agents/mrc/receiver/responder.py"])
     engine, network = near.index("tests/agents/mrc/test_wire.py"), near.index("tests/simulated/test_network.py")
     assert 0 < engine < network  # the simulated network loads agents.mrc.endpoint by its name
-    assert "tests/testbed/cli/test_export.py" in quick.nearest(["testbed/cli/export.py", "scenarios/show/export/__init__.py"])
+    assert "tests/mrcbed/cli/test_export.py" in quick.nearest(["mrcbed/cli/export.py", "scenarios/show/export/__init__.py"])
     assert "tests/topologies/test_ecmp.py" not in near
 
 
 def test_names_made_at_run_time_are_all_in_the_table() -> None:
     """Who imports by a name: from outside (a user's congestion control, a framework) nothing of ours can be meant."""
-    outside = {"agents.mrc.sender.congestion.choice", "testbed.conform.targets", "testbed.controller.framework"}
+    outside = {"mrcbed", "agents.mrc.sender.congestion.choice", "testbed.conform.targets", "testbed.controller.framework"}
     found = {
         quick.module_of(str(path.relative_to(quick.ROOT)))
         for room in quick.ROOMS

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed import cli
+from mrcbed import cli
 from testbed.streams import MOST_LINE, Cutter, printable
 
 HOSTILE = "a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\udcff\x7f"
 SHOWN = r"a\x1b]0;title\x07b\r\x9b31m\u202ec\u2066\xff\x7f"
 IN_TURN = """
-import contextlib, sys, testbed.start
-from testbed import cli
+import contextlib, sys, mrcbed.start
+from mrcbed import cli
 from testbed.streams import take_standard_streams
 from tests.scenarios.small import undrawn
 take_standard_streams()
@@ -111,7 +111,7 @@ def test_commands_keep_their_status_in_any_encoding(shown: tuple[Path, str], tmp
 def test_names_of_files_faults_and_checks_reach_the_terminal_as_text(shown: tuple[Path, str], tmp_path: Path) -> None:
     """Also those that str.format(), rich or Matplotlib would read as their own."""
     path = tmp_path / "evil\x1b[2J\n\u202e.toml"
-    missing = subprocess.run([sys.executable, "-m", "testbed.cli", "check", path], capture_output=True, text=True, check=False)
+    missing = subprocess.run([sys.executable, "-m", "mrcbed", "check", path], capture_output=True, text=True, check=False)
     assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
     assert r"evil\x1b[2J\n\u202e.toml" in missing.stderr
     said, name = shown[1], r"{a} %s [red] $x_{1}\nosuch$ 中|<b>\u202e"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from mrcbed.cli.run import ProgressBar
 from testbed import terminal
-from testbed.cli.run import ProgressBar
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "[red] [/nosuch] \\[x] [link=y] :bomb: [bold]"
@@ -79,7 +79,7 @@ def test_progress_shows_them_too() -> None:
 
 
 def test_every_console_is_made_there_and_no_string_holds_markup() -> None:
-    for folder in ("topologies", "agents", "testbed", "scenarios"):
+    for folder in ("topologies", "agents", "testbed", "scenarios", "mrcbed"):
         for path in (ROOT / folder).rglob("*.py"):
             source = path.read_text()
             if path != Path(terminal.__file__):

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed import cli
 from scenarios.jobs import aicb, chakra
 from scenarios.jobs import plan as plans
 from scenarios.jobs.plan import MOST_GROUPS, Node, Plan, PlanError, checked, rehearse, scaled
 from scenarios.jobs.replay import read_trace
-from testbed import cli
 from testbed.errors import UserError
 from tests.scenarios.jobs import traces
 from tests.scenarios.jobs.traces import COLL, COMP, RECV, SEND

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed import cli
 from scenarios.lessons.course import LESSONS
 from scenarios.run.simulate import Worlds, simulate
 from scenarios.schema.scenario import load_scenario
-from testbed import cli
 from tests.scenarios.lessons.pages import PAGES, Typed, fits, typed
 from tests.scenarios.small import undrawn
 

@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from mrcbed.cli.run import parse_seeds
 from scenarios.run.resume import directory_lock
 from scenarios.run.runner import Runner, RunOptions, results_directory
 from scenarios.schema.scenario import ScenarioError
-from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import small, undrawn

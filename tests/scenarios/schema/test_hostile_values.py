@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mrcbed.cli.run import parse_seeds
 from scenarios.schema.keys import FABRIC, keys
 from scenarios.schema.scenario import ScenarioError, read_scenario_file, scenario_of
-from testbed.cli.run import parse_seeds
 from testbed.errors import UserError
 from tests.scenarios.sweeps.test_hostile_blocks import BAD, DEEP, places
 from topologies import FabricError

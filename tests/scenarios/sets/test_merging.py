@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from mrcbed.cli import execute
 from scenarios.figures.comparison import compare
 from scenarios.figures.stored import ResultsError
 from scenarios.run.runner import Runner
 from scenarios.sets.merging import labels, read_all
-from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import only_drawn, small, undrawn
 

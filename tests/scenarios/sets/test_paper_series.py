@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from mrcbed.cli import paper
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, NO_DATA
 from scenarios.sets.paper.figures import chosen
-from testbed.cli import paper
 from testbed.errors import UserError
 from tests.scenarios.sets.test_paper import run as entry
 from tests.scenarios.sets.test_validation import called_of

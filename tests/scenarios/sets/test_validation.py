@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from mrcbed.cli import validate
 from scenarios.figures.stored import Stored
 from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
@@ -26,7 +27,6 @@ from scenarios.sets.validation.cases import CASES, HERE, SLOWER, chosen, parse_w
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
-from testbed.cli import validate
 from testbed.errors import UserError
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from tests.scenarios.small import undrawn

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mrcbed.cli import execute
 from scenarios.figures.columns import LONGEST, read_table
 from scenarios.run.runner import Runner
-from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import changed, small, undrawn
 from topologies.files import FileError

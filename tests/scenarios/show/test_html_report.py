@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from mrcbed.cli import execute
 from scenarios.figures.stored import Stored
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
@@ -24,7 +25,6 @@ from scenarios.show.plots import draw_all
 from scenarios.show.plots.losses import totals
 from scenarios.show.plots.plane_loads import loads
 from scenarios.show.plots.sweep import as_number, points
-from testbed.cli import execute
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
 from tests.scenarios.small import changed, only_drawn

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrcbed import cli
 from scenarios.figures.measure import Run
 from scenarios.jobs.chakra import read
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.simulators import matrix, networks, stages, topology, tree, workload
-from testbed import cli
 from testbed.errors import UserError
 from tests.scenarios.small import TEXT, undrawn
 from topologies import Fabric, load_fabric

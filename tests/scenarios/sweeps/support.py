@@ -9,8 +9,8 @@ from pathlib import Path
 from scenarios.sweeps.sweep import JOURNAL
 from tests.waiting import wait_until as wait_until  # tests/simulated takes it from here
 
-MRCBED = (sys.executable, "-m", "testbed.cli")
-UNDRAWN = "import sys; from testbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
+MRCBED = (sys.executable, "-m", "mrcbed")
+UNDRAWN = "import sys; from mrcbed import cli; from tests.scenarios.small import undrawn\nwith undrawn(): sys.exit(cli.execute())"
 """The command, without its figures: seconds each."""
 DATED = ("manifest.json", "report.html", JOURNAL)
 """Files of a sweep with dates, command lines and names of machines in them."""

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from mrcbed import cli
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.sweeps import machines, work
 from scenarios.sweeps.sweep import JOURNAL
 from scenarios.sweeps.tls import Identity, make_certificates, reach
-from testbed import cli
 from testbed.crowd import MOST_IN_TURNS, REQUEST_S
 from testbed.machine.slowness import patient
 from tests.conftest import ATTACKERS
@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 pytest.importorskip("distributed")
 SIZE = "workload.message_bytes=32KiB"
 SEEDS = 6
-OLD = """import sys; from scenarios.sweeps import machines; from testbed import cli
+OLD = """import sys; from scenarios.sweeps import machines; from mrcbed import cli
 machines.version = lambda: '0.0.9+0123456789ab'
 sys.exit(cli.execute())"""
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from testbed import cli
-from testbed.cli.conform import played
+from mrcbed import cli
+from mrcbed.cli.conform import played
 from testbed.conform.cases import SHIPPED, Case, every
 from testbed.conform.play import Outcome
 from testbed.conform.targets import OurEngine, Virtual

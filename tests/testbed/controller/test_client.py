@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.cli import execute
+from mrcbed.cli import execute
 from testbed.controller.client import ControllerClient
 from testbed.errors import UserError
 

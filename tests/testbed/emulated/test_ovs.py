@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.run import check_switch
+from mrcbed.cli.run import check_switch
 from testbed.emulated import ovs
 from testbed.errors import UserError
 from topologies import load_fabric
@@ -72,7 +72,7 @@ def test_without_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", ["up", "run"])
 def test_no_third_kind_of_switch(command: str) -> None:
-    words = [sys.executable, "-m", "testbed.cli", command, "--switch", "linux", "tiny" if command == "up" else "smoke"]
+    words = [sys.executable, "-m", "mrcbed", command, "--switch", "linux", "tiny" if command == "up" else "smoke"]
     done = subprocess.run(words, cwd=Path(__file__).resolve().parents[3], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "'linux' is not one of 'ebpf', 'ovs'" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import cli
+from mrcbed import cli
 from testbed.machine.caller import give_back, written
 from testbed.machine.sandbox import caller_uid
 from tests.scenarios.small import undrawn

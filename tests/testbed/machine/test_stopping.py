@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-INTERRUPT = "import os, signal, testbed.start; os.kill(os.getpid(), signal.SIGINT); print('went on')"
+INTERRUPT = "import os, signal, mrcbed.start; os.kill(os.getpid(), signal.SIGINT); print('went on')"
 
 
 def ended(code: str, **how: object) -> tuple[int, str, str]:
@@ -28,7 +28,7 @@ def test_a_background_job_of_a_shell_goes_on_ignoring_it() -> None:
 
 SWALLOWED = """
 import os, signal, sys
-import testbed.start
+import mrcbed.start
 from testbed.machine.stopping import started
 started()
 try:
@@ -51,13 +51,13 @@ def test_one_that_an_import_swallowed_is_raised_before_a_world_starts() -> None:
 
 THROUGH_EXEC = """
 import os, signal, click
-import testbed.start
-from testbed import cli
+import mrcbed.start
+from mrcbed import cli
 cli.group.add_command(click.Command("list", callback=lambda: exec("os.kill(os.getpid(), signal.SIGINT)")))
 cli.Commands.get_command = lambda self, ctx, name: click.Group.get_command(self, ctx, name)
 import sys
 sys.argv = ["mrcbed", "list"]
-testbed.start.main()
+mrcbed.start.main()
 """
 
 
@@ -69,7 +69,7 @@ def test_the_status_is_130_wherever_it_came() -> None:
 
 AT = """
 import os, signal, sys, threading
-from testbed.start import main
+from mrcbed.start import main
 moments = 0
 def look(event, given):
     global moments

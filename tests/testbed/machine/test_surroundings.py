@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import doctor
+from mrcbed import doctor
 from testbed.machine import surroundings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,7 @@ def test_a_container_by_the_environment_of_its_first_process(tmp_path: Path) -> 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up rights and be root still")
 def test_the_doctor_names_what_a_container_withholds() -> None:
-    code = "from testbed import doctor; print([c.found + c.fix for c in doctor._container() if c.status == 'missing'])"
+    code = "from mrcbed import doctor; print([c.found + c.fix for c in doctor._container() if c.status == 'missing'])"
     command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-all", sys.executable, "-c", code]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "without CAP_SYS_ADMIN" in output

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import cli
+from mrcbed import cli
 from testbed.errors import UserError
 from testbed.wireshark.packets import Packet, read, row
 from tests.testbed.wireshark.golden import records, write_pcap

@@ -1,0 +1,6 @@
+"""``python -m mrcbed``: the same as ``mrcbed``, where the package is not installed."""
+
+from mrcbed.start import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""``mrcbed run SCENARIO``: run a scenario and leave table, plots and data. Reads and validates everything before root is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from mrcbed.cli.up_machines import reach_option
+from scenarios.schema.fabrics import usual_fabric
+from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
+from scenarios.schema.scenario_tables import MAX_SEEDS
+from testbed import terminal
+from testbed.emulated import ovs
+from testbed.emulated.ovs import SWITCHES
+from testbed.errors import UserError
+from testbed.faults.kinds import KINDS
+from testbed.machine.exclusive import measuring, refuse_if_measuring
+from testbed.options import argument, option
+from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from topologies import Fabric, FabricError, load_fabric
+from topologies.fabrics import usual_dilation
+from topologies.toml_files import MAX_WHOLE
+
+TLS = "MRCBED_TLS"
+"""Environment variable with the folder of certificates."""
+
+
+class ProgressBar:
+    """A progress bar on stderr if that is a terminal, else one line per new stage."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=terminal.console(stderr=True),
+            transient=True,
+        )
+        self.live = sys.stderr.isatty()
+        self.task = self.bar.add_task("", total=1.0)
+        self.last = ""
+
+    def __enter__(self) -> Callable[[str, float], None]:
+        if self.live:
+            self.bar.start()
+        return self.report
+
+    def report(self, stage: str, share: float) -> None:
+        if self.live:
+            self.bar.update(self.task, description=stage, completed=share)
+        elif stage != self.last:
+            print(stage, file=sys.stderr, flush=True)
+        self.last = stage
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+
+def tls_option(use: str = "") -> Callable[[Any], Any]:
+    """``--tls DIR``; ``use``: words after "certificates"."""
+    return option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates{use} (default: ${TLS}).")
+
+
+@click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
+@argument("scenario")
+@option(
+    "--transport",
+    "-t",
+    "transports",
+    multiple=True,
+    metavar="T",
+    help="Run only this transport of the scenario, or add one of this kind. Repeatable.",
+)
+@option("--fabric", metavar="NAME-OR-FILE", help="Use this fabric instead of the scenario's.")
+@option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a key of the scenario: workload.steps=3, transport.roce.options.qps=2. Repeatable.",
+)
+@option(
+    "--seed",
+    "seeds",
+    type=click.IntRange(0, MAX_WHOLE),
+    multiple=True,
+    metavar="N",
+    help="Use this seed instead of the scenario's. Repeatable.",
+)
+@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds: 1-5, or 1,3,7-9.")
+@option("--out", metavar="DIR", help="Write results to DIR (default: results/<scenario>-<time>).")
+@option("--resume", is_flag=True, help="Continue an interrupted or killed run in --out DIR.")
+@option("--pcap", "pcap", multiple=True, metavar="LINK", help="Capture packets on this link, like p0-t0-0:p0-t1-3. Repeatable.")
+@option("--switch", type=click.Choice(SWITCHES), default="ebpf", show_default=True, help="Forward with eBPF or with Open vSwitch.")
+@option(
+    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
+    help="emulated: on this machine's kernel, needs root. simulated: in virtual time, without root; the same seed gives the same bytes.",
+)  # fmt: skip
+@option(
+    "--jobs", type=click.IntRange(1, 256), metavar="N",
+    help=f"Run N simulated runs at once (default: one per core). Runs with --world {EMULATED} go one at a time.",
+)  # fmt: skip
+@option(
+    "--split", type=click.IntRange(1, 64), default=1, metavar="N", show_default=True,
+    help="Share each simulated run between N processes, with the same bytes: for large fabrics on cores that are free.",
+)  # fmt: skip
+@option(
+    "--dilation", metavar="N", default="auto", show_default=True,
+    help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
+)  # fmt: skip
+@option(
+    "--on", "address", metavar="HOST[=ADDRESS],...",
+    help="Emulate each fabric on these machines together. tls://HEAD:PORT: whole runs on the workers of a head, as mrcbed sweep does.",
+)  # fmt: skip
+@reach_option()
+@tls_option(", for --on")
+@option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
+@option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
+def command(
+    scenario: str,
+    transports: tuple[str, ...],
+    fabric: str | None,
+    overrides: tuple[str, ...],
+    seeds: tuple[int, ...],
+    seed_range: str | None,
+    out: str | None,
+    resume: bool,
+    pcap: tuple[str, ...],
+    switch: str,
+    world: str,
+    jobs: int | None,
+    split: int,
+    dilation: str,
+    address: str | None,
+    reach: str,
+    tls: str | None,
+    as_json: bool,
+    with_view: bool,
+    view_port: int,
+) -> None:
+    """Exit status: 0 well, 1 a check or a sum failed, 2 bad input or something the machine lacks, 3 not trustworthy, 130 stopped."""
+    from scenarios.run.captures import check_pcap_links
+    from scenarios.run.planning import plan
+    from scenarios.run.processes import cores
+    from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
+    from scenarios.schema.dilation import check_emulable
+    from scenarios.sets.dilation import run_dilated
+    from testbed.machine import sandbox
+
+    all_seeds = [*seeds, *(parse_seeds(seed_range) if seed_range is not None else ())]
+    try:
+        loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
+        check_pcap_links(loaded, pcap)
+        plan(loaded)
+        wanted = parse_dilation(dilation, loaded.dilation)
+        if split > 1 and world != SIMULATED:
+            raise UserError(f"--split works in the {SIMULATED} world only: drop it, or add --world {SIMULATED}")
+        if world != EMULATED:
+            check_simulable(loaded)
+            check_split(loaded, split, pcap)
+            check_switch_is_simulated(switch)
+            if wanted is not None:
+                raise UserError(f"--dilation {dilation}: figures of the {world} world do not depend on it: drop it")
+        else:
+            check_emulable(loaded, loaded.dilation if wanted is None else wanted)
+    except FabricError as error:
+        raise UserError(str(error)) from None
+    if address is not None and not address.startswith("tls://"):
+        from mrcbed.cli.run_machines import run as run_on
+
+        if pcap or with_view or switch != SWITCHES[0] or world == SIMULATED or (jobs or 1) > 1:
+            raise UserError(f"--on {address}: several machines are emulated, with eBPF switches: drop --pcap, --view, --switch, --jobs")
+        sys.exit(run_on(loaded, out, address, reach, resume=resume, dilation=wanted, as_json=as_json))
+    if address is not None:
+        from mrcbed.cli.sweep import place_of, run_sweep
+
+        if pcap or with_view or split > 1 or switch != SWITCHES[0]:
+            options = "--pcap, --view, --split and --switch"
+            raise UserError(f"--on: other machines capture, show, share and choose switches for themselves: drop {options}")
+        place = place_of(world, jobs, address, tls, mixed=False)
+        sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
+    if world == EMULATED:
+        if (jobs or 1) > 1:
+            raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
+        check_switch(switch)
+        if os.geteuid() != 0:
+            raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+        refuse_if_measuring()
+    from scenarios.run.runner import results_directory  # imports pandas: bad input is told before
+
+    directory = results_directory(loaded.name, out, resume)
+
+    def work() -> int:
+        with viewed(loaded, directory, view_port) if with_view else nullcontext(), ProgressBar() as progress:
+            command_line = ["mrcbed", *sys.argv[1:]]
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
+            if world == SIMULATED:
+                summary = simulate(loaded, directory, jobs=jobs or max(1, cores() // split), worlds=Worlds(pcap, split), **settings)
+            else:
+                summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
+        return conclude(loaded, summary, directory, as_json)
+
+    if world != EMULATED:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+        sys.exit(work())
+    with measuring(directory):
+        sys.exit(sandbox.run(work))
+
+
+def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+    """Print the results of a command and return the exit status."""
+    from scenarios.figures.summary import INTERRUPTED, exit_status
+    from scenarios.run.planning import plan
+    from scenarios.run.resume import interruption_notice
+    from scenarios.show.report import show
+
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        show(terminal.console(120), summary, directory)
+    if summary["verdict"] == INTERRUPTED:
+        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
+    return exit_status(summary)
+
+
+@contextmanager
+def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
+    """A living view of a run. Raises :class:`UserError`."""
+    from scenarios.show.replay import look
+    from testbed.machine import sandbox
+    from testbed.view.live import LiveView
+
+    looks = {transport.name: look(transport.name) for variant in scenario.variants for transport in variant.scenario.transports}
+    view = LiveView(scenario.name, directory, looks, sandbox.unprivileged_uid(), port)
+    try:
+        print(f"view: {view.url}", file=sys.stderr, flush=True)
+        yield
+    finally:
+        view.end()
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``1-5`` or ``1,3,7-9``: whole numbers, in this order. Raises :class:`UserError`."""
+    out: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not re.fullmatch(r"[0-9]{1,19}", first) or (dash and not re.fullmatch(r"[0-9]{1,19}", last)):
+            raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
+        begin, end = int(first), int(last) if dash else int(first)
+        if max(begin, end) > MAX_WHOLE:
+            raise UserError(f"--seeds {text}: seeds are below 2^63")
+        if not begin <= end < begin + MAX_SEEDS - len(out):
+            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
+        out += range(begin, end + 1)
+    if len(set(out)) < len(out):
+        raise UserError(f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each once")
+    return out
+
+
+def parse_dilation(text: str, usual: float) -> float | None:
+    """``auto`` as None, or a number, ``fabric`` the usual one. Raises :class:`UserError`."""
+    if text in ("auto", "fabric"):
+        return None if text == "auto" else usual
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
+        raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
+    return float(text)
+
+
+def stalled(faults: Sequence[tuple[str, str, dict[str, Any]]], fabric: Fabric) -> list[int]:
+    """Hosts whose agents these faults stop, (kind, target, keys) each: their lateness says nothing about the machine."""
+    return [fabric.host_number(on) for kind, on, _ in faults if KINDS[kind].stalls]
+
+
+def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
+    """A fabric, and at which dilation ``--dilation`` has it. Raises :class:`UserError`, :class:`FabricError`."""
+    from scenarios.schema.dilation import check_rates
+
+    fabric, usual = load_fabric(name), usual_dilation(name)
+    chosen = parse_dilation(dilation, usual) or usual
+    check_rates(fabric, chosen)
+    return fabric, chosen
+
+
+def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, float, str]:
+    """The fabric that a command's ``--transport`` runs on, its dilation by ``--dilation``, and a line for stderr if that is a twin.
+    Raises :class:`UserError`, :class:`FabricError`."""
+    named, chosen = dilated(name, dilation)
+    usual = usual_fabric(transport, named)
+    if usual.planes == named.planes:
+        return usual, chosen, ""
+    ports = f"where the {named.planes} ports of a host are one"
+    return usual, chosen, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
+
+
+def check_switch_is_simulated(switch: str) -> None:
+    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
+    if switch != SWITCHES[0]:
+        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
+
+
+def check_switch(switch: str) -> None:
+    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
+    if switch == "ovs":
+        ovs.require()
+        if limits := ovs.limits(ovs.datapath()):
+            print(f"mrcbed: {limits}", file=sys.stderr)

@@ -1,0 +1,46 @@
+"""``mrcbed run --on HOST,HOST``: a scenario whose fabric several machines carry together. Needs no root here: the machines do."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import asdict
+
+from scenarios.schema.scenario import Scenario
+from testbed.errors import UserError
+from testbed.machines.reach import places
+from topologies import FabricError
+
+
+def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, as_json: bool) -> int:
+    """The exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together.
+
+    Raises :class:`UserError`.
+    """
+    from mrcbed.cli.run import ProgressBar, conclude
+    from scenarios.run.machines import check_on_machines, run_on_machines
+    from scenarios.run.resume import holds_run
+    from scenarios.run.runner import results_directory
+    from scenarios.schema.dilation import check_emulable, patient
+    from scenarios.sets.dilation import given, read_manifest, recorded
+    from scenarios.sweeps.machines import version
+
+    machines = places(on, reach)
+    try:
+        chosen = given(scenario, dilation or scenario.dilation)
+        check_on_machines(scenario, machines)
+        directory = results_directory(scenario.name, out, resume)
+        if resume and holds_run(directory):
+            chosen = recorded(read_manifest(directory), dilation)
+        check_emulable(scenario, chosen.value)
+    except FabricError as error:
+        raise UserError(str(error)) from None
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # machines that hear nothing would end
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
+    with ProgressBar() as progress:
+        summary = run_on_machines(
+            patient(scenario, chosen.factor), directory, machines, version(), progress=progress,
+            command_line=["mrcbed", *sys.argv[1:]], resume=resume,
+            stretched={"dilation": asdict(chosen), "attempts": []},
+        )  # fmt: skip
+    return conclude(scenario, summary, directory, as_json)

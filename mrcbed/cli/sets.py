@@ -1,0 +1,94 @@
+"""How commands that run a set of scenarios run each of them: emulated ones in a sandbox of their own. Shared by ``paper`` and ``validate``.
+
+Code that reads tables runs in a separate process, too: the front process must not load anything with threads before it forks again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mrcbed.cli.run import ProgressBar
+from scenarios.sets.series import INTERRUPTED
+from testbed import terminal
+from testbed.errors import UserError
+from testbed.machine.exclusive import measuring
+from testbed.simulated import SIMULATED
+
+
+def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
+    """Run it as :func:`run_one` does, in the part's world; a simulated one on all cores."""
+    from scenarios.run.processes import cores
+
+    if part.simulated(scenario):
+        return run_one(scenario, directory, resume, SIMULATED, apart=os.geteuid() == 0, jobs=cores())
+    return run_one(scenario, directory, resume)
+
+
+def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True, jobs: int = 1) -> int:
+    """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
+    from testbed.machine import sandbox
+
+    def work() -> int:
+        from scenarios.run.runner import run_scenario
+        from scenarios.run.simulate import simulate
+
+        with ProgressBar() as progress:
+            command_line = ["mrcbed", *sys.argv[1:]]
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
+            if world == SIMULATED:
+                summary = simulate(scenario, directory, jobs=jobs, **settings)
+            else:
+                summary = run_scenario(scenario, directory, dilation=scenario.dilation, **settings)
+        return INTERRUPTED if summary["verdict"] == "interrupted" else 0
+
+    if not apart:
+        return work()
+    with measuring(directory):
+        return sandbox.run(work)
+
+
+def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
+    """The same, in a sandbox where that is possible."""
+    from testbed.machine import sandbox
+
+    def apart(item: Any, out: Path) -> None:
+        def work() -> int:
+            conclude(item, out)
+            return 0
+
+        if os.geteuid() != 0:
+            work()
+        elif sandbox.run(work):
+            raise UserError("could not be concluded")
+
+    return apart
+
+
+def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
+    """Print the items of a command's set and how long they take. ``heads``: headings of the items and of what they run; ``scenarios``:
+    those of an item."""
+    from scenarios.sets import estimate
+
+    rows: list[list[terminal.Cell] | None] = []
+    times = {quick: estimate.seconds(items, quick, seeds) for quick in (False, True)}
+    for item in items:
+        cells = [
+            f"{estimate.runs(item, quick, seeds)}, {estimate.format_duration(times[quick][item.id])}" if item.parts else "computed"
+            for quick in (False, True)
+        ]
+        rows.append([item.id, item.title, scenarios(item), *cells])
+    rows += [None, ["", "all of these", "", *(estimate.format_duration(sum(times[quick].values())) for quick in (False, True))]]
+    columns = (heads[0], "what", heads[1], "full\nruns, about", "--quick\nruns, about")
+    terminal.console(120).print(terminal.table(columns, rows, words=("what", heads[1])))
+    click.echo(note)
+
+
+def tell(line: str) -> None:
+    """Print a line on stderr, at once."""
+    print(line, file=sys.stderr, flush=True)

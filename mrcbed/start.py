@@ -1,0 +1,12 @@
+"""The console script ``mrcbed``: takes care of Ctrl-C before anything large is imported."""
+
+from testbed.machine.stopping import leave_at_once
+
+leave_at_once()
+
+
+def main() -> None:
+    """Run the command line. Does not return."""
+    from mrcbed.cli import main as command_line
+
+    command_line()
