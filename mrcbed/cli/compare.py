@@ -24,7 +24,7 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
     from scenarios.sets.merging import merge, read_all
     from scenarios.show.html import write_report
     from scenarios.show.plots import draw_all
-    from scenarios.show.report import show
+    from scenarios.show.run_tables import show
     from testbed.view.declared import believing
 
     with believing(directories[0] if directories else Path()):

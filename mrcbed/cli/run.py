@@ -226,7 +226,7 @@ def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_js
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice
-    from scenarios.show.report import show
+    from scenarios.show.run_tables import show
 
     if as_json:
         print(json.dumps(summary, indent=2))
@@ -240,7 +240,7 @@ def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_js
 @contextmanager
 def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
     """A living view of a run. Raises :class:`UserError`."""
-    from scenarios.show.replay import look
+    from scenarios.show.replay_page import look
     from testbed.machine import sandbox
     from testbed.view.live import LiveView
 

@@ -59,7 +59,7 @@ def command(
     made(directory, whole=True)
 
     def work() -> int:
-        from scenarios.train.report import table
+        from scenarios.train.page import table
 
         with ProgressBar() as progress:
             plan = plan_of(chosen, usual, world, steps, quick, transports, wanted, progress)

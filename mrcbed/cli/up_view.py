@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scenarios.run.living import Living, Ticking
 from scenarios.run.runner import results_directory
-from scenarios.show.replay import look, replay
+from scenarios.show.replay_page import look, replay
 from testbed.machine import sandbox
 from testbed.view.live import LiveView
 from testbed.view.read import BEGUN

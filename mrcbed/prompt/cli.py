@@ -19,7 +19,7 @@ from agents.collectives.registry import collectives
 from mrcbed.perf.options import parse_line
 from mrcbed.perf.run import perf
 from mrcbed.prompt.collective import kind_of, run
-from mrcbed.prompt.faults import FaultCommands
+from mrcbed.prompt.fault_commands import FaultCommands
 from mrcbed.prompt.help import HelpCommands
 from mrcbed.prompt.iperf import IperfCommands
 from mrcbed.prompt.mapper import MapperCommands

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from testbed.emulated.background import MAX_STREAMS, wire_rate
 from testbed.emulated.bringup import spread
 from testbed.emulated.cluster import Cluster
+from testbed.emulated.iperf_flows import MAX_STREAMS, wire_rate
 from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
 from testbed.options import argument, option

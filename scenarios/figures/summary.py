@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.figures import background as background_figures
-from scenarios.figures import cost, fidelity, invariants, pauses
+from scenarios.figures import cost, fidelity, invariants, iperf_flows, pauses
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flows as flow_figures
 from scenarios.figures import jobs as job_figures
@@ -116,7 +115,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         **({"machine": record["machine"]} if "machine" in record else {}),
         **({"jobs": job_figures.figures(run)} if run.jobs else {}),
         **pauses.figures(run),
-        **background_figures.figures(record, fabric, run.directory),
+        **iperf_flows.figures(record, fabric, run.directory),
         **failure_figures.figures(run),
         "failure_cost": cost.figures(run),
         "mapper": mapper_figures.figures(run),

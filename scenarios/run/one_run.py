@@ -20,10 +20,10 @@ from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
 from scenarios.jobs.plan import Plan, estimate, rehearse
 from scenarios.jobs.replay import RANK, write_plan
-from scenarios.run.background import BackgroundRun
-from scenarios.run.faults import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
+from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.run.mapping import Mapping
 from scenarios.run.port_log import PortLog
+from scenarios.run.timeline import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.run.watch import LOOKS_PER_RTT, Watch
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.schema.sweep import suffix

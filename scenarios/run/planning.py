@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scenarios.run.faults import check_used_edge
 from scenarios.run.one_run import Spec
+from scenarios.run.timeline import check_used_edge
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from topologies.theory import place_ranks

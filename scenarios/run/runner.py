@@ -303,7 +303,7 @@ class Runner:
             try:
                 from scenarios.show.html import write_report
                 from scenarios.show.plots import draw_all
-                from scenarios.show.replay import replay
+                from scenarios.show.replay_page import replay
 
                 # What was resumed may have been damaged meanwhile.
                 with believing(self.directory) if self.former_manifest is not None else nullcontext():
@@ -335,8 +335,8 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     ``dilation``: as :class:`agents.clock.WallClock` has it. ``stretched`` as in :class:`RunOptions`.
     """
     from testbed.emulated import ovs
-    from testbed.emulated.background import require_iperf3
     from testbed.emulated.cluster import Cluster
+    from testbed.emulated.iperf_flows import require_iperf3
 
     if scenario.backgrounds:
         require_iperf3()

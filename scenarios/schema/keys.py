@@ -21,9 +21,9 @@ from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.kernel.options import Knobs
 from agents.mrc import config as mrc
 from agents.roce import options as roce
-from scenarios.schema.background import Entries
 from scenarios.schema.fabrics import QueueOptions
-from scenarios.schema.faults import FaultTable
+from scenarios.schema.fault_tables import FaultTable
+from scenarios.schema.iperf_tables import Entries
 from scenarios.schema.scenario_tables import CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.workload_tables import TABLES as WORKLOADS
 from testbed.faults.base import Kind

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from scenarios.schema.background import Background, Entry
-from scenarios.schema.faults import Fault, FaultTable
+from scenarios.schema.fault_tables import Fault, FaultTable
+from scenarios.schema.iperf_tables import Background, Entry
 from scenarios.schema.scenario_tables import ScenarioFile, TransportTable
 from scenarios.schema.workload_tables import TABLES, FlowTable, JobTable
 from scenarios.schema.workloads import Workload

@@ -13,10 +13,10 @@ from typing import Any
 
 from agents.clustermapper.options import Options
 from agents.nic.device import check_options
-from scenarios.schema.background import Background, read_backgrounds
 from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
-from scenarios.schema.faults import Fault, read_faults
+from scenarios.schema.fault_tables import Fault, read_faults
+from scenarios.schema.iperf_tables import Background, read_backgrounds
 from scenarios.schema.resolved import tables_of
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled

@@ -12,9 +12,9 @@ from msgspec.structs import force_setattr
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.kernel.options import MPTCP, TCP
-from scenarios.schema.background import Entries
 from scenarios.schema.checks import CheckError, names_in
 from scenarios.schema.fabrics import QueueOptions
+from scenarios.schema.iperf_tables import Entries
 from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
 from testbed.reconvergence import RECONVERGENCE

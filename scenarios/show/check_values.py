@@ -1,4 +1,4 @@
-"""The bound and the seen value of a check, as text for people. Called by scenarios.show.report and scenarios.show.html. Pure."""
+"""The bound and the seen value of a check, as text for people. Called by scenarios.show.run_tables and scenarios.show.html. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs with several seeds: per transport one line of medians with their intervals. Used by scenarios.show.report; pure."""
+"""The table of runs with several seeds: per transport one line of medians with their intervals. Used by scenarios.show.run_tables; pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scenarios.schema.faults import Fault
+from scenarios.schema.fault_tables import Fault
 from scenarios.schema.scenario import Scenario, Transport
 from scenarios.schema.sweep import spelled
 from scenarios.schema.workloads import Workload, most_senders

@@ -13,9 +13,9 @@ from scenarios.schema.dilation import check_rates
 from scenarios.schema.fabrics import twin_of
 from scenarios.sets.dilation import MOST_BUSY, STEPS, free_cores
 from scenarios.sets.estimate import format_duration
-from scenarios.train.figures import summary_of
 from scenarios.train.job import MRC, MRC_HEALTHY, ROCE, TCP, Leg, Outcome, run_leg
-from scenarios.train.report import draw, write_page
+from scenarios.train.metrics import summary_of
+from scenarios.train.page import draw, write_page
 from testbed.bench.calibration import calibration, others_cores
 from testbed.errors import UserError
 from testbed.installation import documents

@@ -31,10 +31,10 @@ from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import Loads
 from testbed.emulated import bringup, netlink
-from testbed.emulated.background import Iperf
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
+from testbed.emulated.iperf_flows import Iperf
 from testbed.emulated.kernel_paths import KernelPaths
 from testbed.emulated.port_watch import PortWatch
 from testbed.emulated.programs import GRACE_S, KILL_S, EmulatedPrograms

@@ -52,7 +52,7 @@ def flow_figures(stem: Path) -> dict[str, Any]:
     seconds = sent.get("seconds")
     if not seconds:
         return figures
-    clock = WallClock(**json.loads(reports[0].get("extra_data", "{}")))  # which testbed.emulated.background had it keep
+    clock = WallClock(**json.loads(reports[0].get("extra_data", "{}")))  # which testbed.emulated.iperf_flows had it keep
     bps = 8 / (clock.span(seconds * 1e9) / S)  # of a byte
     figures |= {"seconds": seconds, "sent_bps": sent["bytes"] * bps, "retransmits": sent.get("retransmits")}
     if "bytes" in received:

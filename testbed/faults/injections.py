@@ -142,7 +142,7 @@ class HeldLinks(Protocol):
 
 
 class Injecting(Protocol):
-    """What :class:`Injections` is to a world; testbed.machines.faults has another."""
+    """What :class:`Injections` is to a world; testbed.machines.parted_faults has another."""
 
     @property
     def faults(self) -> HeldLinks: ...

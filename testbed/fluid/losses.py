@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import UserError
-from testbed.fluid.cluster import Cluster, Numbers, State
+from testbed.fluid.live_links import Cluster, Numbers, State
 
 EVS = 256
 """EVs of a queue pair over all planes (MRC paper, section 2: 128 to 256)."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.fluid.calibration import Shape, stored
-from testbed.fluid.cluster import Bools, Numbers, State
+from testbed.fluid.live_links import Bools, Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4

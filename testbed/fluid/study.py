@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from testbed.fluid.cluster import Cluster, State
+from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.losses import ev_sets_fit, losses_at_start, touched_by_t1
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies.sizing import Size

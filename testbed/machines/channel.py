@@ -24,10 +24,10 @@ import msgspec
 from agents.process.control import AgentError
 from testbed.errors import ClusterDied, UserError, explain, first_line
 from testbed.machine.slowness import patient
+from testbed.machines.channel_coding import MOST_LINE
 from testbed.machines.clocks import PINGS, Offset, Reading, offset
 from testbed.machines.orders import Orders
 from testbed.machines.reach import Place
-from testbed.machines.wire import MOST_LINE
 from topologies import FabricError
 from topologies.files import FileError, parse_json, typed
 

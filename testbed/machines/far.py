@@ -33,9 +33,9 @@ from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring
 from testbed.machine.slowness import patient
 from testbed.machines.channel import BEAT_S, LOGS_S, SILENCE_S
+from testbed.machines.channel_coding import Wire
 from testbed.machines.orders import Orders, WatchFactory
 from testbed.machines.reach import MOST_MACHINES
-from testbed.machines.wire import Wire
 from topologies import Fabric, FabricError
 from topologies.parts import divide
 

@@ -21,7 +21,7 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.faults.targets import FaultEvent, Injected, Target
 from testbed.machine import sandbox
-from testbed.machines.wire import Wire
+from testbed.machines.channel_coding import Wire
 from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 

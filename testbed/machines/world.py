@@ -32,11 +32,11 @@ from testbed.machine.slowness import patient
 from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
 from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all, whole
+from testbed.machines.channel_coding import unpacked
 from testbed.machines.clocks import Offset, wall_unsure_ns
-from testbed.machines.faults import MachineFaults
+from testbed.machines.parted_faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.watch import MachineWatch
-from testbed.machines.wire import unpacked
 from testbed.world import EMULATED, Background, Program, Programs, Stream
 from topologies import Fabric
 from topologies.parts import divide

@@ -20,9 +20,9 @@ from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
-from testbed.simulated.figures import Table, added, loads, rows
 from testbed.simulated.hosts import SimulatedAgent, Steered
 from testbed.simulated.network import Network
+from testbed.simulated.packed_counters import Table, added, loads, rows
 from testbed.simulated.programs import SimulatedPrograms
 from testbed.simulated.split import Crew, Job, begin_host
 from testbed.world import Program, VirtualClock

@@ -22,8 +22,8 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
-from testbed.simulated.figures import added, rows
 from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Fifo, Frame, within_kind
+from testbed.simulated.packed_counters import added, rows
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -379,7 +379,7 @@ class Network(Windows):
         return self.ports[port].waiting
 
     def figures(self) -> bytes:
-        """What was counted here, :data:`testbed.simulated.figures.WIDTH` numbers for each port."""
+        """What was counted here, :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
         out = BytesWriter()
         for port in self.ports:
             for word in port.stats:

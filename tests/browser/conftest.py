@@ -14,7 +14,7 @@ import pytest
 
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
-from scenarios.show.replay import replay
+from scenarios.show.replay_page import replay
 from tests.scenarios.small import TEXT, undrawn
 from tests.waiting import wait_until
 

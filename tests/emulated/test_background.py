@@ -17,8 +17,8 @@ from scenarios.figures.summary import run_summary
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.schema.scenario import load_scenario
 from testbed.dataplane.counters import books as cable_books
-from testbed.emulated.background import ANSWER_S, datagram_bytes
 from testbed.emulated.cluster import Cluster
+from testbed.emulated.iperf_flows import ANSWER_S, datagram_bytes
 from testbed.emulated.iperf_report import complaint, flow_figures
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
@@ -151,7 +151,7 @@ def test_what_cannot_be_is_said_and_leaves_nothing(tiny: Cluster, tmp_path: Path
     )  # the latter on a busy machine
     assert state(tiny) == was
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("testbed.emulated.background.PATH", "/nowhere")
+    monkeypatch.setattr("testbed.emulated.iperf_flows.PATH", "/nowhere")
     with pytest.raises(UserError, match="iperf3 is missing: install it with apt-get install iperf3"):
         tiny.background(Stream(0, 0, 3, "tcp", None, S_HERE, ev(0, 0)), tmp_path / "c").prepare()
 

@@ -6,7 +6,7 @@ from mrcbed.start import main  # isort: skip  before anything large: it takes ca
 
 from pathlib import Path
 
-from scenarios.show import html, plots, replay
+from scenarios.show import html, plots, replay_page
 
 
 def nothing(directory: Path) -> None:
@@ -14,7 +14,7 @@ def nothing(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    for module, name in ((plots, "draw_all"), (replay, "replay"), (html, "write_report")):
+    for module, name in ((plots, "draw_all"), (replay_page, "replay"), (html, "write_report")):
         assert hasattr(module, name)
         setattr(module, name, nothing)
     main()

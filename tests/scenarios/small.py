@@ -58,7 +58,7 @@ def undrawn() -> Iterator[None]:
     """Runs leave no figures and no report meanwhile: seconds each, for tests whose subject they are not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scenarios.show.plots.draw_all", lambda directory: [])
-        patch.setattr("scenarios.show.replay.replay", lambda directory: directory)
+        patch.setattr("scenarios.show.replay_page.replay", lambda directory: directory)
         patch.setattr("scenarios.show.html.write_report", lambda directory: directory)
         yield
 

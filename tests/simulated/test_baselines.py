@@ -12,7 +12,7 @@ from rich.console import Console
 
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from scenarios.show import report
+from scenarios.show import run_tables
 
 INCAST = """
 format = 3
@@ -73,7 +73,7 @@ def run(tmp_path: Path, text: str) -> dict[str, Any]:
 
 def shown(summary: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=160)
-    report.show(console, summary, Path("out"))
+    run_tables.show(console, summary, Path("out"))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -15,7 +15,7 @@ from scenarios.figures.summary import summarise
 from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
-from scenarios.show import report
+from scenarios.show import run_tables
 from scenarios.show.html import content
 from testbed.dataplane.counters import books as cable_books
 from testbed.simulated.network import Network
@@ -167,11 +167,11 @@ def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path
     assert sum(entry["rotation"]["sent_packets"]) == 8 * 7 * 5 * 2
     assert [(check["ok"], check.get("unusual")) for check in summary["checks"]] == [(True, None), (False, True)]
     out = io.StringIO()
-    report.show(Console(file=out, width=120), summary, tmp_path)
+    run_tables.show(Console(file=out, width=120), summary, tmp_path)
     assert "unusual mrc.expectations.lockstep > 2: expected > 2, seen 0" in out.getvalue() and "FAILED" not in out.getvalue()
     assert "kept in 1 of 1 runs" in out.getvalue()
     entry["broken"].append("h0 began all of them on plane 0")
-    assert report.books_line([entry]).endswith("kept in 0 of 1 runs.") and report.books_line([{"outcome": "done"}]) == ""
+    assert run_tables.books_line([entry]).endswith("kept in 0 of 1 runs.") and run_tables.books_line([{"outcome": "done"}]) == ""
     assert [row["cells"][0] for row in content.checks(summary["checks"])["rows"]] == ["ok", "unusual"]
 
 
@@ -327,7 +327,7 @@ def test_a_check_of_what_no_simulated_run_has_fails_nothing(incast: Ran, tmp_pat
     assert summary["verdict"] == verdict
     assert [c["ok"] for c in summary["checks"]] == [True, None if verdict == "ok" else False]
     console = Console(width=200, record=True, file=io.StringIO())
-    report.show(console, summary, tmp_path)
+    run_tables.show(console, summary, tmp_path)
     line = next(line for line in console.export_text().splitlines() if check in line)
     assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
     row = content.checks(summary["checks"])["rows"][1]

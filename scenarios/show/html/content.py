@@ -20,7 +20,7 @@ from scenarios.show import jobs_table
 from scenarios.show.background_table import COLUMNS, NOTE, background_rows
 from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
-from scenarios.show.html.figures import figures
+from scenarios.show.html.drawings import figures
 from scenarios.show.tables import since_fault, world_words
 from testbed.terminal import duration, number
 from testbed.view.declared import ResultsError

@@ -36,9 +36,9 @@ PROGRAM = """
 from mrcbed.start import main
 
 if __name__ == "__main__":
-    from scenarios.show import html, plots, replay
+    from scenarios.show import html, plots, replay_page
 
-    plots.draw_all = replay.replay = html.write_report = lambda directory: []
+    plots.draw_all = replay_page.replay = html.write_report = lambda directory: []
     main()
 """
 

@@ -11,7 +11,7 @@ from scenarios.figures.failures import figures
 from scenarios.figures.flaps import flap_growth, flaps, given_up
 from scenarios.figures.leaving import Logs
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of, peers_at_once, sending_pairs
-from scenarios.run.faults import resolve_used
+from scenarios.run.timeline import resolve_used
 from scenarios.schema.workloads import Flow
 from tests.scenarios.broken import LINE, MS, NET_MS, NET_RTT, NET_S, RTT, TINY, S, at, fault, goodput, loss, net_at, steps, verdict, write
 from topologies.theory import bus_bandwidth, collective_step_ns, sack_share

@@ -16,7 +16,7 @@ from scenarios.show.simulators import topology
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
 from testbed.faults.targets import between_switches
-from testbed.fluid.cluster import Cluster
+from testbed.fluid.live_links import Cluster
 from testbed.machines.reach import Place
 from topologies import FabricError, load_fabric
 

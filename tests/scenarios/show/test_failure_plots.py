@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from scenarios.figures import background as background_figures
+from scenarios.figures import iperf_flows
 from scenarios.figures.measure import load_runs, write_tables
 from scenarios.figures.ports import JUDGED_RTTS
 from scenarios.figures.stored import Stored
 from scenarios.figures.summary import exit_status, run_summary, summarise
-from scenarios.run.faults import Timeline
+from scenarios.run.timeline import Timeline
 from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.host_goodput import expected_line
 from scenarios.show.plots.plane_shares import deviations
-from scenarios.show.report import show
+from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios.broken import MS, TINY, at, fault, net_at, verdict, write
 from tests.scenarios.figures.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
@@ -146,7 +146,7 @@ def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
             known = known | {"haul_rtt_ns"}  # of runs over two sites
         if scenario.backgrounds:
             flow = {"name": "x", "protocol": "udp", "path": "p0/0", "src": 0, "dst": 3, "ev": 0, "rate_bps": 1e6, "wire_bps": 1e6}
-            known = known | set(background_figures.figures({"background": [flow], "workload": "flows"}, TINY, tmp_path))
+            known = known | set(iperf_flows.figures({"background": [flow], "workload": "flows"}, TINY, tmp_path))
         for expect in scenario.expects:
             assert figures_named(expect.check) <= known, (name, expect.check, figures_named(expect.check) - known)
 

@@ -14,7 +14,7 @@ from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.ev_shares import grid
 from scenarios.show.plots.queue_hops import NAMES
-from scenarios.show.report import show
+from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios import plays
 from tests.scenarios.synthetic import Play, make

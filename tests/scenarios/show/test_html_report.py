@@ -20,7 +20,7 @@ from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.html import write_report
 from scenarios.show.html.content import LONG, folded, medians, reproduce, table
-from scenarios.show.html.figures import KINDS, prefix_of, runs_in
+from scenarios.show.html.drawings import KINDS, prefix_of, runs_in
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.losses import totals
 from scenarios.show.plots.plane_loads import loads

@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.schema.scenario import load_scenario
 from scenarios.show import medians_table
-from scenarios.show.report import faults_table, show
+from scenarios.show.run_tables import faults_table, show
 from testbed import terminal
 from tests.scenarios.figures.test_comparison import entry
 from tests.scenarios.synthetic import Play, make

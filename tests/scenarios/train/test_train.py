@@ -10,8 +10,8 @@ import pytest
 
 from mrcbed import cli
 from scenarios.train.compare import plan_of
-from scenarios.train.figures import FEWEST, summary_of
 from scenarios.train.job import COMPUTE_US, MRC, MRC_HEALTHY, Breaker, Failure, Outcome, failures, ideal_ns
+from scenarios.train.metrics import FEWEST, summary_of
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
 from topologies.units import US

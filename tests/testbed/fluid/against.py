@@ -16,7 +16,7 @@ import numpy as np
 
 from scenarios.figures import results
 from testbed.fluid.calibration import ROUNDS, Calibration, Shape, stored
-from testbed.fluid.cluster import Cluster, State
+from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.rates import flow_rates, port_rates
 from testbed.view.declared import MANIFEST, read, read_record
 from topologies import Fabric

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from testbed.fluid.cluster import Cluster, State
+from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.losses import losses_at_start, packets_per_ev, touched_by_t1
 from testbed.fluid.rates import flow_rates
 from topologies.sizing import NIC_RATE, PAPER_NICS, SWITCH_RATE, Size

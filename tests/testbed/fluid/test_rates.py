@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import UserError
 from testbed.fluid.calibration import stored
-from testbed.fluid.cluster import Cluster, State
+from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies import Fabric
 from topologies.clos import t0_name, t1_name

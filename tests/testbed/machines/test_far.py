@@ -13,9 +13,9 @@ from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.faults.kinds import read_words, resolve
 from testbed.faults.targets import Injected, Target
+from testbed.machines.channel_coding import Wire
 from testbed.machines.far import Begin
 from testbed.machines.orders import Orders
-from testbed.machines.wire import Wire
 from topologies import load_fabric
 
 CLOCK = {"dilation": 12_500.0, "origin": 7}

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from mrcbed.cli.view import command
 from scenarios.show.plots.style import _FIXED, colour_and_marker
-from scenarios.show.replay import look, replay
+from scenarios.show.replay_page import look, replay
 from testbed.errors import UserError
 from testbed.view.read import first_of_each, read_frames, read_run, run_keys
 

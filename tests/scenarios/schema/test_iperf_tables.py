@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from agents.clock import WallClock
-from scenarios.figures.background import figures, link_rates
-from scenarios.run.background import BackgroundRun
+from scenarios.figures.iperf_flows import figures, link_rates
+from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.background_table import COLUMNS, background_rows
-from testbed.emulated.background import command_lines, datagram_bytes, route_lines
 from testbed.emulated.bringup import link_mtu, spread
+from testbed.emulated.iperf_flows import command_lines, datagram_bytes, route_lines
 from testbed.world import Stream
 from topologies import addressing, load_fabric
 from topologies.addressing import ev

@@ -14,7 +14,7 @@ from scenarios.figures.summary import run_summary
 from scenarios.run.runner import Runner
 from scenarios.sets.merging import merge, read_all
 from scenarios.show.html.content import medians, runs_table
-from scenarios.show.report import check_lines, show
+from scenarios.show.run_tables import check_lines, show
 from testbed import terminal
 from tests.scenarios.broken import steps, write
 from tests.scenarios.fakes import FakeCluster

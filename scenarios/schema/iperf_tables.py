@@ -1,6 +1,6 @@
 """Reads the ``[[background]]`` entries of a scenario file: traffic of an ordinary program that shares the fabric with the workload.
 
-Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenarios/run/background.py runs these flows.
+Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenarios/run/iperf_flows.py runs these flows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from testbed.emulated.background import CONGESTION, MAX_STREAMS, PROTOCOLS, datagram_bytes, wire_rate
 from testbed.emulated.bringup import spread
+from testbed.emulated.iperf_flows import CONGESTION, MAX_STREAMS, PROTOCOLS, datagram_bytes, wire_rate
 from testbed.world import Stream
 from topologies import Fabric, FabricError
 from topologies.addressing import ev, ev_fields, sid_list
@@ -61,7 +61,7 @@ class Background:
         return value
 
     def stream(self, fabric: Fabric, number: int, longest: int) -> Stream:
-        """Return the order for testbed.emulated.background; ``longest``: its duration if nothing else ends it."""
+        """Return the order for testbed.emulated.iperf_flows; ``longest``: its duration if nothing else ends it."""
         time = longest if self.for_ps is None else self.for_ps
         return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, time, self.ev_on(fabric), self.parallel, self.congestion)
 

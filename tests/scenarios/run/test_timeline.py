@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from scenarios.run.faults import NEVER, Timeline
 from scenarios.run.runner import Runner
-from scenarios.schema.faults import Fault
+from scenarios.run.timeline import NEVER, Timeline
+from scenarios.schema.fault_tables import Fault
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.errors import UserError
 from testbed.faults.kinds import read_keys

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.schema.faults import Fault
+from scenarios.schema.fault_tables import Fault
 from scenarios.schema.values import ScenarioError
 from testbed.faults.kinds import KINDS, USED_BY_QP, target_of
 from testbed.faults.targets import Target, cable_of_path

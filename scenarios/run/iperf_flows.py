@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scenarios.run.faults import NEVER
-from scenarios.schema.background import Background
-from testbed.emulated.background import wire_rate
+from scenarios.run.timeline import NEVER
+from scenarios.schema.iperf_tables import Background
+from testbed.emulated.iperf_flows import wire_rate
 from testbed.emulated.iperf_report import complaint
 from testbed.world import Background as Flow
 from testbed.world import World

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.machines import wire as module
-from testbed.machines.wire import Wire, unpacked
+from testbed.machines import channel_coding as module
+from testbed.machines.channel_coding import Wire, unpacked
 
 
 @pytest.fixture
