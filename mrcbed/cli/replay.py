@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from mrcbed.cli.run import ProgressBar, fabric_for, stalled
-from scenarios.schema.scenario import KINDS
+from mrcbed.cli.living import carry_out, needs_root, say, session_options
+from mrcbed.cli.run import ProgressBar
 from testbed import terminal
 from testbed.errors import UserError
-from testbed.faults.kinds import FaultError, read_words
 from testbed.machine.caller import made
-from testbed.machine.exclusive import refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
 from testbed.reconvergence import usual
-from testbed.simulated import SIMULATED, WORLDS
-from testbed.world import World
+from testbed.session import Session
+from testbed.simulated import SIMULATED
 from topologies.units import MAX_TIME, S, parse_duration
 
 BRING_UP_S = 10.0
@@ -36,13 +34,9 @@ LONG_S = 10.0
 
 @click.command(name="replay")
 @argument("trace", type=click.Path(path_type=Path))
-@argument("fabric", default="demo")
+@session_options(argument("fabric", default="demo"), seed=1)
 @option(
-    "-n",
-    "--ranks",
-    type=click.IntRange(2, 1024),
-    metavar="N",
-    help="Ranks of an AICB workload, or of one Chakra file for all. Default: all hosts.",
+    "-n", "--ranks", type=click.IntRange(2, 1024), metavar="N", help="Ranks of AICB's text, or of one Chakra file for all. Default: all."
 )
 @option("--sigma", type=click.FloatRange(1), default=1.0, show_default=True, metavar="N", help="Divide all bytes and computing by N.")
 @option("--passes", type=click.IntRange(1, 10_000), default=3, show_default=True, metavar="N", help="Measured passes through it.")
@@ -50,17 +44,12 @@ LONG_S = 10.0
 @option("--groups", type=click.Path(path_type=Path), metavar="FILE", help="Groups of a Chakra trace, by pg_name (JSON).")
 @option("--check", is_flag=True, help="Only read, check and estimate.")
 @option("--within", default="12min", show_default=True, metavar="T", help="Refuse to start what takes longer by the estimate.")
-@option("--transport", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it.")
 @option("--qps", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Queue pairs between two ranks of a group.")
-@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
-@option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable.")
-@option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of all random choices.")
-@option("--dilation", metavar="N", default="fabric", show_default=True, help="Run N times slower than the real network.")
 @option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep figures and the agents' logs there.")
 @option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(
-    trace: Path, fabric: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool, within: str,
-    transport: str, qps: int, world: str, faults: tuple[str, ...], seed: int, dilation: str, out: Path | None, as_json: bool,
+    trace: Path, session: Session, twin: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool,
+    within: str, qps: int, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on FABRIC. See docs/traces.md.
 
@@ -70,33 +59,30 @@ def command(
     from scenarios.run.watch import Doubts
     from scenarios.sets.estimate import format_duration, job_seconds
 
-    chosen, slower, twin = fabric_for(fabric, dilation, transport)
+    chosen, simulated, count = session.fabric, session.world == SIMULATED, passes + warmup
     try:
-        wanted = [read_words(text.split(), '--fault "KIND ON [KEY=VALUE]..."') for text in faults]
         most_s = parse_duration(within) / S
-    except FaultError as error:
-        raise UserError(f"--fault: {error}") from None
     except ValueError as error:
         raise UserError(f"--within {within}: {error}") from None
-    times = (passes + warmup) * slower
-    most_ns = math.inf if check or world == SIMULATED else (most_s - BRING_UP_S) * 1e9 / times
-    plan, rehearsal = read_trace(trace, chosen, ranks, groups, sigma, most_ns)
+    times = count * session.dilation
+    plan, rehearsal = read_trace(
+        trace, chosen, ranks, groups, sigma, math.inf if check or simulated else (most_s - BRING_UP_S) * 1e9 / times
+    )
     seconds = BRING_UP_S + rehearsal.ns / 1e9 * times
-    if world == SIMULATED:
-        most_s = MAX_TIME / S
-        virtual_s = (passes + warmup) * rehearsal.ns / 1e9
+    if simulated:
+        virtual_s, most_s = count * rehearsal.ns / 1e9, MAX_TIME / S
         if virtual_s > most_s:
-            took = f"{passes + warmup} passes take {virtual_s:,.0f} s of the network, {most_s:,.0f} s at most"
+            took = f"{count} passes take {virtual_s:,.0f} s of the network, {most_s:,.0f} s at most"
             raise UserError(f"{trace.name}: {took}: give a --sigma, or fewer --passes")
-        seconds = (passes + warmup) * job_seconds(plan, chosen) + virtual_s * VIRTUAL_S
+        seconds = count * job_seconds(plan, chosen) + virtual_s * VIRTUAL_S
     lines = [
         f"{trace.name}: {len(plan.ranks)} ranks, {sum(map(len, plan.ranks)):,} nodes, {len(plan.groups)} groups, "
         f"{plan.bytes:,} bytes, {sum(plan.compute_ns) / len(plan.ranks) / 1e3:,.0f} us of computing on each rank",
         f"estimate: {rehearsal.ns / 1e3:,.0f} us a pass, of which a GPU waits {sum(rehearsal.lost_ns) / len(plan.ranks) / 1e3:,.0f} us",
-        *(f"not replayed: {what}{f', {count} times' if count > 1 else ''}" for what, count in plan.skipped.items()),
+        *(f"not replayed: {what}{f', {often} times' if often > 1 else ''}" for what, often in plan.skipped.items()),
     ]
-    if world != SIMULATED:
-        lines.append(f"at dilation {slower:,.0f}: about {format_duration(seconds)}")
+    if not simulated:
+        lines.append(f"at dilation {session.dilation:,.0f}: about {format_duration(seconds)}")
     elif seconds > LONG_S:
         lines.append(f"simulated: about {format_duration(seconds)} on one core")
     sys.stderr.write(twin)
@@ -108,44 +94,44 @@ def command(
         return
     if out is not None and out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out}: it is not empty: name another directory")
+    needs_root(session.world)
     if out is not None:
         made(out, whole=True)
+    faults = list(click.get_current_context().params["faults"])
 
-    def work(cluster: World) -> int:
+    def work() -> int:
+        told: dict[int, list[list[float]]] = {}
+        failed: dict[int, str] = {}
+        printed: list[str] = []
+        doubtful: list[str] = []
+        stopped = False
         with tempfile.TemporaryDirectory(prefix="mrcbed-replay-") as temporary:
             os.chmod(temporary, 0o711)  # noqa: S103 the ranks' user reads the plan in it
-            file = write_plan(plan, Path(temporary), [(range(len(plan.ranks)), passes + warmup)])
+            file = write_plan(plan, Path(temporary), [(range(len(plan.ranks)), count)])
             logs = out / "raw" if out is not None else Path(temporary)
             logs.mkdir(parents=True, exist_ok=True)
             try:
-                with ProgressBar() as progress:
-                    progress("building the fabric", 0.0)
-                    cluster.start()
-                    cluster.start_agents(transport, {}, logs, seed)
-                    for kind, on, keys in wanted:
-                        cluster.inject(kind, on, run_seed=seed, **keys)
+                with ProgressBar() as progress, session.up(logs, nullcontext(progress)) as cluster:
 
                     def on_pass(rank: int, number: int) -> None:
                         if number == 1 and rank == 0:
                             doubts.look(forget=True)
                         if rank == 0:
-                            progress(f"pass {number} of {passes + warmup}", number / (passes + warmup))
+                            progress(f"pass {number} of {count}", number / count)
 
-                    network = usual(cluster, transport)
+                    network = usual(cluster, session.transport)
                     look = (lambda: None) if network is None else network.look
-                    with Doubts(cluster, stalled(wanted, chosen)) as doubts:
+                    with Doubts(cluster, session.stalled) as doubts:
                         told, failed, printed = play(cluster, plan, file, caller_uid(), qps, on_pass, look)
                         doubts.look()
                         doubtful = doubts.reasons()
-                stopped = False
             except Stopped as end:
-                told, failed, printed, stopped, doubtful = end.told, {}, [], True, []
-            finally:
-                cluster.stop()
+                told, stopped = end.told, True
         summary = {
-            "trace": str(trace), "fabric": chosen.name, "transport": transport, "world": world, "dilation": slower, "sigma": sigma,
-            "seed": seed, "faults": list(faults), **figures(plan, rehearsal, told, warmup),
-            "failed": {str(rank): reason for rank, reason in failed.items()}, "doubtful": doubtful,
+            "trace": str(trace), "fabric": chosen.name, "transport": session.transport, "world": session.world,
+            "dilation": session.dilation, "sigma": sigma, "seed": session.seed, "faults": faults,
+            **figures(plan, rehearsal, told, warmup), "failed": {str(rank): reason for rank, reason in failed.items()},
+            "doubtful": doubtful,
         }  # fmt: skip
         if out is not None:
             (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -154,35 +140,17 @@ def command(
         elif summary["passes"]:
             terminal.console(120).print(_table(summary))
         for rank, reason in failed.items():
-            print(f"mrcbed: rank {rank}: {reason}", file=sys.stderr)
-        for line in printed[-3:] if failed else ():
-            print(f"mrcbed: {line}", file=sys.stderr)
-        for reason in doubtful:
-            print(f"mrcbed: doubtful: {reason}", file=sys.stderr)
+            say(f"rank {rank}: {reason}")
+        for line in (*(printed[-3:] if failed else ()), *(f"doubtful: {reason}" for reason in doubtful)):
+            say(line)
         if summary["wrong"]:
-            print(f"mrcbed: {summary['wrong']} elements arrived wrong", file=sys.stderr)
+            say(f"{summary['wrong']} elements arrived wrong")
         if stopped:
-            print(f"mrcbed: stopped after {summary['passes']} of {passes} passes", file=sys.stderr)
+            say(f"stopped after {summary['passes']} of {passes} passes")
             return 130
         return 1 if failed or summary["wrong"] or not summary["passes"] else 0
 
-    if world == SIMULATED:
-        from testbed.simulated.cluster import SimulatedCluster
-
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        sys.exit(work(SimulatedCluster(chosen)))
-    if os.geteuid() != 0:
-        raise UserError(f"mrcbed replay needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
-    from testbed.machine import sandbox
-
-    refuse_if_measuring()
-
-    def emulated() -> int:
-        from testbed.emulated.cluster import Cluster
-
-        return work(Cluster(chosen, dilation=slower))
-
-    sys.exit(sandbox.run(emulated))
+    sys.exit(carry_out(session.world, work))
 
 
 def _table(summary: dict[str, object]) -> object:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -17,19 +17,16 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from mrcbed.cli.up_machines import reach_option
-from scenarios.schema.fabrics import usual_fabric
 from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
 from scenarios.schema.scenario_tables import MAX_SEEDS
 from testbed import terminal
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
-from testbed.faults.kinds import KINDS
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
-from topologies import Fabric, FabricError, load_fabric
-from topologies.fabrics import usual_dilation
+from topologies import FabricError
 from topologies.toml_files import MAX_WHOLE
 
 TLS = "MRCBED_TLS"
@@ -278,32 +275,6 @@ def parse_dilation(text: str, usual: float) -> float | None:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
         raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
     return float(text)
-
-
-def stalled(faults: Sequence[tuple[str, str, dict[str, Any]]], fabric: Fabric) -> list[int]:
-    """Hosts whose agents these faults stop, (kind, target, keys) each: their lateness says nothing about the machine."""
-    return [fabric.host_number(on) for kind, on, _ in faults if KINDS[kind].stalls]
-
-
-def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
-    """A fabric, and at which dilation ``--dilation`` has it. Raises :class:`UserError`, :class:`FabricError`."""
-    from scenarios.schema.dilation import check_rates
-
-    fabric, usual = load_fabric(name), usual_dilation(name)
-    chosen = parse_dilation(dilation, usual) or usual
-    check_rates(fabric, chosen)
-    return fabric, chosen
-
-
-def fabric_for(name: str, dilation: str, transport: str) -> tuple[Fabric, float, str]:
-    """The fabric that a command's ``--transport`` runs on, its dilation by ``--dilation``, and a line for stderr if that is a twin.
-    Raises :class:`UserError`, :class:`FabricError`."""
-    named, chosen = dilated(name, dilation)
-    usual = usual_fabric(transport, named)
-    if usual.planes == named.planes:
-        return usual, chosen, ""
-    ports = f"where the {named.planes} ports of a host are one"
-    return usual, chosen, f"mrcbed: a queue pair of {transport} has one path: it runs on {usual.name}, {ports}\n"
 
 
 def check_switch_is_simulated(switch: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -12,26 +10,25 @@ from typing import Any
 
 import click
 
+from mrcbed.cli.living import carry_out, dilation_option, needs_root, world_option
 from mrcbed.cli.run import ProgressBar, parse_dilation
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import made
-from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.machine.sandbox import caller_uid
 from testbed.options import option
-from testbed.simulated import SIMULATED, WORLDS
 
 VERDICTS = {True: "holds", False: "DOES NOT HOLD", None: "not judged"}
 
 
 @click.command(name="train")
-@option("--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True, help="Where: simulated needs no root.")
+@world_option()
 @option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one.")
 @option("--steps", type=click.IntRange(8, 10_000), metavar="N", help="Default: 100, or what fits 12 minutes: 40, 20 or 8.")
 @option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Seed of the model and its data.")
 @option("--quick", is_flag=True, help="MRC alone, without and with failures, 40 steps: some 4 minutes.")
 @option("--transport", "-t", "transports", multiple=True, metavar="T", help="Only these runs: mrc, roce, tcp. Repeatable.")
-@option("--dilation", metavar="N", default="auto", show_default=True, help="Run N times slower than the real network.")
+@dilation_option("auto")
 @option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where results go.")
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of a table.")
 def command(
@@ -54,8 +51,7 @@ def command(
     directory = out or Path("results") / f"train-{time.strftime('%Y%m%d-%H%M%S')}"
     if directory.exists() and any(directory.iterdir()):
         raise UserError(f"--out {directory}: it is not empty: name another directory")
-    if world != SIMULATED and os.geteuid() != 0:
-        raise UserError(f"mrcbed train needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+    needs_root(world)
     made(directory, whole=True)
 
     def work() -> int:
@@ -74,11 +70,4 @@ def command(
             console.print(f"report: {directory / 'report.html'}", markup=False, highlight=False)
         return 0 if summary["verdict"] == "ok" else 1
 
-    if world == SIMULATED:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        sys.exit(work())
-    from testbed.machine import sandbox
-
-    refuse_if_measuring()
-    with measuring(directory):
-        sys.exit(sandbox.run(work))
+    sys.exit(carry_out(world, work, directory=directory))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import ExitStack
 
 import click
 
-from mrcbed.cli.run import check_switch, dilated
+from mrcbed.cli.living import carry_out, dilated, dilation_option, needs_root, world_option
+from mrcbed.cli.run import ProgressBar, check_switch
 from mrcbed.cli.up_machines import reach_option
 from scenarios.schema.fabrics import SINGLE_PATH, usual_fabric
 from testbed import terminal
@@ -16,7 +17,8 @@ from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.machine.caller import written
 from testbed.options import argument, option
-from testbed.simulated import SIMULATED, WORLDS
+from testbed.session import Session
+from testbed.simulated import SIMULATED
 from topologies import named_fabrics
 
 
@@ -29,22 +31,13 @@ from topologies import named_fabrics
 @option(
     "--policy", type=click.Choice(POLICIES), default="none", show_default=True, help="What the controller tells agents of link failures."
 )
-@option(
-    "--dilation",
-    metavar="N",
-    default="fabric",
-    show_default=True,
-    help="Run N times slower than the real network; fabric: as its file says.",
-)
+@dilation_option()
 @option("--ip", "with_ip", is_flag=True, help="Give every host mrc0: IP over its transport, for any program.")
 @option("--view", "with_view", is_flag=True, help="Serve a page that shows what happens, on this machine alone.")
-@option("--view-control", is_flag=True, help="So, and its cables can be cut and mended there.")
+@option("--view-control", is_flag=True, help="Like --view; the page can also cut and mend cables.")
 @option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
 @option("--out", metavar="DIR", help="Keep what the view showed in DIR, with replay.html.")
-@option(
-    "--world", type=click.Choice(WORLDS), default=WORLDS[0], show_default=True,
-    help="simulated: an all-reduce without end in virtual time, to be seen with --view; needs no root, and has no prompt.",
-)  # fmt: skip
+@world_option()
 @option("--on", "on", metavar="HOST[=ADDRESS],...", help="Build it on these machines together, each a part.")
 @reach_option()
 def command(
@@ -53,8 +46,6 @@ def command(
 ) -> None:  # fmt: skip
     """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0; 1 if a process of the
     cluster died, or if a line from a pipe or file was refused or failed."""
-    from testbed.machine import sandbox
-
     if no_controller and policy != "none":
         raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
     chosen, slower = dilated(fabric, dilation)
@@ -77,54 +68,45 @@ def command(
         if switch != SWITCHES[0] or with_ip or viewed or policy != "none" or world == SIMULATED:
             raise UserError("--on: several machines have eBPF switches, no controller, no view and no mrc0: drop such options")
         sys.exit(run_on(chosen, slower, transport, seed, on, reach))
+    session = Session(chosen, world, transport, seed=seed, dilation=slower)
     if world == SIMULATED:
         if not viewed:
             raise UserError(f"mrcbed up --world {SIMULATED} has no prompt: add --view, or --view-control to break cables")
         from mrcbed.cli.up_simulated import run
 
-        sys.exit(run(chosen, slower, transport, seed, (view_port, view_control), out))
-    if os.geteuid() != 0:
-        raise UserError(f"mrcbed up needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED} --view, which needs none")
+        sys.exit(run(session, (view_port, view_control), out))
+    needs_root(world, f"--world {SIMULATED} --view, which needs none")
 
     def work() -> int:
         from agents.ip import address
-        from mrcbed.cli.run import ProgressBar
         from mrcbed.cli.up_view import ViewOfUp, record_folder
         from mrcbed.prompt.cli import Prompt
         from testbed.emulated import ip
         from testbed.emulated.cluster import Cluster
+        from testbed.machine.sandbox import RUN_DIR
 
         console = terminal.console()
-        bar = ProgressBar()
-        cluster = Cluster(chosen, dilation=slower, controller=not no_controller, switch=switch, progress=bar.report)
         cable = next((li.name for li in chosen.links if li.kind == "fabric"), chosen.links[0].name)
-        carriers = view = None
-        with record_folder(out, transport, sandbox.RUN_DIR) as folder:
-            try:
-                with bar:
-                    cluster.start()
-                    cluster.start_agents(transport, {}, folder[1], seed, policy)
-                    if with_ip:
-                        carriers = ip.bring_up(cluster)
-                console.print(
-                    f"{chosen.name} is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
-                    f"{len(chosen.links)} links. Try: paths h0 h{chosen.host_count - 1}, allreduce, break {cable}, pingall, help"
-                )
-                if carriers is not None:
-                    first, last = address(0), address(chosen.host_count - 1)
-                    console.print(f"mrc0 is up on every host, {first} to {last}. Try: h0 ping -c 3 {last}", markup=False, highlight=False)
-                if viewed:
-                    view = ViewOfUp(cluster, transport, seed, folder, view_port, view_control)
-                    view.tick_beside()
-                    console.print(f"view: {view.url}", markup=False, highlight=False, soft_wrap=True)
-                prompt = Prompt(cluster, console, transport)
-                cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
-            finally:
-                if view is not None:
-                    view.end()
-                if carriers is not None:
-                    carriers.end()
-                cluster.stop()
+        with ExitStack() as stack:
+            folder = stack.enter_context(record_folder(out, transport, RUN_DIR))
+            cluster = stack.enter_context(session.up(folder[1], ProgressBar(), policy, controller=not no_controller, switch=switch))
+            assert isinstance(cluster, Cluster)
+            console.print(
+                f"{chosen.name} is up in {cluster.booted_ns / 1e9:.2f} s: {chosen.host_count} hosts, {len(chosen.switches)} switches, "
+                f"{len(chosen.links)} links. Try: paths h0 h{chosen.host_count - 1}, allreduce, break {cable}, pingall, help"
+            )
+            if with_ip:
+                carriers = ip.bring_up(cluster)
+                stack.callback(carriers.end)
+                first, last = address(0), address(chosen.host_count - 1)
+                console.print(f"mrc0 is up on every host, {first} to {last}. Try: h0 ping -c 3 {last}", markup=False, highlight=False)
+            if viewed:
+                view = ViewOfUp(cluster, transport, seed, folder, view_port, view_control)
+                stack.callback(view.end)
+                view.tick_beside()
+                console.print(f"view: {view.url}", markup=False, highlight=False, soft_wrap=True)
+            prompt = Prompt(cluster, console, transport)
+            cluster.check()  # a death while the prompt waited for a line ends it as SIGTERM does
         return prompt.status
 
-    sys.exit(sandbox.run(work))
+    sys.exit(carry_out(world, work, measures=False))

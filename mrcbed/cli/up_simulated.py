@@ -9,8 +9,8 @@ from agents.clock import WallClock
 from agents.collectives.steer import connect
 from mrcbed.cli.up_view import ViewOfUp, record_folder
 from testbed.reconvergence import usual
+from testbed.session import Session
 from testbed.simulated.cluster import SimulatedCluster
-from topologies import Fabric
 
 SLICE_NS = 50 * 10**6
 """ns of this machine between two looks at the view's commands [ours]."""
@@ -19,23 +19,22 @@ BYTES = 1 << 20
 COLLECTIVE = "ring-allreduce"
 
 
-def run(fabric: Fabric, dilation: float, transport: str, seed: int, page: tuple[int, bool], out: str | None) -> int:
+def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
     """Run it until Ctrl-C or SIGTERM; the exit status. It goes at most as fast as an emulated fabric.
 
     ``page``: its port, and whether it may command. ``out``: where to keep what it showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    cluster = SimulatedCluster(fabric)
+    fabric, transport, seed = session.fabric, session.transport, session.seed
     hosts = list(range(fabric.host_count))
-    with record_folder(out, transport) as folder:
+    with record_folder(out, transport) as folder, session.up(folder[1]) as cluster:
+        assert isinstance(cluster, SimulatedCluster)
         view = None
         try:
-            cluster.start()
-            cluster.start_agents(transport, {}, folder[1], seed)
             view = ViewOfUp(cluster, transport, seed, folder, *page)
             print(f"view: {view.url}", flush=True)
             print(f"{fabric.name} in virtual time, {len(hosts)} hosts, all-reduces of 1 MiB. Ctrl-C ends it.", flush=True)
             connect(cluster.agents, hosts, COLLECTIVE)
-            pace = WallClock(dilation)
+            pace = WallClock(session.dilation)
             late = -cluster.network.time
             network = usual(cluster, transport)
             left = 0
@@ -72,4 +71,3 @@ def run(fabric: Fabric, dilation: float, transport: str, seed: int, page: tuple[
         finally:
             if view is not None:
                 view.end()
-            cluster.stop()

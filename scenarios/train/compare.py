@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ from scenarios.train.page import draw, write_page
 from testbed.bench.calibration import calibration, others_cores
 from testbed.errors import UserError
 from testbed.installation import documents
+from testbed.session import Progress, Session
 from testbed.simulated import SIMULATED
-from testbed.world import World
 from topologies.clos import Fabric
 
-Progress = Callable[[str, float], None]
 LEGS: dict[str, tuple[Leg, ...]] = {"mrc": (MRC_HEALTHY, MRC), "roce": (ROCE,), "tcp": (TCP,)}
 MOST_S, QUICK_S = 12 * 60.0, 4 * 60.0
 BRING_UP_S = 9.0
@@ -100,7 +99,8 @@ def compare(plan: Plan, directory: Path, seed: int, user: int | None, progress: 
         fabric = twin_of(plan.fabric) if leg.one_plane else plan.fabric
         logs = directory / "raw" / leg.name
         logs.mkdir(parents=True)
-        outcome = run_leg(_world(plan, fabric, progress), leg, plan.steps, seed, text, logs, user, progress)
+        session = Session(fabric, plan.world, leg.transport, seed=seed, dilation=plan.dilation)
+        outcome = run_leg(session, leg, plan.steps, text, logs, user, progress)
         outcomes.append(outcome)
         (logs / "ranks.json").write_text(json.dumps(outcome.ranks), encoding="utf-8")
         write_json(directory / "summary.json", summary_of(outcomes, seed, plan.world, plan.dilation))
@@ -109,13 +109,3 @@ def compare(plan: Plan, directory: Path, seed: int, user: int | None, progress: 
     draw(summary, directory)
     write_page(summary, directory)
     return summary
-
-
-def _world(plan: Plan, fabric: Fabric, progress: Progress) -> World:
-    if plan.world == SIMULATED:
-        from testbed.simulated.cluster import SimulatedCluster
-
-        return SimulatedCluster(fabric)
-    from testbed.emulated.cluster import Cluster
-
-    return Cluster(fabric, dilation=plan.dilation, progress=progress)

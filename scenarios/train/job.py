@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from scenarios.train.model import PARAMETERS
 from testbed.errors import UserError
 from testbed.faults.targets import Injected
 from testbed.reconvergence import usual
+from testbed.session import Progress, Session
 from testbed.world import Program, World
 from topologies.clos import Fabric
 from topologies.theory import bus_bandwidth, collective_step_ns
@@ -127,17 +129,14 @@ class Breaker:
         return min(due, default=None)
 
 
-def run_leg(
-    world: World, leg: Leg, steps: int, seed: int, text: Path, logs: Path, user: int | None, progress: Callable[[str, float], None]
-) -> Outcome:  # fmt: skip
-    """One run on a world that has not been started; it is stopped at the end. Raises :class:`UserError` if a rank tells nothing."""
+def run_leg(session: Session, leg: Leg, steps: int, text: Path, logs: Path, user: int | None, progress: Progress) -> Outcome:
+    """Carry out one run. Raises :class:`UserError` if a rank reports nothing."""
+    fabric, seed = session.fabric, session.seed
     told: dict[int, dict[str, Any]] = {}
-    try:
-        world.start()
-        world.start_agents(leg.transport, {}, logs, seed)
-        breaker = Breaker(world, leg, failures(world.fabric, steps), seed)
+    with session.up(logs, nullcontext(progress)) as world:
+        breaker = Breaker(world, leg, failures(fabric, steps), seed)
         command = (str(RANK), str(steps), str(seed), str(COMPUTE_US), str(text))
-        programs = world.programs(Program(command, user, leg.qps), range(world.fabric.host_count))
+        programs = world.programs(Program(command, user, leg.qps), range(fabric.host_count))
         lines: list[str] = []
 
         def on_note(rank: int, note: dict[str, Any]) -> None:
@@ -162,13 +161,11 @@ def run_leg(
             programs.end()
         breaker.end()
         world.heal()
-    finally:
-        world.stop()
-    if not failed and len(told) < world.fabric.host_count:
-        raise UserError(f"{leg.name}: only {len(told)} of {world.fabric.host_count} ranks told what they measured: {'; '.join(lines[-3:])}")
+    if not failed and len(told) < fabric.host_count:
+        raise UserError(f"{leg.name}: only {len(told)} of {fabric.host_count} ranks told what they measured: {'; '.join(lines[-3:])}")
     if failed and lines:
         (logs / "ranks.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Outcome(leg, world.fabric, [told[rank] for rank in sorted(told)], breaker.broken, failed, doubtful)
+    return Outcome(leg, fabric, [told[rank] for rank in sorted(told)], breaker.broken, failed, doubtful)
 
 
 def ideal_ns(fabric: Fabric, dead_links: Sequence[str] = ()) -> float:

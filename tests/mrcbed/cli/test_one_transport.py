@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mrcbed import cli
-from mrcbed.cli.run import fabric_for
+from mrcbed.cli.living import session_of
 from scenarios.schema.scenario import load_scenario
 from tests.mrcbed.cli.test_command_line import ENVIRONMENT
 from tests.scenarios.jobs import traces
@@ -76,11 +76,14 @@ def test_roce_on_a_fabric_is_roce_on_its_twin(words: tuple[str, ...], here: Path
 
 def test_the_twin_has_the_rate_of_all_ports() -> None:
     for kind in ("roce", "tcp"):
-        fabric, slower, line = fabric_for("demo", "auto", kind)
-        assert (fabric.planes, fabric.host_rate, slower, line != "") == (1, load_fabric("demo").host_rate, 12_500, True)
+        session, line = session_of("demo", "auto", kind)
+        fabric = session.fabric
+        assert (fabric.planes, fabric.host_rate, session.dilation, line != "") == (1, load_fabric("demo").host_rate, 12_500, True)
     for kind in ("mrc", "mptcp"):
-        assert fabric_for("demo", "auto", kind) == (load_fabric("demo"), 12_500, "")
-    assert fabric_for("demo-1p", "50000", "roce") == (load_fabric("demo-1p"), 50_000, "")
+        session, line = session_of("demo", "auto", kind)
+        assert (session.fabric, session.dilation, line) == (load_fabric("demo"), 12_500, "")
+    session, line = session_of("demo-1p", "50000", "roce")
+    assert (session.fabric, session.dilation, line) == (load_fabric("demo-1p"), 50_000, "")
 
 
 def test_a_kind_that_is_added_to_a_scenario_runs_there_too() -> None:
