@@ -1,4 +1,4 @@
-"""State has an owner: who may write to the sender's state, and how much state one class may have."""
+"""State has an owner: how much state a class of any room may have, and who may write to the sender's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from pathlib import Path
 
 import pytest
 
-AGENTS = Path(__file__).parents[2] / "agents"
-MOST = 40
+from tests.suite.quick import ROOMS
+
+ROOT = Path(__file__).parents[1]
+AGENTS = ROOT / "agents"
+MOST = 30
 """Attributes of one class."""
+EXCEPTIONS = {
+    "agents/clustermapper/mapper.py:Mapper": 32,
+    "agents/collectives/base.py:Collective": 40,
+    "agents/mrc/arrivals.py:Arrivals": 35,  # 21 are counters
+    "agents/mrc/config.py:Config": 34,  # options, a field each
+    "agents/mrc/paths/path.py:Path": 31,
+    "agents/mrc/paths/path_set.py:PathSet": 32,
+    "agents/mrc/receiver/responder.py:Responder": 35,
+    "agents/mrc/sender/requester.py:Requester": 34,
+    "agents/roce/counters.py:Counters": 33,  # counters, a field each
+    "scenarios/run/one_run.py:OneRun": 37,
+    "testbed/simulated/port.py:SimPort": 41,
+}
+"""Classes that have more, and how many today: in engines an attribute more is a look-up less for every packet. The list may only shrink:
+who takes attributes away lowers the number, and no class is added."""
+assert len(EXCEPTIONS) <= 11 and sum(EXCEPTIONS.values()) <= 384
 OWNERS = {
     "mrc/paths/path.py": ("Path",),
     "mrc/paths/path_set.py": ("PathSet",),
@@ -63,9 +82,15 @@ def writes(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, target.attr
 
 
-@pytest.mark.parametrize("path", sorted(AGENTS.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENTS)))
-def test_no_class_has_more_state_than_one_can_keep_in_mind(path: Path) -> None:
-    assert {name: len(attributes) for name, attributes in classes(path) if len(attributes) > MOST} == {}
+def test_no_class_has_more_state_than_one_can_keep_in_mind() -> None:
+    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
+    large = {
+        f"{path.relative_to(ROOT)}:{name}": len(attributes)
+        for path in paths
+        for name, attributes in classes(path)
+        if len(attributes) > MOST
+    }
+    assert large == EXCEPTIONS
 
 
 @pytest.mark.parametrize("path", sorted((AGENTS / "mrc").rglob("*.py")), ids=lambda path: str(path.relative_to(AGENTS)))
