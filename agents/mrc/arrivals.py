@@ -19,7 +19,7 @@ from agents.mrc.neighbours import Neighbour, Neighbours
 from agents.mrc.packet import WritePacket
 from agents.mrc.queue_pair import ERROR, RTS, QueuePair
 from agents.mrc.receiver.responder import BEYOND, DUPLICATE, NEW, REFUSED
-from agents.mrc.sender import returned
+from agents.mrc.sender import resend
 from agents.packets import dscp, headers
 from agents.packets.headers import u16, u32
 from agents.transport import PEER_UNKNOWN, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
@@ -326,18 +326,18 @@ class Arrivals:
         if reason == wire.UNEXP_EVENT:
             self.nacks_rx += 1
             number = psn & headers.PSN_MASK
-            if not returned.names_latest(qp.requester, number, entropy, ts, self.shift) and not qp.asked(number, entropy, ts, self.shift):
+            if not resend.names_latest(qp.requester, number, entropy, ts, self.shift) and not qp.asked(number, entropy, ts, self.shift):
                 self.bad_nacks += 1
                 return None  # not from the peer: it would name something that we sent
             qp.cause = PEER_UNKNOWN
             return qp
         if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):
             self.nacks_rx += 1
-            returned.trimmed(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
+            resend.trimmed(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.TRIMMED_LASTHOP)
             return None
         if reason in (wire.PSN_OOR_WINDOW, wire.NO_BITMAP, wire.NO_PKT_BUFFER, wire.NO_RESOURCE):
             self.nacks_rx += 1
-            returned.push_back(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
+            resend.push_back(qp.requester, now, psn & headers.PSN_MASK, entropy, ts, self.shift, reason == wire.PSN_OOR_WINDOW)
             return None
         self.unsupported += 1
         return None

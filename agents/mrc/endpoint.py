@@ -22,7 +22,7 @@ from agents.mrc.paths.rotation import Deal, Wishes, account
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.responder import Responder
-from agents.mrc.sender import returned
+from agents.mrc.sender import resend
 from agents.mrc.sender.congestion.choice import congestion_class
 from agents.mrc.sender.requester import Requester
 from agents.packets.headers import PSN_MASK
@@ -300,7 +300,7 @@ class Endpoint(Engine):
             r = qp.requester
             for p in range(self.fabric.planes):
                 if qp.health.set_ports(now, p, self.out.port_up[p], peer.mask >> p & 1 != 0, r.rtt.srtt) and qp.state == RTS:
-                    returned.requeue_plane(r, now, p)
+                    resend.requeue_plane(r, now, p)
             if qp.state == RTS:
                 r.planes_changed()
 
@@ -345,7 +345,7 @@ class Endpoint(Engine):
                 if path not in down:
                     r.paths.probe_soon(now, path)
             if down:
-                returned.requeue(r, now, set(down), "hint")
+                resend.requeue(r, now, set(down), "hint")
                 r.planes_changed()
 
     def _fail(self, now: int, qp: QueuePair, status: int) -> None:

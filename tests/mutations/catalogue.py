@@ -119,7 +119,7 @@ MUTATIONS = (
          "if reason in (wire.TRIMMED, wire.TRIMMED_LASTHOP):\n            self.nacks_rx += 1\n            return None\n"),
     ),
     _bug(
-        "NACK for an older copy obeyed", "mrc/sender/returned.py", "trims",
+        "NACK for an older copy obeyed", "mrc/sender/resend.py", "trims",
         ("not packet.in_flight or not _is(packet, ev, ts, shift)", "not packet.in_flight or path.ev != ev"),
     ),
     # Windows and timers.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agents.mrc import wire
 from agents.mrc.paths import ev_state
 from agents.mrc.paths.path import Path
-from agents.mrc.sender import returned
+from agents.mrc.sender import resend
 from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.loss import ORDER, PORT, RTO, TIME, too_many
 from agents.mrc.sender.sent_packets import CUT, LOST, SENT
@@ -62,7 +62,7 @@ class Trimming(Sender):
 
     def nack(self, k: int, names: tuple[int, int] | None = None, last_hop: bool = False) -> None:
         ev, ts = self.names(k) if names is None else names
-        returned.trimmed(self.r, self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
+        resend.trimmed(self.r, self.now, FIRST + k & 0xFFFFFF, ev, ts, self.config.ts_shift, last_hop)
 
     def doubted(self) -> tuple[int, tuple[int, int]]:
         """The first packet is missing and a later one on its EV is not: its EV, and what a NACK for it would say."""
@@ -338,7 +338,7 @@ def test_a_port_goes_down_with_doubts_open() -> None:
     path, names = s.doubted()
     plane = path.plane
     s.r.paths.set_open(0, plane, False)
-    returned.requeue_plane(s.r, s.now, plane)
+    resend.requeue_plane(s.r, s.now, plane)
     assert s.said == [] and s.r.doubts.open == {} and s.r.doubts.at == NEVER and path.doubts == 0
     s.books()
     while s.r.sent.lost_queue:
@@ -357,7 +357,7 @@ def test_a_refusal_for_want_of_room_is_told_to_congestion_control_one_beyond_the
     for k, beyond, told in ((0, True, 0), (1, False, 1)):
         psn = FIRST + k
         ts = s.packet(k).sent_ps >> s.config.ts_shift & 0xFFFF
-        returned.push_back(s.r, s.now, psn & 0xFFFFFF, s.path(k).ev, ts, s.config.ts_shift, beyond)
+        resend.push_back(s.r, s.now, psn & 0xFFFFFF, s.path(k).ev, ts, s.config.ts_shift, beyond)
         assert len([x for x in s.said if x[0] == "nack"]) == told
     s.books()
 

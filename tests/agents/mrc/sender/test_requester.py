@@ -15,7 +15,7 @@ from agents.mrc.paths import ev_state
 from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.rotation import Deal
-from agents.mrc.sender import returned
+from agents.mrc.sender import resend
 from agents.mrc.sender.congestion.fixed import FixedWindow
 from agents.mrc.sender.requester import Requester
 from agents.mrc.sender.sent_packets import LOST, SENT, SentPacket
@@ -362,7 +362,7 @@ def test_what_a_dead_port_requeued_blames_nobody_whatever_comes_of_it() -> None:
     mine = [k for k in range(40) if s.path(k).plane == plane]
     flying = s.r.sent.in_flight
     s.r.paths.set_open(0, plane, False)
-    returned.requeue_plane(s.r, s.now, plane)
+    resend.requeue_plane(s.r, s.now, plane)
     assert s.lost() == mine
     assert s.r.sent.in_flight == flying - len(mine) * (TINY.mtu + wire.COUNTED)
     assert all(path.state == ev_state.GOOD for path in s.r.paths.all)
@@ -453,11 +453,11 @@ def test_a_nack_acts_only_on_the_transmission_it_names() -> None:
     ts = s.packet(0).sent_ps >> shift & 0xFFFF
     ev = s.path(0).ev
     psn = FIRST & 0xFFFFFF
-    returned.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)
-    returned.push_back(s.r, s.now, psn, ev, ts + 1, shift, True)
-    returned.push_back(s.r, s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
+    resend.push_back(s.r, s.now, psn, ev ^ 1, ts, shift, True)
+    resend.push_back(s.r, s.now, psn, ev, ts + 1, shift, True)
+    resend.push_back(s.r, s.now, psn + 50 & 0xFFFFFF, ev, ts, shift, True)
     assert s.lost() == []
-    returned.push_back(s.r, s.now, psn, ev, ts, shift, True)
+    resend.push_back(s.r, s.now, psn, ev, ts, shift, True)
     assert s.lost() == [0] and s.path(0).state == ev_state.GOOD
 
 
