@@ -89,14 +89,20 @@ CALCULATING = (
 """Commands that compute and draw with SciPy, Arrow and Matplotlib."""
 
 
+def module_of(name: str) -> str:
+    """The module of a command; "" if there is none."""
+    places = (f"mrcbed.cli.{folder}{name}" for folder in ("", "fabric.", "results.", "tools."))
+    return next((place for place in places if importlib.util.find_spec(place)), "")
+
+
 class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if importlib.util.find_spec(f"mrcbed.cli.{name}")]
+        return [name for name in COMMANDS if module_of(name)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self.list_commands(ctx):
             return None
-        command = importlib.import_module(f"mrcbed.cli.{name}").command
+        command = importlib.import_module(module_of(name)).command
         assert isinstance(command, click.Command)
         return command
 
@@ -175,7 +181,7 @@ def main() -> NoReturn:
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
     if "_MRCBED_COMPLETE" in os.environ:
-        from mrcbed.cli.completion import complete
+        from mrcbed.cli.tools.completion import complete
 
         complete()
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrcbed.cli.bench import seeds
+from mrcbed.cli.tools.bench import seeds
 from scenarios.schema.scenario import ScenarioError, named_scenarios
 from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, SLOW, UNFINISHED, VERDICT, Seeds, chosen, conclude
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mrcbed.cli import bench
+from mrcbed.cli.tools import bench
 from testbed.machine.load import Cpu
 from tests.waiting import wait_until
 

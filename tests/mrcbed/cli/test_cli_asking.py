@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 
 from mrcbed import cli
-from mrcbed.cli.events import event_line
+from mrcbed.cli.fabric.events import event_line
 from testbed.controller.journal import Journal, Reader
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.rest import Request, Rest

@@ -11,12 +11,12 @@ import pytest
 from click.shell_completion import BashComplete
 
 from mrcbed import cli
-from mrcbed.cli import completion
+from mrcbed.cli.tools import completion
 from scenarios.schema.scenario import named_scenarios
 from testbed import options
 from topologies import named_fabrics
 
-TOP = {name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()}
+TOP = set(cli.COMMANDS)
 
 
 def offered(line: str) -> set[str]:
@@ -30,7 +30,7 @@ def offered(line: str) -> set[str]:
     ("line", "offers"),
     [
         ("", TOP),
-        ("ex", {"explain", "export"} & TOP),
+        ("ex", {"explain", "export"}),
         ("run ", {*named_scenarios(), "<file>"}),
         ("run --world simulated smo", {"smoke", "<file>"}),
         ("run demo --world ", {"emulated", "simulated"}),

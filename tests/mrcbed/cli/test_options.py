@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from mrcbed.cli import COMMANDS
+from mrcbed.cli import COMMANDS, module_of
 from mrcbed.prompt import iperf
 from testbed.errors import explain
 from testbed.options import Argument, Option
@@ -31,7 +31,7 @@ def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command
 
 
 def every() -> list[tuple[str, click.Command, click.Parameter]]:
-    commands = {name: importlib.import_module(f"mrcbed.cli.{name}").command for name in COMMANDS}
+    commands = {name: importlib.import_module(module_of(name)).command for name in COMMANDS}
     return [one for name, command in {**commands, "iperf3": iperf._arguments}.items() for one in walk(name, command)]
 
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from mrcbed.cli.running_fabric import console, json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import console, json_option, reach, url_option
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.options import argument, option

@@ -7,7 +7,7 @@ import json
 import click
 from rich.text import Text
 
-from mrcbed.cli.running_fabric import console, json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import console, json_option, reach, url_option
 from testbed import terminal
 from testbed.options import option
 from testbed.terminal import duration

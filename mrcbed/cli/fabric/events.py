@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.running_fabric import json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import json_option, reach, url_option
 from testbed.errors import UserError
 from testbed.options import option
 from testbed.streams import reader_gone
