@@ -1,6 +1,6 @@
 """The tables of keys in docs/scenarios.md and docs/cli.md: ``python -m tests.docs.keys`` writes them between their markers.
 
-They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed schema`` do; tests/docs/test_keys.py compares.
+They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do; tests/docs/test_keys.py compares.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, SLOW
 
 
 def command(*words: str) -> int:
-    """The exit status of ``mrcbed bench seeds``."""
+    """The exit status of ``mrcbed tools bench seeds``."""
     with pytest.raises(SystemExit) as ended:
         seeds.main(list(words), standalone_mode=False)
     assert isinstance(ended.value.code, int)

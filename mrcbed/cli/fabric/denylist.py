@@ -1,4 +1,4 @@
-"""``mrcbed denylist``: what the hosts of a running fabric must not use."""
+"""``mrcbed fabric denylist``: what the hosts of a running fabric must not use."""
 
 from __future__ import annotations
 

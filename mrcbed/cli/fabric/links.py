@@ -1,4 +1,4 @@
-"""``mrcbed links``: every link of a running fabric."""
+"""``mrcbed fabric links``: every link of a running fabric."""
 
 from __future__ import annotations
 

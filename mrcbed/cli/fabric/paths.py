@@ -1,4 +1,4 @@
-"""``mrcbed paths SRC DST``: every path between two hosts of a running fabric."""
+"""``mrcbed fabric paths SRC DST``: every path between two hosts of a running fabric."""
 
 from __future__ import annotations
 

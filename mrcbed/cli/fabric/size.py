@@ -1,4 +1,4 @@
-"""``mrcbed size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
+"""``mrcbed fabric size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
 
 from __future__ import annotations
 

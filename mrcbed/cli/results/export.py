@@ -1,4 +1,4 @@
-"""``mrcbed export DIR --format ...``: a results directory for other programs."""
+"""``mrcbed results export DIR --format ...``: a results directory for other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
+"""``mrcbed results view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed bench``: engine, codec and fabric on this machine; ``mrcbed bench schedules``: random faults in virtual time."""
+"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults in virtual time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     from testbed.machine import sandbox
 
     if os.geteuid() != 0:
-        raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
+        raise UserError("mrcbed tools bench needs root for network namespaces and eBPF: use sudo")
 
     def work() -> int:
         from mrcbed.cli.run import ProgressBar

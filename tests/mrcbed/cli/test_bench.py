@@ -1,4 +1,4 @@
-"""``mrcbed bench`` says what other processes took of the machine while it measured, and which figures hold it."""
+"""``mrcbed tools bench`` says what other processes took of the machine while it measured, and which figures hold it."""
 
 from __future__ import annotations
 
