@@ -107,12 +107,13 @@ COMMANDS = {
 PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
 """What to type for each command, by its name."""
 FIRST = """\
-mrcbed emulates an AI cluster on this machine, breaks its network, and measures MRC beside RoCE and TCP. What to do first:
+mrcbed emulates an AI cluster on this machine, breaks its network, and measures
+MRC beside RoCE and TCP. What to do first:
 
-  mrcbed doctor                        see what this machine can do, and how to mend what it lacks
-  mrcbed run smoke --world simulated   run a scenario in seconds, in virtual time, without root
-  sudo mrcbed run demo                 see cables fail under an all-reduce, with real packets, in three minutes
-  mrcbed lesson                        learn: the pages and questions of five lessons, without root
+  mrcbed doctor                        see what this machine can do
+  mrcbed run smoke --world simulated   run a scenario in seconds, without root
+  sudo mrcbed run demo                 see cables fail under MRC, RoCE and TCP
+  mrcbed lesson                        learn: five lessons, without root
   mrcbed --help                        see all commands
 """
 """What ``mrcbed`` alone says."""
@@ -135,8 +136,7 @@ class Commands(click.Group):
         path = f"{self.path} {name}"
         if path in COMMANDS:
             return Commands(path, help=self.entries[name].does)
-        command = importlib.import_module(".".join(["mrcbed.cli", *path.split()[1:]])).command
-        assert isinstance(command, click.Command)
+        command: click.Command = importlib.import_module(".".join(["mrcbed.cli", *path.split()[1:]])).command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

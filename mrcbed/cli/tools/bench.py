@@ -33,16 +33,13 @@ COUNTS_ALL = {
 """Figures of the whole machine's CPU time, by benchmark."""
 
 
-@click.group(
-    name="bench", invoke_without_command=True,
-    help="Benchmark the codec, the engine and the fabrics on this machine.",
-)  # fmt: skip
+@click.group(name="bench", invoke_without_command=True)
 @option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of rounds of which medians are taken.")
 @option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
 @option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, rounds: int, seconds: float, as_json: bool) -> None:
-    """Exit status 0, or 2 for what the machine lacks."""
+    """Benchmark the codec, the engine and the fabrics on this machine."""
     if context.invoked_subcommand is not None:
         return
     from testbed.machine import sandbox
