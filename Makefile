@@ -140,7 +140,7 @@ demo: root install
 	$(OWN); exit $$status
 
 bench: root install
-	@status=0; .venv/bin/mrcbed bench || status=$$?
+	@status=0; .venv/bin/mrcbed tools bench || status=$$?
 	$(OWN); exit $$status
 
 # --- check -----------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ soak: root install $(STAMPS)/dev interpreted
 # One directory per version, so that results of two versions never mix. Takes hours; stop it at any time and call it again.
 SEEDS_OUT ?= results/seeds-$(shell git describe --always --dirty 2>/dev/null || echo here)
 seeds: install
-	@status=0; .venv/bin/mrcbed bench seeds --out $(SEEDS_OUT) --resume || status=$$?
+	@status=0; .venv/bin/mrcbed tools bench seeds --out $(SEEDS_OUT) --resume || status=$$?
 	$(OWN); exit $$status
 
 lint: $(STAMPS)/dev

@@ -324,7 +324,7 @@ def _leftovers() -> Iterator[Check]:
         pass  # a bpffs that only root may look into
     clean = not remains
     yield _check(
-        "machine", "leftovers", clean, ", ".join(remains) or "none", "a run removes what it created", "sudo mrcbed clean", "limited"
+        "machine", "leftovers", clean, ", ".join(remains) or "none", "a run removes what it created", "sudo mrcbed tools clean", "limited"
     )
 
 

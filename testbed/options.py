@@ -36,7 +36,7 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
 
 
 offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
-"""Who knows what a shell may offer for a value, beside click: :mod:`mrcbed.cli.completion`."""
+"""Who knows what a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
 
 
 class _Checked(click.Parameter):

@@ -1,4 +1,4 @@
-"""What a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time. Pure arithmetic, for ``mrcbed size``."""
+"""What a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time. Arithmetic for ``mrcbed fabric size``."""
 
 from __future__ import annotations
 

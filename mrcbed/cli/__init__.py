@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import atexit
 import difflib
-import importlib.util
+import importlib
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -22,109 +22,162 @@ from testbed.machine.limits import check_memory, raise_open_files
 from testbed.machine.stopping import STATUS, started
 from testbed.streams import printable, take_standard_streams
 
+
+class Entry(NamedTuple):
+    """A command in the table: its line of help, and whether it computes or draws with SciPy, Arrow and Matplotlib, which take memory."""
+
+    does: str
+    computes: bool = False
+
+
 COMMANDS = {
-    "doctor": "Check what this machine can do, and print a fix for what it lacks.",
-    "run": "Run a scenario: build a fabric, break it, measure, report.",
-    "sweep": "Run a scenario over many seeds and settings, on many processes or machines.",
-    "head": "Wait for workers and sweeps of other machines.",
-    "worker": "Work for a head: carry out blocks of sweeps.",
-    "block": "Carry out one block of a sweep as root, for a worker.",
-    "machine": "Carry a part of a fabric for up --on or run --on of another machine.",
-    "certs": "Make the certificates of a head and its workers.",
-    "check": "Check a scenario or fabric file, and print what it would do and how long that takes.",
-    "init": "Write a scenario file to start from.",
-    "list": "List the scenarios, fabrics, faults, collectives and transports that there are.",
-    "explain": "Explain a key of a scenario or fabric file, and what may stand behind --set.",
-    "schema": "Print the JSON Schema of a scenario or fabric file, for editors.",
-    "graph": "Draw a fabric: planes, switches, hosts, cables.",
-    "up": "Build a fabric and open a prompt on it.",
-    "launch": "Run a program of your own on every host, with collectives over the fabric.",
-    "perf": "Measure bandwidth and latency, in nccl-tests' and perftest's tables.",
-    "train": "Train a small model through failures of the fabric, under MRC, RoCE and TCP.",
-    "replay": "Replay a trace of a training job: AICB's text, or Chakra's.",
-    "packets": "List the packets of a capture.",
-    "lesson": "Read the questions of a lesson of the course, and check your answers.",
-    "links": "List the links of a running fabric.",
-    "paths": "List the paths between two hosts of a running fabric.",
-    "denylist": "Show or change what the hosts of a running fabric must not use.",
-    "events": "Follow the events of a running fabric's controller.",
-    "plot": "Draw the plots of a results directory again.",
-    "size": "Size a cluster: switches, optics, power, and failures to expect, by planes.",
-    "fluid": "Compute steps of clusters of up to 131,072 NICs, healthy and with dead links.",
-    "conform": "Send scripted packets to any MRC endpoint, and judge what comes back.",
-    "paper": "Compare the MRC paper's claims with runs on this testbed.",
-    "validate": "Compare theory, simulation and emulation on small scenarios.",
-    "compare": "Compare the results of separate runs.",
-    "report": "Write the report.html of a results directory again.",
-    "export": "Export a results directory to Perfetto's trace viewer or to CSV.",
-    "top": "Watch a run, or look at a results directory, in the terminal.",
-    "view": "Write a page to see runs path by path, with a time slider.",
-    "calibrate": "Measure what a packet costs on this machine; runs choose their dilation by it.",
-    "bench": "Benchmark the codec, the engine and the fabrics on this machine.",
-    "completion": "Print the completion script of a shell.",
-    "clean": "Remove what a dead run left behind, and nothing else.",
+    "mrcbed": {
+        "Begin": {
+            "doctor": Entry("Check what this machine can do, and how to mend what it lacks."),
+            "lesson": Entry("Learn: read the questions of a lesson, check your answers.", computes=True),
+            "list": Entry("List scenarios, fabrics, faults, collectives or transports."),
+            "explain": Entry("Explain a key of a scenario or fabric file."),
+        },
+        "Scenarios": {
+            "check": Entry("Check a file: what it would do, and how long that takes.", computes=True),
+            "run": Entry("Run a scenario: build a fabric, break it, measure, report.", computes=True),
+        },
+        "A fabric of your own": {
+            "up": Entry("Build a fabric and open a prompt on it."),
+            "launch": Entry("Run a program of your own as a rank on every host."),
+            "perf": Entry("Measure bandwidth and latency, as nccl-tests and perftest do.", computes=True),
+            "train": Entry("Train a small model through failures, under MRC, RoCE and TCP.", computes=True),
+            "replay": Entry("Replay a trace of a training job: AICB's text, or Chakra's.", computes=True),
+        },
+        "Evidence": {
+            "paper": Entry("Compare the MRC paper's claims with runs on this testbed.", computes=True),
+            "validate": Entry("Compare theory, simulation and emulation on small scenarios.", computes=True),
+            "conform": Entry("Send scripted packets to any MRC endpoint, judge its answers."),
+        },
+        "More, in groups": {
+            "fabric": Entry("Ask a running fabric; draw, size or compute one from a file."),
+            "results": Entry("Plot, report, compare, export or watch what runs wrote."),
+            "tools": Entry("Write files to start from, calibrate, benchmark, clean up."),
+        },
+        "Sweeps": {
+            "sweep": Entry("Run a scenario over many seeds, on processes or machines.", computes=True),
+            "head": Entry("Wait for workers and sweeps of other machines."),
+            "worker": Entry("Work for a head: carry out blocks of sweeps.", computes=True),
+            "block": Entry("Carry out one block of a sweep as root, for a worker.", computes=True),
+            "certs": Entry("Make the certificates of a head and its workers."),
+        },
+    },
+    "mrcbed fabric": {
+        "A running fabric": {
+            "links": Entry("List its links: state, denials, number of paths."),
+            "paths": Entry("List the paths between two of its hosts."),
+            "denylist": Entry("Show or change what its hosts must not use."),
+            "events": Entry("Follow the events of its controller."),
+        },
+        "A fabric file": {
+            "graph": Entry("Draw a fabric: planes, switches, hosts, cables."),
+            "size": Entry("Size a cluster: switches, optics, power, failures to expect."),
+            "fluid": Entry("Compute steps of clusters of up to 131,072 NICs, without packets.", computes=True),
+        },
+    },
+    "mrcbed results": {
+        "Commands": {
+            "plot": Entry("Draw the plots of a results directory again.", computes=True),
+            "report": Entry("Write the report.html of a results directory again.", computes=True),
+            "compare": Entry("Compare separate runs of one scenario.", computes=True),
+            "export": Entry("Write a results directory for Perfetto, CSV, htsim or ASTRA-sim.", computes=True),
+            "view": Entry("Write a page to see runs path by path, with a time slider."),
+            "top": Entry("Watch a run, or look at a results directory, in the terminal."),
+            "packets": Entry("List the packets of a capture."),
+        },
+    },
+    "mrcbed tools": {
+        "Commands": {
+            "init": Entry("Write a scenario file to start from."),
+            "schema": Entry("Print the JSON Schema of a scenario or fabric file, for editors."),
+            "completion": Entry("Print the completion script of a shell."),
+            "bench": Entry("Benchmark the codec, the engine and the fabrics here.", computes=True),
+            "calibrate": Entry("Measure what a packet costs here, which sets the dilation.", computes=True),
+            "clean": Entry("Remove what a dead run left behind, and nothing else."),
+            "machine": Entry("Carry a part of a fabric for --on of another machine.", computes=True),
+        },
+    },
 }
-"""Commands in the order of the help. Kept here so that the help imports nothing."""
-CALCULATING = (
-    "run",
-    "sweep",
-    "worker",
-    "block",
-    "machine",
-    "check",
-    "export",
-    "plot",
-    "paper",
-    "validate",
-    "compare",
-    "report",
-    "calibrate",
-    "bench",
-    "train",
-    "perf",
-    "replay",
-    "lesson",
-    "fluid",
-)
-"""Commands that compute and draw with SciPy, Arrow and Matplotlib."""
+"""Every command: what stands before its name, its section of the help, its name. Kept here so that the help imports nothing."""
+PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
+"""What to type for each command, by its name."""
+FIRST = """\
+mrcbed emulates an AI cluster on this machine, breaks its network, and measures
+MRC beside RoCE and TCP. What to do first:
+
+  mrcbed doctor                        see what this machine can do
+  mrcbed run smoke --world simulated   run a scenario in seconds, without root
+  sudo mrcbed run demo                 see cables fail under MRC, RoCE and TCP
+  mrcbed lesson                        learn: five lessons, without root
+  mrcbed --help                        see all commands
+"""
+"""What ``mrcbed`` alone says."""
 
 
 class Commands(click.Group):
+    """The commands that stand behind the words ``path``. The module of one is imported when it is asked for."""
+
+    def __init__(self, path: str, **keys: Any) -> None:
+        super().__init__(path.rpartition(" ")[2], invoke_without_command=True, callback=begin, **keys)
+        self.path = path
+        self.entries = {name: entry for section in COMMANDS[path].values() for name, entry in section.items()}
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if importlib.util.find_spec(f"mrcbed.cli.{name}")]
+        return [*self.entries]  # no list() here: the command of that name is in the way
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(ctx):
+        if name not in self.entries:
             return None
-        command = importlib.import_module(f"mrcbed.cli.{name}").command
-        assert isinstance(command, click.Command)
+        path = f"{self.path} {name}"
+        if path in COMMANDS:
+            return Commands(path, help=self.entries[name].does)
+        command: click.Command = importlib.import_module(".".join(["mrcbed.cli", *path.split()[1:]])).command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        commands = self.list_commands(ctx)
-        if args and args[0] not in commands and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], commands, n=1) or [", ".join(commands)]
-            raise UserError(f"no command {args[0]!r}: did you mean {near[0]}?")
+        word = args[0]
+        if not (word in self.entries or word.startswith("-") or ctx.resilient_parsing):
+            near = [PATHS[name] for name in difflib.get_close_matches(word, PATHS, n=1)]
+            answer = f"it is {PATHS[word]}" if word in PATHS else f"did you mean {near[0]}?" if near else f"see {self.path} --help"
+            raise UserError(f"no command {f'{self.path} {word}'.removeprefix('mrcbed ')!r}: {answer}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        width = max(map(len, self.entries))
+        for title, section in COMMANDS[self.path].items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.does) for name, entry in section.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="mrcbed", prog_name="mrcbed")
 @click.pass_context
-def group(ctx: click.Context) -> None:
-    """mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP."""
-    started()
-    ctx.call_on_close(give_back)
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        raise UserError("the working directory is gone: cd to another") from None
-    if ctx.invoked_subcommand in CALCULATING:
+def begin(ctx: click.Context) -> None:
+    """What is done before any command; without one, what there is to do is printed."""
+    assert isinstance(ctx.command, Commands)
+    if ctx.parent is None:
+        started()
+        ctx.call_on_close(give_back)
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise UserError("the working directory is gone: cd to another") from None
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help() if ctx.parent else FIRST, nl=bool(ctx.parent))
+    elif ctx.command.entries[ctx.invoked_subcommand].computes:
         check_memory()
+
+
+group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
+    Commands(
+        "mrcbed",
+        help="mrcbed emulates an AI cluster with several network planes on one machine, breaks it, and measures MRC beside RoCE and TCP.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+)
 
 
 def refusal(error: click.ClickException) -> str:
@@ -133,7 +186,7 @@ def refusal(error: click.ClickException) -> str:
         shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
         near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)
         return f"No such option {error.option_name}: " + (f"did you mean {near[0]}?" if near else f"see {error.ctx.command_path} --help")
-    text = error.format_message().rstrip(".")  # no list() here: the command of that name is in the way
+    text = error.format_message().rstrip(".")
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
         near = difflib.get_close_matches("".join(error.message.split("'")[1:2]).lower(), [*map(str, error.param.type.choices)], n=1)
         return text + (f": did you mean {near[0]}?" if near else "")
@@ -175,7 +228,7 @@ def main() -> NoReturn:
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent
     if "_MRCBED_COMPLETE" in os.environ:
-        from mrcbed.cli.completion import complete
+        from mrcbed.cli.tools.completion import complete
 
         complete()
     try:

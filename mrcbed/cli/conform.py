@@ -26,14 +26,7 @@ UNSUPPORTED = 127
 @click.command(name="conform")
 @argument("target", metavar="engine|MODULE:FACTORY|IFACE[,IFACE]...")
 @argument("cases", nargs=-1, metavar="[CASE]...")
-@option(
-    "--file",
-    "-f",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Cases of your own, not those that are shipped. Repeatable.",
-)
+@option("--file", "-f", "files", multiple=True, type=click.Path(path_type=Path), help="Cases of your own instead of ours. Repeatable.")
 @option("--connect", metavar="COMMAND", help="For interfaces: what brings up the target's queue pair, and takes orders as lines of JSON.")
 @option("--fabric", default="demo", show_default=True, help="Whose planes, addresses and packet size both ends have.")
 @option("--base-rtt", metavar="TIME", help="For interfaces: the base RTT of the target, like 100ms. [default: the fabric's]")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @tls_option(", for --on")
 @option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel; rows get columns for both.")
 @option("--dilation", metavar="N", default="fabric", show_default=True, help="Emulate N times slower than the real network.")
-@option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed plot --tables makes them later.")
+@option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed results plot --tables makes them later.")
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 def command(
     scenario: str,

@@ -18,7 +18,7 @@ def reach_option() -> Callable[[Any], Any]:
     """``--reach COMMAND``."""
     return option(
         "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
-        help=f"With machines: the command that starts mrcbed machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
+        help=f"With machines: the command that starts mrcbed tools machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
 
-Called by the runner at the end of a run, and by `mrcbed compare`. docs/comparison.md says how intervals are computed and what is left out.
+Called by the runner at the end of a run, and by `mrcbed results compare`. docs/comparison.md says
+how intervals are computed and what is left out.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Results:
     def _read(self, name: str) -> pd.DataFrame:
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
-            raise ResultsError(f"{path} is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
+            raise ResultsError(f"{path} is missing: mrcbed results plot --tables {self.directory} makes it again from raw/")
         return self._stored.table(name)
 
     def _table(self, name: str) -> pd.DataFrame:

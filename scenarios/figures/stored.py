@@ -71,7 +71,7 @@ class Stored:
         path = self.directory / f"{name}.parquet"
         if not path.is_file():
             return pd.DataFrame()
-        again = f"mrcbed plot --tables {self.directory} makes it again from raw/"
+        again = f"mrcbed results plot --tables {self.directory} makes it again from raw/"
         try:
             return read_table(path)
         except FileError as error:
@@ -114,7 +114,7 @@ class Stored:
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
         for name in RUN_TABLES if runs else ():
             if not (self.directory / f"{name}.parquet").is_file():
-                raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
+                raise self.fail(f"{name}.parquet", f"is missing: mrcbed results plot --tables {self.directory} makes it again from raw/")
             self.table(name)
         for run in runs:
             self._judge(run)
@@ -137,7 +137,7 @@ class Stored:
     def judge_rows(self, name: str, run: dict[str, Any]) -> None:
         """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
-            fix = f"mrcbed plot --tables {self.directory} makes it again from raw/"
+            fix = f"mrcbed results plot --tables {self.directory} makes it again from raw/"
             raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {fix}")
 
     def fail(self, name: str, problem: str) -> ResultsError:

@@ -83,7 +83,7 @@ LESSON = Lesson(
             "a",
             "How many bytes has a full data packet on the wire?",
             sizes,
-            "mrcbed packets, column 'bytes': a WRITE Middle.",
+            "mrcbed results packets, column 'bytes': a WRITE Middle.",
             "The outer header has the path, the inner header has the hosts. Then come UDP, and the headers that say where in the memory"
             " the data go.",
         ),
@@ -100,7 +100,7 @@ LESSON = Lesson(
             "c",
             "How many data packets crossed the cable? Count all types that begin with WRITE.",
             lambda results: sum(packet["type"].startswith("WRITE") for packet in packets(results)),
-            "mrcbed packets with --summary: add the lines that begin with WRITE.",
+            "mrcbed results packets with --summary: add the lines that begin with WRITE.",
             "Data and acknowledgements share the cable, but a SACK acknowledges many packets and is small.",
         ),
         Question(

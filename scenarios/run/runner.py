@@ -122,7 +122,7 @@ class RunOptions:
     carrier: Carrier | None = None
     """Carries out the runs instead of this process."""
     figures: bool = True
-    """Make tables and plots; if False, ``mrcbed plot --tables`` makes them later."""
+    """Make tables and plots; if False, ``mrcbed results plot --tables`` makes them later."""
     stretched: Mapping[str, Any] | None = None
     """``dilation`` and ``attempts`` of the manifest (scenarios.sets.dilation): how time is stretched, and what was tried before in this
     directory; None: as the fabric has it."""

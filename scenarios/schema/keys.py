@@ -1,7 +1,7 @@
 """The one table of keys: everything that a scenario file or a fabric file may say, with type, unit, default, bounds and meaning.
 
-It is read from the annotations of the Structs that read the files, and from the fault catalogue. ``mrcbed explain``, ``mrcbed schema``
-(scenarios/schema/json_schema.py) and the table of docs/keys.md come from here. Pure.
+It is read from the annotations of the Structs that read the files, and from the fault catalogue. ``mrcbed explain``,
+``mrcbed tools schema`` (scenarios/schema/json_schema.py) and the documents' tables of keys come from here. Pure.
 """
 
 from __future__ import annotations

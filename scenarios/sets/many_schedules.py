@@ -1,4 +1,4 @@
-"""Runs many random fault schedules in several processes, and sums them up. Used by ``mrcbed bench schedules`` and the soak.
+"""Runs many random fault schedules in several processes, and sums them up. Used by ``mrcbed tools bench schedules`` and the soak.
 
 Each process runs one schedule after the other. Schedules share nothing, so the outcomes do not depend on the number of processes.
 """
@@ -60,4 +60,4 @@ def describe(totals: dict[str, Any]) -> str:
 
 def repeat_command(outcome: Outcome, fabric: str = FABRIC) -> str:
     """Return the command that repeats a schedule."""
-    return f"mrcbed bench schedules --first {outcome.seed} --count 1" + (f" --fabric {fabric}" if fabric != FABRIC else "")
+    return f"mrcbed tools bench schedules --first {outcome.seed} --count 1" + (f" --fabric {fabric}" if fabric != FABRIC else "")

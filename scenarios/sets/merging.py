@@ -1,7 +1,7 @@
-"""Merges runs of separate directories into one new results directory, for `mrcbed compare`. It refuses runs that cannot be compared.
+"""Merges runs of separate directories into one new results directory, for `mrcbed results compare`.
 
-Only the transports, the seeds and the machine may differ. Directories are read through :class:`scenarios.sets.whole.Whole` and never
-changed.
+Only the transports, the seeds and the machine may differ; other runs are refused. Directories are read through
+:class:`scenarios.sets.whole.Whole` and never changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")
 def read_all(directories: Sequence[Path]) -> list[Whole]:
     """Read every directory and check that it is complete and comparable with the first. Raises :class:`ResultsError`."""
     if len(directories) < 2:
-        raise ResultsError("mrcbed compare needs two results directories or more: mrcbed report shows one")
+        raise ResultsError("mrcbed results compare needs two results directories or more: mrcbed results report shows one")
     directory_of: dict[Path, Path] = {}
     for directory in directories:
         if directory.resolve() in directory_of:

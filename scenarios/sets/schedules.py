@@ -1,7 +1,7 @@
 """Random fault schedules in virtual time: all-reduces on a simulated fabric while a random plan of faults is carried out.
 
 A schedule is one number. From it follow the plan (testbed/faults/plan.py), the ring, its sizes and the transport's settings, so that the
-number is enough to repeat a failure: ``mrcbed bench schedules --first N --count 1``. Every schedule must meet these conditions:
+number is enough to repeat a failure: ``mrcbed tools bench schedules --first N --count 1``. Every schedule must meet these conditions:
 
 1. every sum of every all-reduce is exact, and no queue pair fails;
 2. a step ends within a stated time after the last begin or end of a fault;

@@ -1,4 +1,4 @@
-"""Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks? Used by ``mrcbed bench seeds``.
+"""Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks? Used by ``mrcbed tools bench seeds``.
 
 Only MRC transports that a check names are run. Each scenario has its own results directory, as ``mrcbed run`` writes it but without
 tables and plots. Finished runs are kept when the set is resumed.
@@ -19,7 +19,7 @@ from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, na
 from scenarios.sets.series import Kind
 from testbed.view.declared import ResultsError, read, rows_of, table
 
-SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed bench seeds")
+SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed tools bench seeds")
 VERDICT = "verdict.json"
 _CONCLUDED = table(
     "verdict runs checks stopped_by?~", stopped_by=str, runs=rows_of(table("run outcome reason~ broken? distrust verdict")),

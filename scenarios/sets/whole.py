@@ -71,7 +71,7 @@ class Whole:
 
     def _table(self, name: str) -> pd.DataFrame:
         if not (self.directory / f"{name}.parquet").is_file():
-            raise self.fail(f"{name}.parquet", f"is missing: mrcbed plot --tables {self.directory} makes it again from raw/")
+            raise self.fail(f"{name}.parquet", f"is missing: mrcbed results plot --tables {self.directory} makes it again from raw/")
         return self.stored.unjudged_table(name)
 
     def _judge(self, run: dict[str, Any]) -> None:

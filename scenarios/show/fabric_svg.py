@@ -1,4 +1,4 @@
-"""A fabric as an SVG drawing: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled. For ``mrcbed graph``.
+"""A fabric as an SVG drawing: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled: ``mrcbed fabric graph``.
 
 A Clos needs no force layout: switches stand in two rows, T1s outside, and T0s towards the racks. More than four planes stand above and
 below the racks. Pure: a fabric in, text out; the same fabric gives the same bytes.

@@ -1,4 +1,4 @@
-"""A fabric as text that other programs draw: Mermaid for Markdown pages, dot for Graphviz. Called by ``mrcbed graph``. Pure."""
+"""A fabric as text that other programs draw: Mermaid for Markdown pages, dot for Graphviz. Called by ``mrcbed fabric graph``. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed export``.
+"""A run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed results export``.
 
 A process per host and one for the fabric. Threads of a host: its steps, and every EV of the pairs whose paths changed, with intervals of
 state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, queues that were watched.

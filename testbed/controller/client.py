@@ -44,9 +44,9 @@ PAGES: dict[str, Any] = {
 
 
 class ControllerClient:
-    """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed denylist token` prints it, without
-    which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, that no controller answers
-    there, or that what answers is none. An answer comes whole within the timeout."""
+    """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed fabric denylist token` prints it,
+    without which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, that no controller
+    answers there, or that what answers is none. An answer comes whole within the timeout."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
@@ -55,7 +55,7 @@ class ControllerClient:
         if parts is None or int(parts[2] or 80) > 65535:
             raise UserError(f"{url!r} is not a controller's address: they look like http://127.0.0.1:41607")
         if not re.fullmatch(r"[!-~]*", token):
-            raise UserError("the controller's token is none: it is one word, as mrcbed denylist token prints it")
+            raise UserError("the controller's token is none: it is one word, as mrcbed fabric denylist token prints it")
         self._host, self._port = parts[1].strip("[]"), int(parts[2] or 80)
         self.url = url.rstrip("/")
 

@@ -33,8 +33,8 @@ _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORE
 """What ``Host`` may say. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser
 then sends that name. Any port: an SSH tunnel has another one at its near end."""
 HOW_TO_CHANGE = (
-    "a change needs the fabric's token: use sudo mrcbed denylist, or send the header 'Authorization: Bearer TOKEN' with the token that "
-    "sudo mrcbed denylist token prints"
+    "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header 'Authorization: Bearer TOKEN' with the token "
+    "that sudo mrcbed fabric denylist token prints"
 )
 
 
@@ -101,7 +101,7 @@ class Rest:
             return 403, {"error": f"this is 127.0.0.1, not {request.host[:MAX_NAME]!r}: use the address that the prompt's status shows"}
         try:
             if not shows and request.from_browser:
-                return 403, {"error": "web pages may not change anything here: use curl, mrcbed denylist, or a program"}
+                return 403, {"error": "web pages may not change anything here: use curl, mrcbed fabric denylist, or a program"}
             if not shows and not self.is_owners(request):
                 return 401, {"error": HOW_TO_CHANGE}
             if shows and parts == stream:

@@ -40,7 +40,7 @@ class Cluster:
 
     @classmethod
     def of_size(cls, size: Size) -> Cluster:
-        """A design of ``mrcbed size``. Raises :class:`UserError` if its T0s are not all full."""
+        """A design of ``mrcbed fabric size``. Raises :class:`UserError` if its T0s are not all full."""
         if size.tiers < 2 or size.nics % size.down:
             raise UserError(f"{size.nics:,} NICs do not fill T0s of {size.down} NICs: use a multiple of {size.down}, two T0s or more")
         links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate)

@@ -1,4 +1,4 @@
-"""Steps of a collective over cluster sizes and designs, healthy and with dead links, and what each failure costs: ``mrcbed fluid``."""
+"""Steps of a collective over cluster sizes, healthy and with dead links, and the cost of each failure: ``mrcbed fabric fluid``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Finds and ends what a run of ours left behind: normally nothing, since a run's processes end together (sandbox.py).
 
-Used by `mrcbed clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
+Used by `mrcbed tools clean` and the tests. A process is ours only if it carries the mark of a run (sandbox.RUN_MARK) whose front process is
 gone, or shares the private PID namespace of one that does. Processes go by their own pid (as a pidfd, so never a stranger who got the
 number); interfaces, namespaces, queues and pins go with the processes that hold them. Never removes anything by name.
 """

@@ -1,4 +1,4 @@
-"""Finds the controllers of running fabrics, for `mrcbed denylist` and similar commands.
+"""Finds the controllers of running fabrics, for `mrcbed fabric denylist` and similar commands.
 
 The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
 that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.

@@ -1,4 +1,4 @@
-"""The coordinator's end of one machine: JSON lines to ``mrcbed machine`` over the standard streams of a command (reach.py).
+"""The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard streams of a command (reach.py).
 
 ``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. The far side ends with the
 channel, and the channel with the far side (far.py). One thread reads; any thread may ask.

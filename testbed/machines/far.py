@@ -1,4 +1,4 @@
-"""The far side of one machine: ``mrcbed machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
+"""The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
 
 Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
 namespace in which the monotonic clock is the coordinator's, and starts the sandbox there; the sandbox's worker goes on reading. When the
@@ -85,7 +85,7 @@ class Begin:
 def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
     """Carry out a coordinator's orders; the exit status. ``facts``: what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
-        raise UserError("mrcbed machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
+        raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
     wire.say(event="hello", facts=facts)
     while (message := wire.read(SILENCE_S)) is not None and message.get("op") != "begin":

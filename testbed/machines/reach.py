@@ -1,6 +1,6 @@
 """Which machines carry a fabric, and the command that reaches one: what stands behind ``--on`` and ``--reach``. Pure but for names.
 
-The transport is any command whose standard input and output lead to ``mrcbed machine`` on the other side. By default that is ssh.
+The transport is any command whose standard input and output lead to ``mrcbed tools machine`` on the other side. By default that is ssh.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.errors import UserError
 
-REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {host} sudo -n mrcbed machine"
+REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {host} sudo -n mrcbed tools machine"
 """The default: no password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16

@@ -1,6 +1,6 @@
 """Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC.
 
-Called by ``mrcbed packets`` and by the checks of lesson 5. Opens no socket. Bytes come from files of anybody: nothing in them is trusted.
+Called by ``mrcbed results packets`` and by the checks of lesson 5. Opens no socket. Files may be anybody's: nothing in them is trusted.
 """
 
 from __future__ import annotations

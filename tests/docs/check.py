@@ -1,4 +1,4 @@
-"""What Markdown pages name that does not exist: link targets, headings, files, modules and what is in them.
+"""What Markdown pages name that does not exist: link targets, headings, files, modules and what is in them, commands.
 
 Fenced blocks are read for paths and modules but not for links. A name with ``<``, ``*``, ``{`` or NAME in it is a pattern and is left out.
 """
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from mrcbed.cli import COMMANDS, PATHS
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = "topologies|agents|testbed|scenarios|mrcbed|tests"
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
@@ -19,6 +21,7 @@ _PATH = re.compile(rf"(?<![\w./<*-])((?:{ROOMS}|docs|\.github)/[\w./-]*\w/?)(?![
 _MODULE = re.compile(rf"(?<![\w./-])((?!mrcbed\.qcow2)(?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/*-])")
 _FILE = re.compile(r"`([\w./-]*\w\.(?:py|c|lua|toml|md|j2))`")
 _TEST = re.compile(r"`(test_\w+)`")
+_COMMAND = re.compile(r"(`|\bsudo |bin/|\$ |-m )?\bmrcbed\s+(?!mrcbed\b)([a-z]+)\b(?:\s+([a-z]+)\b)?")
 
 
 class Tree:
@@ -51,6 +54,18 @@ class Tree:
                     text = (self.root / file).read_text()
                     return all(re.search(rf"\b{part}\b", text) for part in parts[i:])
         return False
+
+
+def no_commands(text: str) -> Iterator[re.Match[str]]:
+    """Where a text says `mrcbed WORD` or `mrcbed WORD WORD` and there is no such command. In prose ("mrcbed is") other words may follow."""
+    for match in _COMMAND.finditer(text):
+        typed, first, second = match.groups()
+        if f"mrcbed {first}" in COMMANDS:
+            found = not second or PATHS.get(second) == f"mrcbed {first} {second}"
+        else:
+            found = PATHS.get(first) == f"mrcbed {first}" or not (typed or first in PATHS)
+        if not found:
+            yield match
 
 
 def pages(root: Path) -> list[Path]:
@@ -101,6 +116,8 @@ def troubles(page: Path, tree: Tree) -> Iterator[str]:
     for match in _FILE.finditer(text):
         if not (match[1] in tree.tails or _PATH.match(match[1]) or (page.parent / match[1]).exists()):
             yield f"{line(match.start())}: no such file: {match[1]}"
+    for match in no_commands(text):
+        yield f"{line(match.start())}: no such command: {' '.join(match[0].split())}"
     for match in _TEST.finditer(text):
         if match[1] not in tree.tests:
             yield f"{line(match.start())}: no such test: {match[1]}"

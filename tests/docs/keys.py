@@ -1,6 +1,6 @@
-"""The tables of keys in docs/scenarios.md and docs/cli.md: ``python -m tests.docs.keys`` writes them between their markers.
+"""The tables of keys in docs/scenarios.md and docs/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers.
 
-They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed schema`` do; tests/docs/test_keys.py compares.
+They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do; tests/docs/test_keys.py compares.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
 from tests.docs.check import ROOT
 
-PAGES = {SCENARIO: ROOT / "docs" / "scenarios.md", FABRIC: ROOT / "docs" / "cli.md"}
+PAGES = {SCENARIO: ROOT / "docs" / "scenarios.md", FABRIC: ROOT / "docs" / "fabrics.md"}
 HEAD = ["| key | must be | default | means |", "| --- | --- | --- | --- |"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from mrcbed.cli import COMMANDS, group
+from mrcbed.cli import COMMANDS, Commands, group
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "mrcbed.1"
@@ -71,23 +71,32 @@ def section(command: click.Command, context: click.Context) -> str:
     usage = " ".join(command.collect_usage_pieces(context))
     return "\n".join([
         f".SS {escaped(context.command_path)} {escaped(usage)}",
-        paragraphs(command.help or COMMANDS.get(command.name or "", "")),
+        paragraphs(command.help or ""),
         listed(options(command, context)),
     ])  # fmt: skip
+
+
+def chapters(group: Commands, context: click.Context) -> Iterator[str]:
+    """Headings and commands, as the help has them; those of a noun follow its own line."""
+    for title, names in COMMANDS[group.path].items():
+        yield f".SH {escaped(f'{context.command_path}: {title}'.removeprefix('mrcbed: ').removeprefix('mrcbed ').upper())}"
+        inners = [inner for name in names if (inner := group.get_command(context, name))]
+        found = [(inner, click.Context(inner, info_name=inner.name, parent=context)) for inner in inners]
+        yield from (listed({below.command_path: inner.help or ""}) for inner, below in found if isinstance(inner, Commands))
+        for inner, below in found:
+            yield from chapters(inner, below) if isinstance(inner, Commands) else (section(*one) for one in commands(inner, below))
 
 
 def page() -> str:
     version = (ROOT / "VERSION").read_text().strip()
     context = click.Context(group, info_name="mrcbed", **group.context_settings)
-    _, *below = commands(group, context)
-    sections = "\n".join(section(*found) for found in below)
     parts = [
         f'.TH MRCBED 1 "" "mrcbed {version}"',
         ".SH NAME\nmrcbed \\- a testbed for MRC (Multipath Reliable Connection) on one Linux machine",
         ".SH SYNOPSIS\n.B mrcbed\n.RI [ options ]\n.I command\n.RI [ arguments ]",
         f".SH DESCRIPTION\n{paragraphs(group.help or '')}",
         f".SH OPTIONS\n{listed(options(group, context))}",
-        f".SH COMMANDS\n{sections}",
+        *chapters(group, context),
         f".SH EXIT STATUS\n{listed(STATUS)}",
         f".SH FILES\n{listed(FILES)}",
         ".SH SEE ALSO\n.BR tshark (1),\n.BR tc (8),\n.BR bpftool (8)",

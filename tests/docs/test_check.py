@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.check import ROOT, Tree, pages, troubles
+from tests.docs.check import ROOT, Tree, no_commands, pages, troubles
 
 TREE = Tree(ROOT)
 
@@ -19,6 +19,13 @@ def found(folder: Path, text: str) -> list[str]:
 
 def test_the_pages_that_ship_name_only_what_exists() -> None:
     assert [line for page in pages(ROOT) for line in troubles(page, TREE)] == []
+
+
+def test_the_source_names_only_commands_that_exist() -> None:
+    files = [name for name in TREE.files if name.endswith((".py", ".j2", ".js", ".toml", ".yml", ".sh", "Makefile", "Vagrantfile"))]
+    assert len(files) > 900
+    texts = {name: (ROOT / name).read_text() for name in files if name != "tests/docs/test_check.py"}
+    assert [f"{name}: {match[0]}" for name, text in texts.items() for match in no_commands(text)] == []
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,9 @@ def test_the_pages_that_ship_name_only_what_exists() -> None:
         "```\npython -m testbed.gone\n```",
         "`gone.py` is the file",
         "`test_what_is_not_there` holds it",
+        "`mrcbed plott DIR` draws",
+        "give a directory that mrcbed plot wrote",
+        "```\n$ sudo .venv/bin/mrcbed fabric plot\n```",
     ],
 )
 def test_what_does_not_exist_is_found(tmp_path: Path, text: str) -> None:
@@ -48,6 +58,7 @@ def test_what_does_not_exist_is_found(tmp_path: Path, text: str) -> None:
         "# Twice\n# Twice\n[the second](page.md#twice-1)",
         "[elsewhere](https://example.org/gone) [mail](mailto:a@example.org)",
         "`agents/mrc/endpoint.py`, `agents/mrc/`, `testbed.world.World`, `clos.py`, `results/<run>/`, `agents.parquet`",
+        "`mrcbed results plot DIR` draws what mrcbed run wrote, and mrcbed itself is here; `mrcbed fabric --help`",
         "`code with [brackets](gone.md)`, and\n```\n[fenced](gone.md)\n```",
     ],
 )

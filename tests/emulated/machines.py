@@ -55,7 +55,7 @@ class Machine:
             self.run("tc", "qdisc", "del", "dev", "wire", "clsact")
 
 
-def reach(command: str = f"{sys.executable} -m mrcbed machine") -> str:
+def reach(command: str = f"{sys.executable} -m mrcbed tools machine") -> str:
     """For --reach: a machine's name is the number of its namespace's descriptor, and its clock is so many hundred seconds ahead."""
     own_time = "unshare --time --monotonic {host}00 --boottime {host}00 --fork --kill-child=KILL"
     return f"nsenter --net=/proc/{os.getpid()}/fd/{{host}} {own_time} {command}"

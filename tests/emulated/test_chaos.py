@@ -131,7 +131,7 @@ def test_a_run_beside_the_rest_of_a_dead_one(start: Any, tmp_path: Path) -> None
         assert run.front.wait(4 * PATIENCE_S) in (0, 3), run.said.read_text()
         run.seen.assert_gone()
         assert rest.poll() is None, "it was not ours to end"
-        assert [item["pid"] for item in json.loads(mrcbed("clean", "--json").stdout)["found"]] == [rest.pid]
+        assert [item["pid"] for item in json.loads(mrcbed("tools", "clean", "--json").stdout)["found"]] == [rest.pid]
         assert rest.wait(PATIENCE_S) == -9
     finally:
         rest.kill()

@@ -162,7 +162,7 @@ def test_clean_ends_the_rest_of_a_dead_run_and_its_interfaces() -> None:
     assert rest.stdout is not None and rest.stdout.readline() == b"up\n"
 
     def clean(*options: str) -> str:
-        command = [sys.executable, "-m", "mrcbed", "clean", *options]
+        command = [sys.executable, "-m", "mrcbed", "tools", "clean", *options]
         return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
     found = json.loads(clean("--dry-run", "--json"))["found"]

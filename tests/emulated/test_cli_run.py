@@ -1,4 +1,4 @@
-"""``mrcbed run`` and ``mrcbed plot`` as people call them: real processes, judged by exit status, streams and files alone."""
+"""``mrcbed run`` and ``mrcbed results plot`` as people call them: real processes, judged by exit status, streams and files alone."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_refusal_is_all_that_the_process_says(tmp_path: Path) -> None:
 def test_a_calibration_is_kept_and_a_run_takes_its_time_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "kept" / "calibration.json"
     monkeypatch.setenv("MRCBED_CALIBRATION", str(kept))
-    done = mrcbed("calibrate", "--json")
+    done = mrcbed("tools", "calibrate", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert json.loads(kept.read_text())["cpu_us"] == told["cpu_us"] > 1

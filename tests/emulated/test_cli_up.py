@@ -213,13 +213,13 @@ def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None
     """Denied from outside, seen at the prompt; once it is gone, killed or not, nothing answers and nothing is left to mislead."""
     run = up("tiny")
     run.ready()
-    said = mrcbed("denylist", "add", "p0-t0-0:p0-t1-1", "--reason", "from outside")
+    said = mrcbed("fabric", "denylist", "add", "p0-t0-0:p0-t1-1", "--reason", "from outside")
     assert said.returncode == 0, said.stderr
     run.tell("denied")
     run.wait_for("from outside")
     run.tell("break p1-t0-0:p1-t1-0")
-    assert wait_until(lambda: "1 failed, 1 denied" in mrcbed("links", "--bad").stdout, 4 * PATIENCE_S)
-    events = subprocess.Popen([MRCBED, "events", "--all"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert wait_until(lambda: "1 failed, 1 denied" in mrcbed("fabric", "links", "--bad").stdout, 4 * PATIENCE_S)
+    events = subprocess.Popen([MRCBED, "fabric", "events", "--all"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert events.stdout is not None and events.stdout.readline().rstrip().endswith("4 agents, policy none")
     os.kill(run.seen.worker(), signal.SIGKILL)
     run.seen.assert_gone()
@@ -227,7 +227,7 @@ def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None
     assert "link-down" in events.stdout.read() and events.stderr.read() == "mrcbed: the controller is gone\n"
     events.stdout.close()
     events.stderr.close()
-    gone = mrcbed("links")
+    gone = mrcbed("fabric", "links")
     assert gone.returncode == 2 and gone.stderr.startswith("mrcbed: no fabric with a controller is up")
     assert not running.NOTE.exists(), "it was in the run's own tmpfs"
 

@@ -62,7 +62,7 @@ def test_three_machines_carry_a_ring(tmp_path: Path) -> None:
     [("queues", "internal error (please report): InjectedCrash"), ("queues:kill", "is gone"), ("links-up:kill", "is gone")],
 )
 def test_a_crash_while_one_comes_up_ends_both_in_a_line(two: list[Machine], point: str, line: str) -> None:
-    command = f"env MRCBED_CRASH_AT={point} {sys.executable} -m mrcbed machine"
+    command = f"env MRCBED_CRASH_AT={point} {sys.executable} -m mrcbed tools machine"
     world = Machines(TINY, places(on(two), reach(command)), version(), dilation=DILATION)
     with pytest.raises(UserError) as refused:
         world.start()

@@ -25,7 +25,7 @@ class Front:
 
     def __init__(self, machine: Machine) -> None:
         space = os.stat(machine.namespace).st_ino
-        self.pid = next(pid for pid in pids_in(space) if words_of(pid)[-2:] == ["mrcbed.cli", "machine"] and "unshare" not in words_of(pid))
+        self.pid = next(pid for pid in pids_in(space) if words_of(pid)[-2:] == ["tools", "machine"] and "unshare" not in words_of(pid))
 
     def poll(self) -> int | None:
         return None if os.path.exists(f"/proc/{self.pid}") else 0

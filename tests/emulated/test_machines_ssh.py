@@ -1,4 +1,4 @@
-"""The usual way to a machine: a real sshd on each of two, with keys of its own, and ``mrcbed machine`` behind it."""
+"""The usual way to a machine: a real sshd on each of two, with keys of its own, and ``mrcbed tools machine`` behind it."""
 
 from __future__ import annotations
 

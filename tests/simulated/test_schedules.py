@@ -96,12 +96,12 @@ def test_the_command_names_the_schedule_that_broke(monkeypatch: pytest.MonkeyPat
         return Outcome(seed, {"link": 2}, broken="it broke" if seed == 6 else "")
 
     monkeypatch.setattr("scenarios.sets.many_schedules.run_schedule", made_up)
-    assert cli.execute(["bench", "schedules", "--first", "5", "--count", "3", "--jobs", "1", "--fabric", SMALL]) == 1
+    assert cli.execute(["tools", "bench", "schedules", "--first", "5", "--count", "3", "--jobs", "1", "--fabric", SMALL]) == 1
     said = capsys.readouterr()
-    assert "schedule 6: it broke; again: mrcbed bench schedules --first 6 --count 1 --fabric tiny" in said.err
+    assert "schedule 6: it broke; again: mrcbed tools bench schedules --first 6 --count 1 --fabric tiny" in said.err
     assert "3 schedules, 1 broken: 6 faults" in said.out and "faults: 6 link" in said.out
-    assert cli.execute(["bench", "schedules", "--count", "1", "--jobs", "1", "--fabric", SMALL]) == 0
-    assert cli.execute(["bench", "schedules", "--fabric", "nowhere"]) == 2
+    assert cli.execute(["tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--fabric", SMALL]) == 0
+    assert cli.execute(["tools", "bench", "schedules", "--fabric", "nowhere"]) == 2
 
 
 def test_outcomes_of_processes_stand_in_the_order_asked_for() -> None:
@@ -109,7 +109,7 @@ def test_outcomes_of_processes_stand_in_the_order_asked_for() -> None:
     made = run_many([4, 3], 2, SMALL, report=lambda outcome: heard.append(outcome.seed))
     assert [o.seed for o in made] == [4, 3] and sorted(heard) == [3, 4] and not any(o.broken for o in made)
     assert figures(made, 1.0, 2)["schedules"] == 2 and "2 schedules, 0 broken" in describe(figures(made, 1.0, 2))
-    assert repeat_command(made[0]) == "mrcbed bench schedules --first 4 --count 1"
+    assert repeat_command(made[0]) == "mrcbed tools bench schedules --first 4 --count 1"
 
 
 def with_kind(kind: str) -> int:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mrcbed.cli.bench import seeds
+from mrcbed.cli.tools.bench import seeds
 from scenarios.schema.scenario import ScenarioError, named_scenarios
 from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, SLOW, UNFINISHED, VERDICT, Seeds, chosen, conclude
 
 
 def command(*words: str) -> int:
-    """The exit status of ``mrcbed bench seeds``."""
+    """The exit status of ``mrcbed tools bench seeds``."""
     with pytest.raises(SystemExit) as ended:
         seeds.main(list(words), standalone_mode=False)
     assert isinstance(ended.value.code, int)

@@ -32,7 +32,7 @@ def test_then_come_imports_the_shorter_way_first_deferred_and_made_up_names_incl
     near = quick.nearest(["agents/mrc/receiver/responder.py"])
     engine, network = near.index("tests/agents/mrc/test_wire.py"), near.index("tests/simulated/test_network.py")
     assert 0 < engine < network  # the simulated network loads agents.mrc.endpoint by its name
-    assert "tests/mrcbed/cli/test_export.py" in quick.nearest(["mrcbed/cli/export.py", "scenarios/show/export/__init__.py"])
+    assert "tests/mrcbed/cli/test_export.py" in quick.nearest(["mrcbed/cli/results/export.py", "scenarios/show/export/__init__.py"])
     assert "tests/topologies/test_ecmp.py" not in near
 
 

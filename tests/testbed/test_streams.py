@@ -88,8 +88,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     path, out = directory / "kind.toml", directory / "out"
     path.write_text(SCENARIO)
     statuses, printed, complaints = called(
-        ("run", path, "--world", "simulated", "--out", out), ("check", path), ("top", "--once", out), ("plot", out), ("report", out)
-    )
+        ("run", path, "--world", "simulated", "--out", out), ("check", path),
+        *[("results", *words, out) for words in (("top", "--once"), ("plot",), ("report",))],
+    )  # fmt: skip
     said = printed.decode() + complaints.decode()
     assert statuses == [1, 0, 0, 0, 0], said
     return path, said
@@ -100,8 +101,9 @@ def test_commands_keep_their_status_in_any_encoding(shown: tuple[Path, str], tmp
     """Files are UTF-8 also where the locale is not."""
     path, out = shown[0], shown[0].parent / "out"
     statuses, said, complaints = called(
-        ("run", path, "--world", "simulated", "--out", tmp_path / "other"), ("check", "demo"), ("top", "--once", out),
-        ("compare", out, tmp_path / "other", "--out", tmp_path / "both"), ("report", out), ("fluid", "--nics", "1024", "--draws", "2"),
+        ("run", path, "--world", "simulated", "--out", tmp_path / "other"), ("check", "demo"), ("results", "top", "--once", out),
+        ("results", "compare", out, tmp_path / "other", "--out", tmp_path / "both"), ("results", "report", out),
+        ("fabric", "fluid", "--nics", "1024", "--draws", "2"),
         PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0",
     )  # fmt: skip
     assert statuses == [1, 0, 0, 0, 0, 0] and b"internal" not in complaints, (said, complaints)

@@ -99,7 +99,7 @@ def figures(stored: Stored) -> list[Figure]:
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
     if not plots.is_dir() and any(r["outcome"] == "done" for r in stored.runs):
-        raise ResultsError(f"{plots} is missing: mrcbed plot {stored.directory} draws them")
+        raise ResultsError(f"{plots} is missing: mrcbed results plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
     prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
     prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
@@ -118,6 +118,6 @@ def source_of(png: Path, directory: Path) -> str:
     data = path.read_bytes()
     complete = data.rstrip().endswith(b"</svg>") if path is svg else data.startswith(b"\x89PNG") and data[-8:-4] == b"IEND"
     if not complete:
-        raise ResultsError(f"{path} is cut short: mrcbed plot {directory} draws it again")
+        raise ResultsError(f"{path} is cut short: mrcbed results plot {directory} draws it again")
     kind = "svg+xml" if path is svg else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""A run's state as a screen of text: steps, goodput by plane, paths, faults, hosts. Draws only; ``mrcbed top`` shows it."""
+"""A run's state as a screen of text: steps, goodput by plane, paths, faults, hosts. Draws only; ``mrcbed results top`` shows it."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _unbroken(lines: list[Text]) -> list[Text]:
 def _faults(state: RunState, about: About) -> list[Text]:
     """A line each, those that are there first, then the latest."""
     if not state.faults:
-        return [Text("none yet" if about.journalled else "not logged here: mrcbed links --bad lists them", "bright_black")]
+        return [Text("none yet" if about.journalled else "not logged here: mrcbed fabric links --bad lists them", "bright_black")]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))
     lines: list[Text] = []
     for fault in ordered[:FAULTS]:

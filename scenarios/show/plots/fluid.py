@@ -1,4 +1,4 @@
-"""Step time over cluster size, a line per design: ``mrcbed fluid --plot``."""
+"""Step time over cluster size, a line per design: ``mrcbed fabric fluid --plot``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Switches, optics and power over the number of NICs, a line per design. For ``mrcbed size --plot``."""
+"""Switches, optics and power over the number of NICs, a line per design. For ``mrcbed fabric size --plot``."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ async function begin() {
     document.documentElement.dataset.ready = "yes";
   } catch (error) {
     byId("headline").textContent = "This run cannot be shown";
-    byId("runs").replaceChildren(el("p", { className: "problem", textContent: `${error.message}. A browser of 2023 or later is needed; else write the page again: mrcbed view DIR.` }));
+    byId("runs").replaceChildren(el("p", { className: "problem", textContent: `${error.message}. A browser of 2023 or later is needed; else write the page again: mrcbed results view DIR.` }));
     throw error;
   }
 }

@@ -1,4 +1,4 @@
-"""``mrcbed bench`` says what other processes took of the machine while it measured, and which figures hold it."""
+"""``mrcbed tools bench`` says what other processes took of the machine while it measured, and which figures hold it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mrcbed.cli import bench
+from mrcbed.cli.tools import bench
 from testbed.machine.load import Cpu
 from tests.waiting import wait_until
 

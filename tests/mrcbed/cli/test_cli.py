@@ -58,15 +58,22 @@ def test_debug_shows_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("doctro", "no command 'doctro': did you mean doctor?"),
-        ("report", "Missing argument 'DIR' (see mrcbed report --help)"),
+        ("doctro", "no command 'doctro': did you mean mrcbed doctor?"),
+        ("plot", "no command 'plot': it is mrcbed results plot"),
+        ("plott", "no command 'plott': did you mean mrcbed results plot?"),
+        ("results lnks", "no command 'results lnks': did you mean mrcbed fabric links?"),
+        ("fabric plott", "no command 'fabric plott': did you mean mrcbed results plot?"),
+        ("tools run", "no command 'tools run': it is mrcbed run"),
+        ("results qqq", "no command 'results qqq': see mrcbed results --help"),
+        ("fabric --qqq", "No such option --qqq: see mrcbed fabric --help"),
+        ("results report", "Missing argument 'DIR' (see mrcbed results report --help)"),
         ("run smoke --wrold simulated", "No such option --wrold: did you mean --world?"),
         ("run smoke --qqq", "No such option --qqq: see mrcbed run --help"),
         ("run smoke --world simulatd", "did you mean simulated?"),
         ("list fabricks", "did you mean fabrics?"),
         ("up demo --transport RoCEv2", "did you mean roce?"),
         ("replay x --transport rocce", "did you mean roce?"),
-        ("bench speed", "see mrcbed bench --help"),
+        ("tools bench speed", "see mrcbed tools bench --help"),
     ],
 )
 def test_an_unknown_word_is_answered_with_the_nearest(words: str, says: str, mrcbed: Said) -> None:
@@ -76,5 +83,14 @@ def test_an_unknown_word_is_answered_with_the_nearest(words: str, says: str, mrc
 
 def test_help_imports_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
+    assert cli.execute([]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 12
     assert cli.execute(["--help"]) == 0
-    assert "doctor" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert len(shown.partition("\nSweeps:\n")[0].splitlines()) < 40
+    for words, sections in cli.COMMANDS.items():
+        assert cli.execute([*words.split()[1:], "--help"]) == 0
+        shown = capsys.readouterr().out
+        for title, section in sections.items():
+            rows = shown.partition(f"\n{title}:\n")[2].splitlines()
+            assert [" ".join(row.split()) for row in rows[: len(section)]] == [f"{name} {entry.does}" for name, entry in section.items()]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pytest
 
 from mrcbed import cli
-from mrcbed.cli.events import event_line
+from mrcbed.cli.fabric.events import event_line
 from testbed.controller.journal import Journal, Reader
 from testbed.controller.links import FailedLinks, LinkChange
 from testbed.controller.rest import Request, Rest
@@ -84,7 +84,7 @@ def ask(service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(running, "find", lambda: [Running(service.url, "tiny", TOKEN)])
 
     def asked(*arguments: str) -> tuple[int, str, str]:
-        status = cli.execute(list(arguments))
+        status = cli.execute(["fabric", *arguments])
         said = capsys.readouterr()
         assert len(said.err.splitlines()) <= 1 and "bug" not in said.err
         return status, said.out, said.err
@@ -117,7 +117,7 @@ def test_the_token_comes_with_the_address_or_the_environment(ask: Ask, service: 
     monkeypatch.setattr(running, "find", list)  # as to a user who may not look into root's run
     for words in (("remove", "p0"), ("add", "p1")):
         status, out, err = ask("denylist", *words, "--url", service.url)
-        assert (status, out) == (2, "") and err.startswith("mrcbed: a change needs the fabric's token: use sudo mrcbed denylist")
+        assert (status, out) == (2, "") and err.startswith("mrcbed: a change needs the fabric's token: use sudo mrcbed fabric denylist")
     assert ask("denylist", "token", "--url", service.url) == (2, "", "mrcbed: the token is for the fabric's owner: use sudo\n")
     assert [d["entry"] for d in json.loads(ask("denylist", "--json", "--url", service.url)[1])] == ["p0"], "looking needs none"
     monkeypatch.setenv("MRCBED_TOKEN", TOKEN)

@@ -59,8 +59,8 @@ def shell(line: str, where: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("line", "leaves", "says"),
     [
-        (f"{MRCBED} graph tiny >&-", "mine.toml", ""),
-        (f"{MRCBED} graph tiny | true", "mine.toml", ""),
+        (f"{MRCBED} fabric graph tiny >&-", "mine.toml", ""),
+        (f"{MRCBED} fabric graph tiny | true", "mine.toml", ""),
         (f"PYTHONMALLOC=debug {UNDRAWN} >/dev/full", "out/runs.csv", "standard output cannot be written (No space"),
     ],
     ids=["closed", "gone", "full"],

@@ -11,12 +11,10 @@ import pytest
 from click.shell_completion import BashComplete
 
 from mrcbed import cli
-from mrcbed.cli import completion
+from mrcbed.cli.tools import completion
 from scenarios.schema.scenario import named_scenarios
 from testbed import options
 from topologies import named_fabrics
-
-TOP = {name for name in cli.COMMANDS if (Path(cli.__file__).parent / f"{name}.py").is_file()}
 
 
 def offered(line: str) -> set[str]:
@@ -29,8 +27,10 @@ def offered(line: str) -> set[str]:
 @pytest.mark.parametrize(
     ("line", "offers"),
     [
-        ("", TOP),
-        ("ex", {"explain", "export"} & TOP),
+        ("", set(cli.group.entries)),
+        ("ex", {"explain"}),
+        ("fabric ", {"links", "paths", "denylist", "events", "graph", "size", "fluid"}),
+        ("results ex", {"export"}),
         ("run ", {*named_scenarios(), "<file>"}),
         ("run --world simulated smo", {"smoke", "<file>"}),
         ("run demo --world ", {"emulated", "simulated"}),
@@ -39,17 +39,18 @@ def offered(line: str) -> set[str]:
         ("run demo -t ", {"mrc", "roce", "tcp", "mptcp"}),
         ("run demo --set workload.st", {"workload.steps="}),
         ("run demo --out fo", {"<dir>"}),
-        ("report ", {"<dir>"}),
-        ("packets ", {"<file>"}),
+        ("results report ", {"<dir>"}),
+        ("results packets ", {"<file>"}),
         ("check pod12", {"pod128", "<file>"}),
-        ("graph ti", {"tiny", "<file>"}),
+        ("fabric graph ti", {"tiny", "<file>"}),
         ("list ", {"scenarios", "fabrics", "faults", "collectives", "transports"}),
         ("explain fault.du", {"fault.duty"}),
-        ("denylist ", {"add", "list", "remove", "token"}),
-        ("denylist add --r", {"--reason"}),
+        ("fabric denylist ", {"add", "list", "remove", "token"}),
+        ("fabric denylist add --r", {"--reason"}),
         ("perf all_reduce cluster-", {"cluster-b", "cluster-d", "<file>"}),
-        ("bench seeds smo", {"smoke", "<file>"}),
+        ("tools bench seeds smo", {"smoke", "<file>"}),
         ("run --jobs ", set()),
+        ("plot ", set(cli.group.entries)),
     ],
 )
 def test_a_tab(line: str, offers: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +62,7 @@ def test_a_tab(line: str, offers: set[str], monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_script_is_one(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
-    assert cli.execute(["completion", shell]) == 0
+    assert cli.execute(["tools", "completion", shell]) == 0
     script = tmp_path / "script"
     script.write_text(capsys.readouterr().out)
     checked = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, check=False)
@@ -69,7 +70,7 @@ def test_the_script_is_one(shell: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_bash_asks_this_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["completion", "bash"]) == 0
+    assert cli.execute(["tools", "completion", "bash"]) == 0
     (tmp_path / "script").write_text(capsys.readouterr().out)
     (tmp_path / "mrcbed").write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from mrcbed.start import main; main()' \"$@\"\n")
     (tmp_path / "mrcbed").chmod(0o755)

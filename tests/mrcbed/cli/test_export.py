@@ -98,7 +98,7 @@ def troubles(events: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("name", ["steps", "flows"])
 def test_a_trace_keeps_the_rules(name: str, results: dict[str, Path], mrcbed: Said) -> None:
-    mrcbed("export", str(results[name]), "--format", "perfetto", "--out", "traces")
+    mrcbed("results", "export", str(results[name]), "--format", "perfetto", "--out", "traces")
     traces = {path.stem: troubles(read(path)) for path in Path("traces").iterdir()}
     assert traces == {run.key: [] for run in load_runs(results[name])}
 
@@ -171,7 +171,7 @@ def test_flows_have_counters(results: dict[str, Path], tmp_path: Path) -> None:
 def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -> None:
     folder = results["flows"]
     kept = (folder / "runs.csv").read_bytes()
-    assert "cwnd.csv" in mrcbed("export", str(folder), "--format", "csv")
+    assert "cwnd.csv" in mrcbed("results", "export", str(folder), "--format", "csv")
     assert (folder / "runs.csv").read_bytes() == kept
     for table in folder.glob("*.parquet"):
         with open(table.with_suffix(".csv"), newline="") as file:
@@ -193,4 +193,4 @@ def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -
     ],
 )
 def test_what_cannot_be_exported_is_one_line(where: str, words: str, says: str, results: dict[str, Path], mrcbed: Said) -> None:
-    assert says in mrcbed.refused("export", str(results.get(where, where)), "--format", *words.split())
+    assert says in mrcbed.refused("results", "export", str(results.get(where, where)), "--format", *words.split())

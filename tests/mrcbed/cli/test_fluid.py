@@ -1,4 +1,4 @@
-"""``mrcbed fluid``: tables, JSON, a plot; bad input gets one line."""
+"""``mrcbed fabric fluid``: tables, JSON, a plot; bad input gets one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.mrcbed.cli.conftest import Said
 
 
 def computed(mrcbed: Said, words: str) -> dict[str, list[dict[str, float]]]:
-    rows: dict[str, list[dict[str, float]]] = json.loads(mrcbed("fluid", "--json", *words.split()))
+    rows: dict[str, list[dict[str, float]]] = json.loads(mrcbed("fabric", "fluid", "--json", *words.split()))
     return rows
 
 
@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_gives_others(mrcbed: S
 
 
 def test_tables_and_a_plot(mrcbed: Said) -> None:
-    said = mrcbed("fluid", "--nics", "1024", "--plot", "fluid.svg")
+    said = mrcbed("fabric", "fluid", "--nics", "1024", "--plot", "fluid.svg")
     assert "8 planes, weighted" in said and "0.39 %" in said and "fluid.svg" in said
     assert "<svg" in Path("fluid.svg").read_text()
 
@@ -44,4 +44,4 @@ def test_tables_and_a_plot(mrcbed: Said) -> None:
     ],
 )
 def test_bad_input_gets_one_line(words: str, said: str, mrcbed: Said) -> None:
-    assert said in mrcbed.refused("fluid", *words.split())
+    assert said in mrcbed.refused("fabric", "fluid", *words.split())

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from mrcbed.cli import COMMANDS
+from mrcbed.cli import group
 from mrcbed.prompt import iperf
 from testbed.errors import explain
 from testbed.options import Argument, Option
+from tests.docs.man import commands
 from tests.mrcbed.cli.conftest import Said
 
 NO_NUMBERS = (
@@ -24,15 +23,10 @@ NO_NUMBERS = (
 STRANGE = {"no UTF-8": os.fsdecode(b"a\xff"), "empty": " "}
 
 
-def walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command, click.Parameter]]:
-    yield from ((f"{name} {param.opts[-1]}", command, param) for param in command.params)
-    for below, own in getattr(command, "commands", {}).items():
-        yield from walk(f"{name} {below}", own)
-
-
 def every() -> list[tuple[str, click.Command, click.Parameter]]:
-    commands = {name: importlib.import_module(f"mrcbed.cli.{name}").command for name in COMMANDS}
-    return [one for name, command in {**commands, "iperf3": iperf._arguments}.items() for one in walk(name, command)]
+    _, *found = commands(group, click.Context(group, info_name="mrcbed"))
+    typed = [(context.command_path.removeprefix("mrcbed "), command) for command, context in found]
+    return [(f"{path} {p.opts[-1]}", c, p) for path, c in [*typed, ("iperf3", iperf._arguments)] for p in c.params]
 
 
 EVERY = every()
@@ -92,13 +86,14 @@ def test_what_is_given_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "packets /", "packets missing", "packets file/below", "packets loop", "graph tiny --out loop",
-        "graph tiny --out file/below", "size --plot file/below", "size --oversubscription 1_0", "size --oversubscription １",
+        "results packets /", "results packets missing", "results packets file/below", "results packets loop",
+        "fabric graph tiny --out loop", "fabric graph tiny --out file/below", "fabric size --plot file/below",
+        "fabric size --oversubscription 1_0", "fabric size --oversubscription １",
         "run smoke --world simulated --dilation １０", "run smoke --seeds １", "run smoke --seeds 1,1", "run smoke --seed 1 --seeds 1-2",
-        "replay t --within １０s", "fluid --message １KB", "perf all_reduce -b １", "head --tls tls --listen 127.0.0.1:１",
-        "head --tls tls --listen [::1:1", "worker tls://[::1 --tls tls", "graph fifo.toml", "paper --list 1-99999999999",
-        "graph ./fifo", "packets fifo", "graph tiny --out fifo",
-        "head --tls tls --listen no.such.host:0", "graph --format= tiny",
+        "replay t --within １０s", "fabric fluid --message １KB", "perf all_reduce -b １", "head --tls tls --listen 127.0.0.1:１",
+        "head --tls tls --listen [::1:1", "worker tls://[::1 --tls tls", "fabric graph fifo.toml", "paper --list 1-99999999999",
+        "fabric graph ./fifo", "results packets fifo", "fabric graph tiny --out fifo",
+        "head --tls tls --listen no.such.host:0", "fabric graph --format= tiny",
     ],
 )  # fmt: skip
 def test_bad_values_are_one_line(line: str, monkeypatch: pytest.MonkeyPatch, mrcbed: Said) -> None:
@@ -111,7 +106,7 @@ def test_bad_values_are_one_line(line: str, monkeypatch: pytest.MonkeyPatch, mrc
 
 
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    line = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m mrcbed graph tiny --out x"
+    line = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m mrcbed fabric graph tiny --out x"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (2, "mrcbed: the working directory is gone: cd to another\n")

@@ -1,4 +1,4 @@
-"""``mrcbed size``: the paper's numbers come out, JSON says the same as the tables, and bad input gets one line."""
+"""``mrcbed fabric size``: the paper's numbers come out, JSON says the same as the tables, and bad input gets one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mrcbed.cli.conftest import Said
 
 def sized(mrcbed: Said, *words: str) -> dict[int, dict[str, float]]:
     """The designs, by planes."""
-    return {row["planes"]: row for row in json.loads(mrcbed("size", "--json", *words))["designs"]}
+    return {row["planes"]: row for row in json.loads(mrcbed("fabric", "size", "--json", *words))["designs"]}
 
 
 def test_the_papers_numbers(mrcbed: Said) -> None:
@@ -27,10 +27,10 @@ def test_the_papers_numbers(mrcbed: Said) -> None:
 
 
 def test_tables_and_a_plot(mrcbed: Said) -> None:
-    said = mrcbed("size", "--part", "optic_price=100", "--plot", "size.svg")
+    said = mrcbed("fabric", "size", "--part", "optic_price=100", "--plot", "size.svg")
     assert "262,144" in said and "26,214,400" in said and "31)" in said and "size.svg" in said
     assert "<svg" in Path("size.svg").read_text()
-    assert "Alibaba HPN" in mrcbed("size", "--part", "help")
+    assert "Alibaba HPN" in mrcbed("fabric", "size", "--part", "help")
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_tables_and_a_plot(mrcbed: Said) -> None:
     ],
 )
 def test_bad_input_gets_one_line(words: str, said: str, mrcbed: Said) -> None:
-    assert said in mrcbed.refused("size", *words.split())
+    assert said in mrcbed.refused("fabric", "size", *words.split())

@@ -1,4 +1,4 @@
-"""``mrcbed top`` as a process: a screen while a run goes on, a clean terminal afterwards, and never a byte written."""
+"""``mrcbed results top`` as a process: a screen while a run goes on, a clean terminal afterwards, and never a byte written."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Terminal:
     def __init__(self, *words: str) -> None:
         self.end, far = pty.openpty()
         environment = {**os.environ, "PYTHONPATH": str(TREE), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-        command = [sys.executable, "-m", "mrcbed", "top", *words]
+        command = [sys.executable, "-m", "mrcbed", "results", "top", *words]
         self.process = subprocess.Popen(command, stdin=far, stdout=far, stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
         os.close(far)
         self.seen = b""
@@ -145,18 +145,18 @@ def top(monkeypatch: pytest.MonkeyPatch, mrcbed: Said) -> Said:
 
 def test_without_a_terminal_it_prints_once(top: Said) -> None:
     begin(Path("r"))
-    said = top("top", "r")
+    said = top("results", "top", "r")
     assert "1 of 40" in said and "running" in said and "\x1b" not in said
 
 
 def test_the_run_that_measures_is_found(tmp_path: Path, top: Said) -> None:
-    assert "nothing runs here" in top.refused("top")
+    assert "nothing runs here" in top.refused("results", "top")
     begin(Path("r"))
     with exclusive.measuring(Path("r")):
         found = exclusive.measured_directory()
         assert found is None or found == (tmp_path / "r")  # None: longer than the notice takes
         if found is not None:
-            assert "1 of 40" in top("top")
+            assert "1 of 40" in top("results", "top")
 
 
 def test_the_newest_run_under_results_is_found(top: Said) -> None:
@@ -166,10 +166,10 @@ def test_the_newest_run_under_results_is_found(top: Said) -> None:
     os.utime(results / "older" / "manifest.json", (1, 1))
     (results / "finished").mkdir()
     (results / "finished" / "manifest.json").write_text('{"ended": "now"}')
-    assert "1 of 77" in top("top")
+    assert "1 of 77" in top("results", "top")
 
 
 def test_what_cannot_be_shown_is_one_line(top: Said) -> None:
     begin(Path("r"))
-    assert "there are mrc-tiny-packed-s1" in top.refused("top", "r", "--run", "mrc-tiny-packed-s2")
-    assert "holds no results" in top.refused("top", "r/raw")
+    assert "there are mrc-tiny-packed-s1" in top.refused("results", "top", "r", "--run", "mrc-tiny-packed-s2")
+    assert "holds no results" in top.refused("results", "top", "r/raw")

@@ -66,7 +66,7 @@ def test_check_tells_scenarios_and_fabrics_apart(mrcbed: Said, tmp_path: Path) -
 
 
 def test_init_writes_what_check_and_an_editor_accept(mrcbed: Said, tmp_path: Path) -> None:
-    mrcbed("init", "mine")
+    mrcbed("tools", "init", "mine")
     text = (tmp_path / "mine.toml").read_text()
     schema = text.splitlines()[0].removeprefix("#:schema ./")
     fastjsonschema.compile(json.loads((tmp_path / schema).read_text()))(tomllib.loads(text))
@@ -80,10 +80,10 @@ def test_init_writes_what_check_and_an_editor_accept(mrcbed: Said, tmp_path: Pat
 
 def test_init_leaves_what_is_there(mrcbed: Said, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("mine")
-    assert "mine.toml exists and is left as it is" in mrcbed("init", "mine", status=2)
+    assert "mine.toml exists and is left as it is" in mrcbed("tools", "init", "mine", status=2)
     assert (tmp_path / "mine.toml").read_text() == "mine"
-    assert "cannot be written" in mrcbed("init", "no/where", status=2)
-    assert "use letters" in mrcbed("init", "a b", status=2)
+    assert "cannot be written" in mrcbed("tools", "init", "no/where", status=2)
+    assert "use letters" in mrcbed("tools", "init", "a b", status=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
 
 
@@ -120,7 +120,7 @@ def test_explain_as_json(mrcbed: Said) -> None:
 
 @pytest.mark.parametrize("file", ["scenario", "fabric"])
 def test_schema(mrcbed: Said, file: str) -> None:
-    schema = json.loads(mrcbed("schema", file))
+    schema = json.loads(mrcbed("tools", "schema", file))
     assert schema["title"] == f"mrcbed {file} file"
     fastjsonschema.compile(schema)
 
@@ -128,7 +128,7 @@ def test_schema(mrcbed: Said, file: str) -> None:
 @pytest.mark.parametrize("name", named_fabrics())
 def test_graph_as_svg_has_every_part_within_the_drawing(mrcbed: Said, name: str) -> None:
     fabric = load_fabric(name)
-    root = ET.fromstring(mrcbed("graph", name))
+    root = ET.fromstring(mrcbed("fabric", "graph", name))
     titles = Counter(title.text for title in root.iter("{http://www.w3.org/2000/svg}title"))
     nic = [link for link in fabric.links if link.kind == "nic"]
     wanted = {link.name for link in fabric.links if link.kind == "fabric"} | {link.a.name for link in nic} | set(fabric.switches)
@@ -142,13 +142,13 @@ def test_graph_as_svg_has_every_part_within_the_drawing(mrcbed: Said, name: str)
 def test_graph_as_mermaid_and_dot_has_every_link_once(mrcbed: Said) -> None:
     fabric = load_fabric("tiny")
     for form, edge in (("mermaid", r"^  (\S+) --- (\S+)$"), ("dot", r'^  "(\S+)" -- "(\S+)";$')):
-        found = re.findall(edge, mrcbed("graph", "tiny", "--format", form), re.MULTILINE)
+        found = re.findall(edge, mrcbed("fabric", "graph", "tiny", "--format", form), re.MULTILINE)
         assert Counter(f"{low}:{high}" for high, low in found) == Counter(link.name for link in fabric.links)
 
 
 def test_graph_writes_a_file_and_refuses_what_cannot_be_drawn(mrcbed: Said, tmp_path: Path) -> None:
-    mrcbed("graph", "tiny", "--out", "tiny.svg")
+    mrcbed("fabric", "graph", "tiny", "--out", "tiny.svg")
     assert ET.parse(tmp_path / "tiny.svg").getroot().tag.endswith("svg")
-    assert "1,024 links, Mermaid draws 500" in mrcbed("graph", "pod64", "--format", "mermaid", status=2)
+    assert "1,024 links, Mermaid draws 500" in mrcbed("fabric", "graph", "pod64", "--format", "mermaid", status=2)
     (tmp_path / "huge.toml").write_text("format = 3\nplanes = 16\nt0_per_plane = 40\nt1_per_plane = 40\nhosts_per_t0 = 4\n")
-    assert "too many for a drawing" in mrcbed("graph", "huge.toml", status=2)
+    assert "too many for a drawing" in mrcbed("fabric", "graph", "huge.toml", status=2)

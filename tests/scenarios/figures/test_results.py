@@ -81,7 +81,7 @@ def test_a_missing_table_is_named_when_it_is_asked_for_and_not_before(ring: Path
         run = results.load(copy)
         if name != "steps":  # every table needs the begin of its run, which the steps have
             assert len(getattr(run, "goodput" if name != "goodput" else "counters"))
-        with pytest.raises(ResultsError, match=f"{file} is missing: mrcbed plot --tables"):
+        with pytest.raises(ResultsError, match=f"{file} is missing: mrcbed results plot --tables"):
             getattr(run, name)
         (tmp_path / file).rename(copy / file)
 

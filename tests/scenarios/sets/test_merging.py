@@ -52,14 +52,14 @@ def transports(out: Path) -> dict[str, list[int]]:
 
 def ask(*words: Any) -> int:
     with undrawn():
-        return execute(["compare", *map(str, words)])
+        return execute(["results", "compare", *map(str, words)])
 
 
 @pytest.mark.dear("makes the runs that the other tests merge, too")
 def test_other_transports_stand_side_by_side(results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for name in ("mrc", "roce") for path in results[name].glob("*.*")}
     with only_drawn("step_times"):
-        assert execute(["compare", str(results["mrc"]), str(results["roce"]), "--out", str(tmp_path / "out")]) == 0
+        assert execute(["results", "compare", str(results["mrc"]), str(results["roce"]), "--out", str(tmp_path / "out")]) == 0
     assert {path: path.read_bytes() for path in before} == before, "the old ones are as they were"
     shown = capsys.readouterr().out
     assert "made apart" not in shown.splitlines()[0] and "roce-1p" in shown and "2 seeds" in shown
@@ -77,7 +77,7 @@ def test_other_transports_stand_side_by_side(results: dict[str, Path], tmp_path:
     assert set(manifest["fidelity"]) == set(rows["run"]) and "made apart" in manifest["notes"][0]
     assert (tmp_path / "out" / "report.html").is_file() and list((tmp_path / "out" / "plots").glob("step-times-*.png"))
     with only_drawn():
-        assert execute(["plot", str(tmp_path / "out")]) == 0 == execute(["report", str(tmp_path / "out")])
+        assert execute(["results", "plot", str(tmp_path / "out")]) == 0 == execute(["results", "report", str(tmp_path / "out")])
 
 
 def test_more_seeds_of_the_same_are_pooled_and_twice_the_same_seed_is_not(results: dict[str, Path], tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ KEY = "mrc-tiny-interleaved-s1"
 RAW = f"raw/{KEY}"
 VALUES = (None, True, -1, 0, 1e308, 10**18, 2**64, "", "\x1b[31m", "x" * 10_000, "../../x", [], {}, [[]], ["x"], float("nan"))
 COMMANDS = (
-    ["report"],
-    ["view"],
-    ["top", "--once"],
-    ["plot", "--tables"],
-    ["export", "--format", "perfetto"],
-    ["export", "--format", "csv"],
+    ["results", "report"],
+    ["results", "view"],
+    ["results", "top", "--once"],
+    ["results", "plot", "--tables"],
+    ["results", "export", "--format", "perfetto"],
+    ["results", "export", "--format", "csv"],
 )
 
 
@@ -83,7 +83,7 @@ def endless(path: Path) -> None:
 
 
 SUMMARY, MANIFEST, RECORD = "summary.json", "manifest.json", f"{RAW}/run.json"
-REPORT, VIEW, TABLES = ["report"], ["view"], ["plot", "--tables"]
+REPORT, VIEW, TABLES = ["results", "report"], ["results", "view"], ["results", "plot", "--tables"]
 Harm = Callable[[Path], None]
 DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a number that is text": (REPORT, changed(SUMMARY, lambda s: s["runs"][0].update(base_rtt_ns="x")), "runs[0].base_rtt_ns"),
@@ -96,7 +96,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a network too fast": (VIEW, changed(RECORD, lambda r: r["fabric"].update(nic_rate=10**14)), "nic_rate"),
     "counters that are text": (TABLES, changed(RECORD, lambda r: r["counters_after"][0].update(marked="x")), "counters_after in"),
     "a step of no rank": (TABLES, line("h0.jsonl", "step", rank=99), "rank in"),
-    "a step that ends before": (["export", "--format", "perfetto"], line("h0.jsonl", "step", end_ps=0), "end_ps in"),
+    "a step that ends before": (["results", "export", "--format", "perfetto"], line("h0.jsonl", "step", end_ps=0), "end_ps in"),
     "a line of a log": (TABLES, line("runner.jsonl", "fault", links=7), "links in"),
     "a column that is gone": (REPORT, column("steps.parquet", lambda f: f.drop(columns="rank")), "rank in"),
     "a column of another type": (REPORT, column("goodput.parquet", lambda f: f.astype({"rx_bytes": str})), "rx_bytes in"),
@@ -108,7 +108,7 @@ DAMAGE: dict[str, tuple[list[str], Harm, str]] = {
     "a FIFO of a summary": (REPORT, instead("summary.json", os.mkfifo), "is no regular file"),
     "an endless manifest": (REPORT, instead("manifest.json", endless), "is no regular file"),
     "a FIFO of a log": (VIEW, instead(f"{RAW}/h0.jsonl", os.mkfifo), "is no regular file"),
-    "an endless log": (["top", "--once"], instead(f"{RAW}/h1.jsonl", endless), "is no regular file"),
+    "an endless log": (["results", "top", "--once"], instead(f"{RAW}/h1.jsonl", endless), "is no regular file"),
     "a log that leads nowhere": (TABLES, instead(f"{RAW}/h0.jsonl", lambda path: path.symlink_to(path.name)), "is no regular file"),
     "an endless journal": (TABLES, instead(f"{RAW}/runner.jsonl", endless), "is no regular file"),
 }  # fmt: skip

@@ -298,7 +298,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "half a summary": (lambda d: (d / SUMMARY).write_bytes(b'{"runs": ['), "summary.json is not JSON"),
     "a summary of nothing": (lambda d: (d / SUMMARY).write_bytes(b"[]"), "damaged: all in "),
     "a manifest of nothing": (lambda d: (d / MANIFEST).write_bytes(b"{}"), "damaged: scenario in "),
-    "no table": (lambda d: (d / STEPS).unlink(), "steps.parquet is missing: mrcbed plot --tables"),
+    "no table": (lambda d: (d / STEPS).unlink(), "steps.parquet is missing: mrcbed results plot --tables"),
     "half a table": (lambda d: (d / "goodput.parquet").write_bytes(b"PAR1 cut"), "goodput.parquet cannot be read"),
     "a table without a run": (lost, "steps.parquet has no rows of run "),
     "a run without verdict": (changed(SUMMARY, lambda s: s["runs"][2].pop("verdict")), "has no verdict"),
@@ -319,7 +319,7 @@ def test_damage_is_neither_shown_nor_drawn(results: Path, capsys: pytest.Capture
     harm, words = DAMAGE[case]
     harm(results)
     before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
-    assert execute([command, str(results)]) == 2
+    assert execute(["results", command, str(results)]) == 2
     said = capsys.readouterr()
     assert words in said.err and said.err.count("\n") == 1 and str(results) in said.err and said.out == ""
     assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
@@ -327,21 +327,21 @@ def test_damage_is_neither_shown_nor_drawn(results: Path, capsys: pytest.Capture
 
 def test_a_figure_that_is_cut_short_is_not_shown(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / "plots" / "step-times-interleaved.svg").write_bytes(b"<svg>")
-    assert execute(["report", str(results)]) == 2
-    assert "step-times-interleaved.svg is cut short: mrcbed plot" in capsys.readouterr().err
+    assert execute(["results", "report", str(results)]) == 2
+    assert "step-times-interleaved.svg is cut short: mrcbed results plot" in capsys.readouterr().err
 
 
 def test_without_figures_the_fix_is_named_and_works(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(results / "plots")
     (results / "steps.parquet").write_bytes(b"PAR1")
-    assert execute(["plot", str(results)]) == 2
-    assert f"mrcbed plot --tables {results}" in capsys.readouterr().err
+    assert execute(["results", "plot", str(results)]) == 2
+    assert f"mrcbed results plot --tables {results}" in capsys.readouterr().err
     with only_drawn("step_times"):
-        assert execute(["plot", "--tables", str(results)]) == 0
-    assert execute(["report", str(results)]) == 0
+        assert execute(["results", "plot", "--tables", str(results)]) == 0
+    assert execute(["results", "report", str(results)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(results / "report.html")
     shutil.rmtree(results / "raw")
-    assert execute(["plot", "--tables", str(results)]) == 2
+    assert execute(["results", "plot", "--tables", str(results)]) == 2
     assert "holds no runs" in capsys.readouterr().err
 
 

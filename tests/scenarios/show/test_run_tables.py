@@ -104,7 +104,7 @@ def test_worlds_that_mix_are_told_apart(seeds: list[int], tmp_path: Path) -> Non
         wholes.append(where)
     (tmp_path / "both").mkdir()
     with undrawn():
-        summary = merge(read_all(wholes), tmp_path / "both", ["mrcbed", "compare"])
+        summary = merge(read_all(wholes), tmp_path / "both", ["mrcbed", "results", "compare"])
         mixed, alone = shown(summary, tmp_path / "both"), shown(json.loads((wholes[1] / "summary.json").read_text()), wholes[1])
         one = shown(json.loads((wholes[0] / "summary.json").read_text()), wholes[0])
     n = len(seeds)

@@ -157,7 +157,7 @@ def test_a_connection_of_more_bytes_than_htsim_reads() -> None:
 
 
 def test_files_of_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["export", str(results), "--format", "htsim"]) == 0
+    assert cli.execute(["results", "export", str(results), "--format", "htsim"]) == 0
     files = sorted((results / "htsim").iterdir())
     assert [path.suffix for path in files] == [".cm", ".topo"] and capsys.readouterr().out.split() == [str(path) for path in files]
     assert all(path.stat().st_size for path in files)
@@ -184,7 +184,7 @@ def astra_ns(network: Path, stages: int, sent: int) -> float:
 
 
 def test_astra_sim_takes_as_long_as_the_run(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["export", str(results), "--format", "astra-sim", "--out", str(tmp_path)]) == 0
+    assert cli.execute(["results", "export", str(results), "--format", "astra-sim", "--out", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5, "one line for the traces of all ranks"
     whole, broken = (next(tmp_path.glob(f"*-{state}.yml")) for state in ("whole", "broken"))
     run = Run(next((results / "raw").iterdir()))
@@ -251,7 +251,7 @@ def test_htsim_runs_every_connection(fabric: Fabric, collective: str, tmp_path: 
 
 @pytest.mark.skipif(not ASTRA_SIM, reason="MRCBED_ASTRA_SIM names no AstraSim_Analytical_Congestion_Unaware")
 def test_astra_sim_runs_the_step(results: Path, tmp_path: Path) -> None:
-    assert cli.execute(["export", str(results), "--format", "astra-sim", "--out", str(tmp_path)]) == 0
+    assert cli.execute(["results", "export", str(results), "--format", "astra-sim", "--out", str(tmp_path)]) == 0
     for network in tmp_path.glob("*.yml"):
         base = tmp_path / re.sub(r"-(whole|broken)$", "", network.stem)
         words = [

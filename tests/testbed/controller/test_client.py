@@ -162,7 +162,7 @@ def test_what_a_controller_says_is_returned_whole(serve: Callable[[Answer], str]
     ],
 )  # fmt: skip
 def test_commands_end_in_one_line(command: str, data: bytes, serve: Callable[[Answer], str], capsys: pytest.CaptureFixture[str]) -> None:
-    status = execute([*command.split(), "--url", serve(page(data))])
+    status = execute(["fabric", *command.split(), "--url", serve(page(data))])
     error = capsys.readouterr().err
     assert status in (0, 2) and error.count("\n") <= 1 and "internal error" not in error
     assert status == 2 or command.startswith("events") or data in (b"[]\n", b"{}")

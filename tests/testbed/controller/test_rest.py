@@ -123,7 +123,7 @@ def test_without_the_token_everybody_may_look_and_nobody_change(service: Service
         ("POST", "/denylist", {"entry": "p0"}), ("POST", "/denylist", {"allow": LINK}),
         ("POST", "/denylist", {"entry": "p0", "by": "clustermapper"}), ("DELETE", f"/denylist/{LINK}", {}), ("PUT", "/denylist", {}),
     ]:  # fmt: skip
-        assert "sudo mrcbed denylist" in service.ask(method, path, 401, body, token=token)["error"]
+        assert "sudo mrcbed fabric denylist" in service.ask(method, path, 401, body, token=token)["error"]
     assert [d["entry"] for d in service.ask("GET", "/denylist", token=token)] == [LINK]
     assert [e["event"] for e in service.ask("GET", "/journal", token=token)] == ["deny"]
 

@@ -197,7 +197,7 @@ def test_changes_need_the_token(server: Server) -> None:
     for header in ("", f"X-Token: {TOKEN}\n", *(f"Authorization: {value}\n" for value in wrong)):
         for request in ("POST /denylist", "POST /v1/denylist", "DELETE /denylist/p1"):
             status, body = server.ask(f'{request} HTTP/1.1\nHost: 127.0.0.1\n{header}Content-Length: 15\n\n{{"entry": "p0"}}')
-            assert status == 401 and "mrcbed denylist" in json.loads(body)["error"], (request, header)
+            assert status == 401 and "mrcbed fabric denylist" in json.loads(body)["error"], (request, header)
     with pytest.raises(UserError, match="needs the fabric's token"):
         server.stranger.deny("p0")
     assert server.stranger.get("denylist") == []

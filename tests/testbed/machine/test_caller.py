@@ -104,22 +104,23 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("commands", "made"),
     [
-        ([("graph", "tiny", "--out", "x.svg"), ("graph", "tiny", "--out", "new/x.svg")], ["x.svg", "new", "new/x.svg"]),
-        ([("init", "mine")], ["mine.toml", "mrcbed-scenario.schema.json"]),
+        ([("fabric", "graph", "tiny", "--out", "x.svg"), ("fabric", "graph", "tiny", "--out", "new/x.svg")], ["x.svg", "new", "new/x.svg"]),
+        ([("tools", "init", "mine")], ["mine.toml", "mrcbed-scenario.schema.json"]),
         ([("certs", "keys/sweep", "a", "b")], ["keys", "keys/sweep", "keys/sweep/ca.key", "keys/sweep/a", "keys/sweep/b"]),
-        ([("size", "--plot", "x.png")], ["x.png"]),
-        ([("fluid", "--nics", "1024", "--planes", "8", "--draws", "1", "--plot", "x.png")], ["x.png"]),
-        ([("bench", "schedules", "--count", "1", "--jobs", "1", "--keep", "kept")], ["kept"]),
+        ([("fabric", "size", "--plot", "x.png")], ["x.png"]),
+        ([("fabric", "fluid", "--nics", "1024", "--planes", "8", "--draws", "1", "--plot", "x.png")], ["x.png"]),
+        ([("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", "kept")], ["kept"]),
         ([("launch", "--world", "simulated", "--fabric", "tiny", "--log", "a/logs", "p.py")], ["a", "a/logs", "a/logs/h0.jsonl"]),
         (
             [
-                (*RESULTS, "deep/r"), ("export", "deep/r", "--format", "perfetto"), ("export", "deep/r", "--format", "csv", "--out", "c"),
-                ("view", "deep/r"), ("plot", "deep/r"), ("report", "deep/r"),
+                (*RESULTS, "deep/r"), ("results", "export", "deep/r", "--format", "perfetto"),
+                ("results", "export", "deep/r", "--format", "csv", "--out", "c"),
+                ("results", "view", "deep/r"), ("results", "plot", "deep/r"), ("results", "report", "deep/r"),
             ],
             ["deep", "deep/r", "c", *(f"deep/r/{name}" for name in ("perfetto", "replay.html", "report.html", "plots/figure.png"))],
         ),
     ],
-    ids=lambda value: value[0][0] if value and isinstance(value[0], tuple) else "",
+    ids=lambda value: " ".join(value[0][:2]) if value and isinstance(value[0], tuple) else "",
 )  # fmt: skip
 def test_every_command_gives_back_what_it_writes(
     commands: list[tuple[str, ...]], made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -149,9 +150,9 @@ def test_a_place_that_cannot_be_written_is_one_line(
     (tmp_path / "dangling").symlink_to("nowhere/x")
     (tmp_path / "p.py").write_text(LAUNCHED)
     for command in (
-        ("graph", "tiny", "--out", place),
-        ("view", str(results), "--out", place),
-        ("bench", "schedules", "--count", "1", "--jobs", "1", "--keep", place),
+        ("fabric", "graph", "tiny", "--out", place),
+        ("results", "view", str(results), "--out", place),
+        ("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", place),
         ("launch", "--world", "simulated", "--fabric", "tiny", "--log", place, "p.py"),
         ("train", "--world", "simulated", "--fabric", "tiny", "--steps", "8", "-t", "mrc", "--out", place),
     ):
@@ -160,5 +161,5 @@ def test_a_place_that_cannot_be_written_is_one_line(
 
 
 def test_a_plot_of_no_known_format_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.execute(["size", "--plot", str(tmp_path / "x.foo")]) == 2
+    assert cli.execute(["fabric", "size", "--plot", str(tmp_path / "x.foo")]) == 2
     assert "Format 'foo' is not supported" in capsys.readouterr().err

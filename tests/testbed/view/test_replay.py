@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mrcbed.cli.view import command
+from mrcbed.cli.results.view import command
 from scenarios.show.plots.style import _FIXED, colour_and_marker
 from scenarios.show.replay_page import look, replay
 from testbed.errors import UserError

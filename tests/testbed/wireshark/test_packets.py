@@ -1,4 +1,4 @@
-"""``mrcbed packets``: a capture read without Wireshark, files of other programs, and files that are none."""
+"""``mrcbed results packets``: a capture read without Wireshark, files of other programs, and files that are none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_is_no_capture_is_refused_in_one_line(change, says: str, tmp_path: 
     path.write_bytes(change(GOLDEN.read_bytes()))
     with pytest.raises(UserError, match=says):
         list(read(path))
-    assert cli.execute(["packets", str(path), "--summary"]) == 2
+    assert cli.execute(["results", "packets", str(path), "--summary"]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
 
@@ -76,18 +76,18 @@ def test_no_frame_of_anybody_ends_the_list(at: int, value: bytes, cut: int) -> N
 def test_the_command_lists_counts_and_shows_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, expected = str(tmp_path / "now.pcap"), records()
     write_pcap(Path(file), expected)
-    assert cli.execute(["packets", file]) == 0
+    assert cli.execute(["results", "packets", file]) == 0
     lines = capsys.readouterr().out.splitlines()
     words = lines[1].split()
     assert len(lines) == 1 + len(expected) and words == ["1", "0.000", "h0", ">", "h7", "1:3", words[6], "398", "WRITE", "First"]
-    assert cli.execute(["packets", file, "--summary"]) == 0
+    assert cli.execute(["results", "packets", file, "--summary"]) == 0
     total = capsys.readouterr().out.splitlines()[-1].split()
     assert total == [str(len(expected)), str(sum(r.length for r in expected)), "all"]
-    assert cli.execute(["packets", file, "--headers", "1"]) == 0
+    assert cli.execute(["results", "packets", file, "--headers", "1"]) == 0
     fields = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
     assert (fields["name"], fields["ev"], fields["payload"]) == ("WRITE First", str(1 << 16 | 3), "256 bytes")
-    assert cli.execute(["packets", file, "--json"]) == 0
+    assert cli.execute(["results", "packets", file, "--json"]) == 0
     assert [json.loads(line)["bytes"] for line in capsys.readouterr().out.splitlines()] == [r.length for r in expected]
-    assert cli.execute(["packets", file, "--headers", "999"]) == 2
+    assert cli.execute(["results", "packets", file, "--headers", "999"]) == 2
     write_pcap(tmp_path / "empty.pcap", [])
-    assert cli.execute(["packets", str(tmp_path / "empty.pcap")]) == 0
+    assert cli.execute(["results", "packets", str(tmp_path / "empty.pcap")]) == 0

@@ -159,4 +159,4 @@ def test_a_fabric_that_is_up_is_shown_from_its_first_line_on(tmp_path: Path, mon
     assert state.hosts[1].ports_down == {1} and state.hosts[1].timeouts == 1 and state.lost_pairs == 1
     assert state.hosts[1].bad_paths == 1 and state.clock == round((400_000_000 - 5_000) / NS)
     shown = text(state, about)
-    assert "plane 1 out of use: port down" in shown and "1 queue pairs in ERROR" in shown and "mrcbed links --bad" in shown
+    assert "plane 1 out of use: port down" in shown and "1 queue pairs in ERROR" in shown and "mrcbed fabric links --bad" in shown

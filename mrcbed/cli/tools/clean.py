@@ -1,4 +1,4 @@
-"""``mrcbed clean``: end what a run left behind, and nothing else."""
+"""``mrcbed tools clean``: end what a run left behind, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed bench``: engine, codec and fabric on this machine; ``mrcbed bench schedules``: random faults in virtual time."""
+"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults in virtual time."""
 
 from __future__ import annotations
 
@@ -33,22 +33,19 @@ COUNTS_ALL = {
 """Figures of the whole machine's CPU time, by benchmark."""
 
 
-@click.group(
-    name="bench", invoke_without_command=True,
-    help="Benchmark the codec, the engine and the fabrics on this machine.",
-)  # fmt: skip
+@click.group(name="bench", invoke_without_command=True)
 @option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Number of rounds of which medians are taken.")
 @option("--seconds", type=click.FloatRange(0.5, 60), default=3.0, show_default=True, help="Length of each measurement.")
 @option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.pass_context
 def command(context: click.Context, rounds: int, seconds: float, as_json: bool) -> None:
-    """Exit status 0, or 2 for what the machine lacks."""
+    """Benchmark the codec, the engine and the fabrics on this machine."""
     if context.invoked_subcommand is not None:
         return
     from testbed.machine import sandbox
 
     if os.geteuid() != 0:
-        raise UserError("mrcbed bench needs root for network namespaces and eBPF: use sudo")
+        raise UserError("mrcbed tools bench needs root for network namespaces and eBPF: use sudo")
 
     def work() -> int:
         from mrcbed.cli.run import ProgressBar

@@ -1,4 +1,4 @@
-"""``mrcbed completion bash|zsh|fish``: click's own completion, which starts this program at every TAB."""
+"""``mrcbed tools completion bash|zsh|fish``: click's own completion, which starts this program at every TAB."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def command(shell: str) -> None:
     """Print the completion script of a shell. Write it where the shell looks for such:
 
     \b
-    bash: mrcbed completion bash > ~/.local/share/bash-completion/completions/mrcbed
-    zsh:  mrcbed completion zsh > a folder of $fpath/_mrcbed
-    fish: mrcbed completion fish > ~/.config/fish/completions/mrcbed.fish
+    bash: mrcbed tools completion bash > ~/.local/share/bash-completion/completions/mrcbed
+    zsh:  mrcbed tools completion zsh > a folder of $fpath/_mrcbed
+    fish: mrcbed tools completion fish > ~/.config/fish/completions/mrcbed.fish
     """
     from mrcbed.cli import group
 

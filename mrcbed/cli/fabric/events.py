@@ -1,4 +1,4 @@
-"""``mrcbed events``: the events of a running fabric's controller, as they happen."""
+"""``mrcbed fabric events``: the events of a running fabric's controller, as they happen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.running_fabric import json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import json_option, reach, url_option
 from testbed.errors import UserError
 from testbed.options import option
 from testbed.streams import reader_gone
@@ -30,7 +30,7 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
         except (KeyError, TypeError, ValueError):
             raise UserError(f"what answers at {client.url} is no controller of ours") from None
         print(line, flush=True)
-        if reader_gone():  # as in `mrcbed events | head`
+        if reader_gone():  # as in `mrcbed fabric events | head`
             return
     print("mrcbed: the controller is gone", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""``mrcbed links``: every link of a running fabric."""
+"""``mrcbed fabric links``: every link of a running fabric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import click
 from rich.text import Text
 
-from mrcbed.cli.running_fabric import console, json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import WIDTH, json_option, reach, url_option
 from testbed import terminal
 from testbed.options import option
 from testbed.terminal import duration
@@ -31,6 +31,6 @@ def command(bad: bool, url: str | None, as_json: bool) -> None:
         cells.append([row["link"], state, duration(row["since_ps"] / NS), Text(", ".join(row["denied"]), "magenta"), str(row["paths"])])
     if cells:
         heads = ("link", "state", "since", "denied by", "paths")
-        console().print(terminal.table(heads, cells, names=("state",), words=("denied by",)))
+        terminal.console(WIDTH).print(terminal.table(heads, cells, names=("state",), words=("denied by",)))
     failed, denied = sum(row["state"] != "up" for row in every), sum(bool(row["denied"]) for row in every)
     click.echo(f"{len(every)} links, {failed} failed, {denied} denied")

@@ -1,4 +1,4 @@
-"""``mrcbed top [DIR]``: a run on this machine, or a results directory, on a screen of text."""
+"""``mrcbed results top [DIR]``: a run on this machine, or a results directory, on a screen of text."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def running(name: str | None) -> Results | Up:
     if unfinished:
         return of_directory(max(unfinished, key=lambda path: path.stat().st_mtime), name)
     hint = "" if os.geteuid() == 0 else ", or use sudo to see a fabric that is up"
-    raise UserError(f"nothing runs here: give a results directory, as in mrcbed top results/demo-20261122-101500{hint}")
+    raise UserError(f"nothing runs here: give a results directory, as in mrcbed results top results/demo-20261122-101500{hint}")
 
 
 def _goes_on(manifest: Path) -> bool:

@@ -1,4 +1,4 @@
-"""``mrcbed schema [scenario|fabric]``: JSON Schema of a file, for editors."""
+"""``mrcbed tools schema [scenario|fabric]``: JSON Schema of a file, for editors."""
 
 from __future__ import annotations
 

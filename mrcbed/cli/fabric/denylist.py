@@ -1,4 +1,4 @@
-"""``mrcbed denylist``: what the hosts of a running fabric must not use."""
+"""``mrcbed fabric denylist``: what the hosts of a running fabric must not use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import click
 
-from mrcbed.cli.running_fabric import console, json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import WIDTH, json_option, reach, url_option
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.options import argument, option
@@ -86,4 +86,4 @@ def show(url: str | None, as_json: bool) -> None:
         click.echo("nothing is denied")
         return
     rows = [[denial["entry"], denial["by"], duration(denial["since_ps"] / NS), denial["reason"]] for denial in denials]
-    console().print(terminal.table(("entry", "by", "since", "reason"), rows, names=("by",), words=("reason",)))
+    terminal.console(WIDTH).print(terminal.table(("entry", "by", "since", "reason"), rows, names=("by",), words=("reason",)))

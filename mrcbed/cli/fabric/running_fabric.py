@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
 
-from rich.console import Console
-
-from testbed import terminal
 from testbed.controller.client import ControllerClient
 from testbed.errors import UserError
 from testbed.machine import running
 from testbed.options import option
 
-WIDTH = 140
-
-
 TOKEN = "MRCBED_TOKEN"  # noqa: S105
 """Environment variable: the token of the controller that --url names, for who is not root."""
-
-
-def url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option ``--url``."""
-    return option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")(command)
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option ``--json``, as ``as_json``."""
-    return option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+WIDTH = 140
+"""Columns of tables where there is no terminal: enough for every one."""
+url_option = option("--url", metavar="URL", help="Address of the controller, as `status` at the prompt shows it.")
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def reach(url: str | None) -> ControllerClient:
@@ -43,8 +29,3 @@ def reach(url: str | None) -> ControllerClient:
     if len(fabrics) > 1:
         raise UserError(f"{len(fabrics)} fabrics are up ({', '.join(f'{r.fabric} at {r.url}' for r in fabrics)}): choose with --url")
     return ControllerClient(fabrics[0].url, fabrics[0].token)
-
-
-def console() -> Console:
-    """Make a console as wide as the terminal; elsewhere wide enough for every table."""
-    return terminal.console(WIDTH)

@@ -1,4 +1,4 @@
-"""``mrcbed report DIR``: write a results directory's ``report.html`` again, from its files alone."""
+"""``mrcbed results report DIR``: write a results directory's ``report.html`` again, from its files alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed plot DIR``: draw a results directory's plots again, from its files alone."""
+"""``mrcbed results plot DIR``: draw a results directory's plots again, from its files alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed export DIR --format ...``: a results directory for other programs."""
+"""``mrcbed results export DIR --format ...``: a results directory for other programs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     "astra-sim: the network of each run, whole and broken, and what runs its step there.",
 )  # fmt: skip
 @option("--run", "names", multiple=True, metavar="RUN", help="Only this run. Repeatable.")
-@option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Write to FOLDER (default: DIR/FORMAT; csv: DIR)."
-)
+@option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Default: DIR/FORMAT, for csv DIR.")
 def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None) -> None:
     """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
     if form == "csv" and names:

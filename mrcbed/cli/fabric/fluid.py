@@ -1,4 +1,4 @@
-"""``mrcbed fluid``: step times of clusters up to 131,072 NICs and beyond, healthy and with dead links, without packets."""
+"""``mrcbed fabric fluid``: step times of clusters up to 131,072 NICs and beyond, healthy and with dead links, without packets."""
 
 from __future__ import annotations
 
@@ -24,22 +24,8 @@ PLANES = (8, 1)
 
 
 @click.command(name="fluid")
-@option(
-    "--nics",
-    type=click.IntRange(2, 1_000_000),
-    multiple=True,
-    default=NICS,
-    show_default=True,
-    help="NICs; several times for several sizes.",
-)
-@option(
-    "--planes",
-    type=click.IntRange(1, 256),
-    multiple=True,
-    default=PLANES,
-    show_default=True,
-    help="Planes; several times for several designs.",
-)
+@option("--nics", type=click.IntRange(2, 1_000_000), multiple=True, default=NICS, show_default=True, help="NICs. Repeatable.")
+@option("--planes", type=click.IntRange(1, 256), multiple=True, default=PLANES, show_default=True, help="Planes. Repeatable.")
 @option("--ranks", type=click.IntRange(2), default=64, show_default=True, help="Hosts of a ring; every host is in one.")
 @option("--message", default="1GiB", show_default=True, metavar="SIZE", help="What each rank has to reduce.")
 @option("--dead-links", type=click.FloatRange(0, 1), default=0.001, show_default=True, help="Share of the T0-T1 links that are dead.")

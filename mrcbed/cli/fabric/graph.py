@@ -1,4 +1,4 @@
-"""``mrcbed graph FABRIC``: the fabric drawn."""
+"""``mrcbed fabric graph FABRIC``: the fabric drawn."""
 
 from __future__ import annotations
 

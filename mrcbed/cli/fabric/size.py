@@ -1,4 +1,4 @@
-"""``mrcbed size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
+"""``mrcbed fabric size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
 
 from __future__ import annotations
 
@@ -22,26 +22,18 @@ SPLITS = (1, 2, 4, 8)
 @option("--nics", type=click.IntRange(1, 10_000_000), default=65_536, show_default=True, help="NICs of the cluster.")
 @option("--nic-rate", default="800Gbit", show_default=True, metavar="RATE", help="Rate of a NIC, all its ports together.")
 @option("--switch-rate", default="51200Gbit", show_default=True, metavar="RATE", help="Capacity of a switch, one direction.")
-@option(
-    "--planes",
-    type=click.IntRange(1, 256),
-    multiple=True,
-    metavar="N",
-    help="Planes; several times for several designs.  [default: 1 2 4 8]",
-)
+@option("--planes", type=click.IntRange(1, 256), multiple=True, metavar="N", help="Planes. Repeatable.  [default: 1 2 4 8]")
 @option("--oversubscription", default="1", show_default=True, metavar="R", help="Ports of a T0 down to ports up, like 2 or 1.5.")
 @option("--part", "parts", multiple=True, metavar="KEY=N", help="Watts, price or failures of a part; --part help lists them.")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-@option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw designs over the number of NICs (PNG, SVG, PDF)."
-)
+@option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw designs over the NICs (PNG, SVG, PDF).")
 def command(
     nics: int, nic_rate: str, switch_rate: str, planes: tuple[int, ...], oversubscription: str, parts: tuple[str, ...], as_json: bool,
     plot: Path | None,
 ) -> None:  # fmt: skip
     """Size a cluster: tiers, switches, optics, power and cost, and how many failures to expect at a time.
 
-    Every design has as few tiers as it needs. Nothing is run. Where the numbers come from: docs/cli.md.
+    Every design has as few tiers as it needs. Nothing is run. Where the numbers come from: docs/fabrics.md.
     """
     from topologies.sizing import fewest_tiers
 
@@ -142,8 +134,5 @@ def _print(rows: list[dict[str, Any]], nics: int) -> None:
     )
     out = terminal.console(100)
     out.print(terminal.table(heads, takes, title=f"{nics:,} NICs: what they take", caption=caption))
-    out.print(
-        terminal.table(
-            ["planes", "NIC link", "T0-T1 link", "links", "links down", "switches down"], fails, title="What fails", caption=meaning
-        )
-    )
+    heads = ["planes", "NIC link", "T0-T1 link", "links", "links down", "switches down"]
+    out.print(terminal.table(heads, fails, title="What fails", caption=meaning))

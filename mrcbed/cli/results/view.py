@@ -1,4 +1,4 @@
-"""``mrcbed view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
+"""``mrcbed results view DIR``: a page to see the runs of a results directory path by path, with a time slider."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from testbed.options import argument, option
 
 @click.command(name="view")
 @argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@option(
-    "--run",
-    "keys",
-    multiple=True,
-    metavar="RUN",
-    help="A run to show, by its name in raw/; may be given again. Default: one of each transport.",
-)
+@option("--run", "keys", multiple=True, metavar="RUN", help="Show this run of raw/. Repeatable. Default: one of each transport.")
 @option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page. Default: DIR/replay.html.")
 def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
     """Write replay.html of results directory DIR and print its path: open it in a browser. The page needs no network; the command needs

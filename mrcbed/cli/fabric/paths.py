@@ -1,4 +1,4 @@
-"""``mrcbed paths SRC DST``: every path between two hosts of a running fabric."""
+"""``mrcbed fabric paths SRC DST``: every path between two hosts of a running fabric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import click
 from rich.text import Text
 
-from mrcbed.cli.running_fabric import console, json_option, reach, url_option
+from mrcbed.cli.fabric.running_fabric import WIDTH, json_option, reach, url_option
 from testbed import terminal
 from testbed.options import argument
 
@@ -36,4 +36,4 @@ def command(src: str, dst: str, url: str | None, as_json: bool) -> None:
         state = Text(row["state"], STYLES[row["state"]])
         cells.append([f"{row['plane']}:{row['uplink']}", row["address"], " ".join(row["switches"]), state, ", ".join(causes)])
     heads, names = ("EV", "outer address", "switches", "state", "because of"), ("outer address", "switches", "state")
-    console().print(terminal.table(heads, cells, names=names, words=("because of",)))
+    terminal.console(WIDTH).print(terminal.table(heads, cells, names=names, words=("because of",)))

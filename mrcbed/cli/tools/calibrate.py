@@ -1,4 +1,4 @@
-"""``mrcbed calibrate``: what a packet costs on this machine, by which runs choose their dilation."""
+"""``mrcbed tools calibrate``: what a packet costs on this machine, by which runs choose their dilation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(as_json: bool) -> None:
     from topologies import named_fabrics
 
     if os.geteuid() != 0:
-        raise UserError("mrcbed calibrate needs root for network namespaces and eBPF: use sudo")
+        raise UserError("mrcbed tools calibrate needs root for network namespaces and eBPF: use sudo")
     refuse_if_measuring()
 
     def work() -> int:
