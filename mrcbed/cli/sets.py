@@ -5,20 +5,70 @@ Code that reads tables runs in a separate process, too: the front process must n
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mrcbed.cli.run import ProgressBar
-from scenarios.sets.series import INTERRUPTED
+from mrcbed.cli.run import ProgressBar, parse_seeds
+from scenarios.sets.series import INTERRUPTED, Form
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.exclusive import measuring
+from testbed.options import option
 from testbed.simulated import SIMULATED
+
+
+def set_options(items: str, quick: str, seeds: str, data: str) -> Callable[[Any], Any]:
+    """Add the options that both sets have. The command gets ``form``, a :class:`Form`, for ``--quick`` and ``--seeds``.
+
+    ``items``: figures, say. ``quick``: what that does. ``seeds``: the usual ones. ``data``: the file that ``--json`` prints.
+    """
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_form(quick: bool, seed_range: str | None, **others: Any) -> Any:
+            return command(form=Form(quick, tuple(parse_seeds(seed_range)) if seed_range else ()), **others)
+
+        options = (
+            option("--list", "as_list", is_flag=True, help=f"List the {items}, what they run and how long it takes; run nothing."),
+            option("--quick", is_flag=True, help=quick),
+            option("--seeds", "seed_range", metavar="A-B", help=f"Use these seeds instead of {seeds}: 1-5, or 1,3,7-9."),
+            option("--out", metavar="DIR", help="Write results to DIR (default: results/<command>-<time>)."),
+            option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there."),
+            option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing."),
+            option("--json", "as_json", is_flag=True, help=f"Print {data} instead of the table."),
+        )
+        for one in reversed(options):
+            with_form = one(with_form)
+        return with_form
+
+    return add
+
+
+def set_directory(command: str, out: str | None, resume: bool) -> Path:
+    """Where the results of a set go. Raises :class:`UserError`."""
+    if resume and out is None:
+        raise UserError("--resume needs --out DIR, the directory to go on in")
+    return Path(out) if out else Path("results") / f"{command}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def show_set(page: Any, directory: Path, results: Any, width: int, as_json: bool, more: Sequence[Any] = ()) -> None:
+    """Write the page of a set and print its table or, ``as_json``, its data. ``more``: lines and tables between table and summary."""
+    path = page.write_page(directory)
+    if as_json:
+        click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
+        return
+    console = terminal.console(width)
+    for part in (page.table(results), *more, page.summary_line(results)):
+        console.print(part)
+    console.print(f"Page: {path}", soft_wrap=True)
 
 
 def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
@@ -70,16 +120,16 @@ def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path]
     return apart
 
 
-def show_list(items: Sequence[Any], seeds: tuple[int, ...], heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
+def show_list(items: Sequence[Any], form: Form, heads: tuple[str, str], scenarios: Callable[[Any], str], note: str) -> None:
     """Print the items of a command's set and how long they take. ``heads``: headings of the items and of what they run; ``scenarios``:
     those of an item."""
     from scenarios.sets import estimate
 
     rows: list[list[terminal.Cell] | None] = []
-    times = {quick: estimate.seconds(items, quick, seeds) for quick in (False, True)}
+    times = {quick: estimate.seconds(items, quick, form.seeds) for quick in (False, True)}
     for item in items:
         cells = [
-            f"{estimate.runs(item, quick, seeds)}, {estimate.format_duration(times[quick][item.id])}" if item.parts else "computed"
+            f"{estimate.runs(item, quick, form.seeds)}, {estimate.format_duration(times[quick][item.id])}" if item.parts else "computed"
             for quick in (False, True)
         ]
         rows.append([item.id, item.title, scenarios(item), *cells])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
-from mrcbed.cli.run import parse_seeds
-from mrcbed.cli.sets import conclude_apart, run_one, show_list, tell
-from testbed import terminal
+from mrcbed.cli.living import needs_root
+from mrcbed.cli.sets import conclude_apart, run_one, set_directory, set_options, show_list, show_set, tell
+from scenarios.sets.series import Form
 from testbed.errors import UserError
 from testbed.machine.caller import written
 from testbed.options import argument, option
@@ -23,48 +21,30 @@ from testbed.simulated import EMULATED, WORLDS
 
 @click.command(name="validate")
 @argument("names", nargs=-1, metavar="[NAME]...")
-@option("--list", "as_list", is_flag=True, help="List the cases and how long they take; run nothing.")
-@option("--quick", is_flag=True, help="Use one seed and shorter runs.")
-@option("--seeds", "seed_range", metavar="A-B", help="Use these seeds instead of 1-3: 1-5, or 1,3,7-9.")
 @option("--worlds", default=",".join(WORLDS), show_default=True, metavar="W", help="Run only this world; simulated needs no root.")
-@option("--out", metavar="DIR", help="Write results to DIR (default: results/validate-<time>).")
-@option("--resume", is_flag=True, help="Continue in --out DIR, also with another world, and keep what is finished there.")
-@option("--report", metavar="DIR", help="Evaluate and draw the results in DIR again, without root; run nothing.")
-@option("--json", "as_json", is_flag=True, help="Print validation.json instead of the table.")
+@set_options("cases", "Use one seed and shorter runs.", "1-3", "validation.json")
 def command(
-    names: tuple[str, ...],
-    as_list: bool,
-    quick: bool,
-    seed_range: str | None,
-    worlds: str,
-    out: str | None,
-    resume: bool,
-    report: str | None,
-    as_json: bool,
-) -> None:
+    names: tuple[str, ...], form: Form, worlds: str, as_list: bool, out: str | None, resume: bool, report: str | None, as_json: bool
+) -> None:  # fmt: skip
     """Run small scenarios (all, or NAME like ring, idle, incast) in both worlds and compare theory, simulation and emulation; some are
     emulated at twice the dilation, too.
 
     Exit status: 0 all figures agree or differ for a known cause; 1 one differs without, or a run failed; 2 bad input; 130 stopped.
     """
-    from scenarios.sets.series import Form
     from scenarios.sets.validation import concluding
     from scenarios.sets.validation.cases import chosen, parse_worlds
 
     cases = chosen(names, parse_worlds(worlds))
-    seeds = tuple(parse_seeds(seed_range)) if seed_range else ()
     if as_list:
-        _list(cases, seeds)
+        note = f"Of {' and '.join(cases[0].worlds)} runs together."
+        show_list(cases, form, ("case", "scenario"), lambda case: str(case.scenario), note)
         return
     if report is not None:
         sys.exit(_report(chosen(names, ()), written(Path(report)), as_json))
     emulated = any(EMULATED in case.worlds for case in cases)
-    if emulated and os.geteuid() != 0:
-        raise UserError("mrcbed validate needs root for the emulated world: use sudo, or --worlds simulated (--list, --report need none)")
-    if resume and out is None:
-        raise UserError("--resume needs --out DIR, the directory to go on in")
-    directory = Path(out) if out else Path("results") / f"validate-{time.strftime('%Y%m%d-%H%M%S')}"
-    form = Form(quick, seeds)
+    if emulated:
+        needs_root(EMULATED, "--worlds simulated (--list, --report need none)")
+    directory = set_directory("validate", out, resume)
     concluding.open_directory(directory, form, resume)
     if not emulated:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
@@ -76,9 +56,7 @@ def command(
         concluding.conclude(case, destination, form)
 
     status = concluding.run_series(cases, directory, form, run_case, conclude_apart(conclude) if emulated else conclude, tell)
-    _show(directory, as_json)
-    case_ids = [case.id for case in cases]
-    sys.exit(status or concluding.exit_status(concluding.concluded(directory), case_ids))
+    sys.exit(status or _show(directory, [case.id for case in cases], as_json))
 
 
 def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
@@ -92,27 +70,14 @@ def _report(cases: list[Any], directory: Path, as_json: bool) -> int:
         raise UserError(f"{directory} holds no results of {names}: run them with --out {directory} --resume")
     for case in finished:
         concluding.conclude(case, directory, form)
-    _show(directory, as_json)
-    return concluding.exit_status(concluding.concluded(directory), [case.id for case in finished])
+    return _show(directory, [case.id for case in finished], as_json)
 
 
-def _list(cases: list[Any], seeds: tuple[int, ...]) -> None:
-    note = f"Of {' and '.join(cases[0].worlds)} runs together."
-    show_list(cases, seeds, ("case", "scenario"), lambda case: str(case.scenario), note)
-
-
-def _show(directory: Path, as_json: bool) -> None:
+def _show(directory: Path, ids: list[str], as_json: bool) -> int:
+    """Show what is concluded; the exit status for these cases."""
     from scenarios.sets.validation import page
-    from scenarios.sets.validation.concluding import concluded
+    from scenarios.sets.validation.concluding import concluded, exit_status
 
-    path = page.write_page(directory)
-    if as_json:
-        click.echo(json.dumps(json.loads((directory / page.DATA).read_text(encoding="utf-8")), indent=2))
-        return
     results = concluded(directory)
-    console = terminal.console(170)
-    console.print(page.table(results))
-    for line in page.notes(results):
-        console.print(line, style="yellow")
-    console.print(page.summary_line(results))
-    console.print(f"Page: {path}", soft_wrap=True)
+    show_set(page, directory, results, 170, as_json, [Text(line, style="yellow") for line in page.notes(results)])
+    return exit_status(results, ids)

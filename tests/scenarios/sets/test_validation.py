@@ -521,7 +521,7 @@ def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_pa
 def test_one_world_first_and_the_other_later(tmp_path: Path, worlds: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     out = str(tmp_path / "set")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(UserError, match="needs root for the emulated world"):
+    with pytest.raises(UserError, match="needs root for network namespaces"):
         called("ring-50", "--out", out)
     assert not (tmp_path / "set").exists()
     assert called("ring-50", "--quick", "--worlds", "simulated", "--out", out)[0] == 0
