@@ -404,9 +404,9 @@ def test_texts_are_used_and_no_other_is_asked_for() -> None:
         assert figure.parts or {row.verdict for row in rows} == {AGREES}  # what is computed needs no run
     with pytest.raises(ValueError, match="differ in these statements: b, c"):
         claims.rows({"a": Statement(seen="1"), "b": Statement(seen="2")}, {"a": found(True), "c": found(True)})
-    data = tomllib.loads(TEXTS)
-    like = {table.get("like") for figure in data["figure"].values() for table in figure["says"].values()}
-    assert set(data["shared"]) <= like and all(f"{{{word}}}" in TEXTS for word in data["words"])
+    words, shared, figures = (tomllib.loads(TEXTS)[key] for key in ("words", "shared", "figure"))
+    assert set(shared) <= {table.get("like") for figure in figures.values() for table in figure["says"].values()}
+    assert all(f"{{{word}}}" in TEXTS for word in words)
 
 
 @pytest.mark.parametrize(
@@ -464,8 +464,7 @@ def test_overall() -> None:
 
 def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     """Through the real summary: the evaluation reads what the runner writes."""
-    (figure,) = chosen(["18"])
-    scenario = figure.parts[0].load(True)
+    scenario = (figure := chosen(["18"])[0]).parts[0].load(True)
     made = {"mrc": (0.95, 0.99), "mrc-1p": (0.95, 0.99), "roce-1p": (0.5, 0.74), "roce-8": (0.5, 0.85)}
     summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in made.items()})
     assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 4 + [CANNOT]
