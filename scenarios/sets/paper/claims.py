@@ -1,4 +1,4 @@
-"""The paper's claims, the results here, and the verdicts; and the figures of stored summaries that verdicts depend on. Pure."""
+"""Statements with their results and verdicts; and the figures of stored summaries that verdicts depend on. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Any
+
+import msgspec
+
+from testbed.terminal import duration
 
 AGREES, DIFFERS, CANNOT, NO_DATA = "agrees", "differs", "cannot be emulated here", "no data"
 VERDICTS = (AGREES, DIFFERS, CANNOT, NO_DATA)
@@ -17,54 +22,90 @@ Figure = str | Callable[[Run], float | None]
 """A dotted key of a run's entry, or a function of it."""
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, in our words, under the number of the claim that it is part of (registry.CLAIMS)."""
+class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What figures.toml says of a part of a claim; its head explains the keys. Texts have places for what was measured."""
 
-    number: int
-    text: str
+    claim: int = 0
+    text: str = ""
+    asked: str = ""
+    seen: str = ""
+    ideal: str = ""
+    unit: str = ""
+    why: str = ""
+    cannot: str = ""
+    like: str = ""
+    who: str = ""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One claim with its result. ``asked``: how we read the claim, thresholds [ours]; ``why``: reason for a verdict other than "agrees"."""
+class Row(msgspec.Struct, frozen=True):
+    """A statement with its result, as paper.json has it. ``why``: reason for a verdict other than "agrees"."""
 
-    claim: Claim
+    number: int  # of the claim
+    claim: str  # the statement
     asked: str
     seen: str
+    value: float | None
+    unit: str
+    ideal: str
     verdict: str
-    ideal: str = ""  # the value of theory, if there is one
-    why: str = ""
-    value: float | None = None
-    unit: str = ""
+    why: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for paper.json."""
-        return {
-            "number": self.claim.number,
-            "claim": self.claim.text,
-            "asked": self.asked,
-            "seen": self.seen,
-            "value": self.value if self.value is None or math.isfinite(self.value) else None,
-            "unit": self.unit,
-            "ideal": self.ideal,
-            "verdict": self.verdict,
-            "why": self.why,
-        }
+        """Return plain values for paper.json, which has no infinity."""
+        return {**msgspec.structs.asdict(self), "value": self.value if self.value is None or math.isfinite(self.value) else None}
 
 
-def judged(
-    claim: Claim, asked: str, seen: str, ok: bool | None, *, ideal: str = "", why: str = "", value: float | None = None, unit: str = ""
-) -> Row:
-    """Make a row with its verdict. ``ok`` None: there is no figure to judge. ``why`` is kept if the verdict is not "agrees"."""
-    if ok is None:
-        return Row(claim, asked, seen or "–", NO_DATA, ideal, "no run that ended well has this figure", value, unit)
-    return Row(claim, asked, seen, AGREES if ok else DIFFERS, ideal, "" if ok else why, value, unit)
+@dataclass(frozen=True)
+class Found:
+    """What was measured for a statement. ``ok`` None: there is no figure to judge. ``places``: name -> value for its texts; None if nothing
+    was seen."""
+
+    ok: bool | None
+    value: float | None = None
+    places: Mapping[str, Any] | None = None
 
 
-def cannot(claim: Claim, why: str, seen: str = "–", ideal: str = "", value: float | None = None, unit: str = "") -> Row:
-    """Make a row for what this testbed cannot show; ``seen`` says what it does show, if anything."""
-    return Row(claim, "", seen, CANNOT, ideal, why, value, unit)
+def found(ok: bool | None, value: float | None = None, **places: Any) -> Found:
+    """Make a :class:`Found` whose texts can show the value, and the places."""
+    return Found(ok, value, {"value": value, **places})
+
+
+class _Texts(Formatter):
+    def format_field(self, value: Any, form: str) -> str:
+        """``.1%``, ``.0f`` and the like of a number or None; ``rtts``; ``duration`` of ns; no form: as Python writes the value."""
+        match form:
+            case "":
+                return str(value)
+            case "rtts":
+                return rtts(value)
+            case "duration":
+                return duration(value)
+        return number(value, form)
+
+
+def rows(statements: Mapping[str, Statement], results: Mapping[str, Found]) -> list[Row]:
+    """Return a row for each statement, in order. ``results``: statement -> result, of each that shows something.
+
+    Raises ValueError if results and statements do not belong together.
+    """
+    wanted = {id for id, statement in statements.items() if statement.seen}
+    if wanted != results.keys():
+        raise ValueError(f"figures.toml and its function differ in these statements: {', '.join(sorted(wanted ^ results.keys()))}")
+    return [_row(statement, results.get(id, Found(None))) for id, statement in statements.items()]
+
+
+def _row(it: Statement, result: Found) -> Row:
+    def filled(text: str) -> str:
+        return _Texts().vformat(text, (), result.places or {})
+
+    seen = "" if result.places is None else filled(it.seen)
+    if it.cannot:
+        verdict, why = CANNOT, it.cannot
+    elif result.ok is None:
+        verdict, why = NO_DATA, "no run that ended well has this figure"
+    else:
+        verdict, why = (AGREES, "") if result.ok else (DIFFERS, filled(it.why))
+    return Row(it.claim, it.text, filled(it.asked), seen or "–", result.value, it.unit, filled(it.ideal), verdict, why)
 
 
 def overall(verdicts: Collection[str]) -> str:
@@ -153,14 +194,24 @@ def at_most(value: float | None, bound: float) -> bool | None:
     return None if value is None else value <= bound
 
 
-def percent(value: float | None, digits: int = 0) -> str:
-    return "–" if value is None else f"{100 * value:.{digits}f} %"
+def ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
 
 
-def number(value: float | None, form: str = ".1f") -> str:
+def is_more(a: float | None, b: float | None) -> bool | None:
+    return None if a is None or b is None else a > b
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in Python's form; a share in per cent if the form ends so."""
     if value is not None and math.isinf(value):
         return "never"
-    return "–" if value is None else format(value, form)
+    text = "–" if value is None else format(value, form)
+    return f"{text[:-1]} %" if text.endswith("%") else text
+
+
+def percent(value: float | None, digits: int = 0) -> str:
+    return number(value, f".{digits}%")
 
 
 def rtts(value: float | None) -> str:

@@ -1,22 +1,25 @@
-"""A figure of the paper as data: how its claims are evaluated, its scenarios in full and quick form, and how it is drawn."""
+"""A figure of the paper: its scenarios in full and quick form, its statements, how they are evaluated, and how it is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario, load_scenario
-from scenarios.sets.paper.claims import Evidence, Row
-from scenarios.sets.paper.plots import Draw
-from testbed.simulated import SIMULATED
+from scenarios.sets.paper.claims import Evidence, Found, Row, Statement, rows
+from scenarios.sets.paper.plots import DRAW, Draw
+from testbed.simulated import SIMULATED, WORLDS
+from topologies.structs import one_of
 
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One scenario of a figure. ``quick`` may reduce steps, durations, sizes and seeds, but change nothing else."""
 
     name: str
@@ -27,7 +30,7 @@ class Part:
     transports: tuple[str, ...] = ()  # those of the scenario to run; (): all
     fabric: str | None = None
     home: str = ""  # the figure whose directory holds the runs, if another figure shares them
-    world: str = ""  # in which it runs; "": emulated, unless it has what only simulated switches do
+    world: Annotated[str, one_of(("", *WORLDS))] = ""  # in which it runs; "": emulated, unless it has what only simulated switches do
 
     def simulated(self, scenario: Scenario) -> bool:
         """Whether it runs in the simulated world."""
@@ -48,17 +51,28 @@ class Part:
         return self.quick if quick else self.full
 
 
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What figures.toml has of a figure beside its statements; its head explains the keys."""
+
+    title: str
+    draw: Annotated[str, one_of(DRAW)]
+    parts: tuple[Part, ...] = ()
+    note: str = ""
+    section: str = ""
+
+
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure. ``parts`` is empty if it is computed. ``note``: what a reader must know about the emulation."""
+    """A figure. ``judge`` measures: evidence -> statement -> result. ``parts`` is empty if the figure is computed."""
 
     id: str
     title: str
-    evaluate: Callable[[Evidence], list[Row]]
     draw: Draw
-    parts: tuple[Part, ...] = ()
-    note: str = ""
-    section: str = ""  # of the paper, if it is none of its figures
+    parts: tuple[Part, ...]
+    note: str
+    section: str
+    statements: Mapping[str, Statement]
+    judge: Callable[[Evidence], Mapping[str, Found]]
 
     @property
     def heading(self) -> str:
@@ -66,3 +80,7 @@ class PaperFigure:
 
     def directory(self, part: Part, out: Path) -> Path:
         return out / (part.home or self.id) / part.name
+
+    def evaluate(self, evidence: Evidence) -> list[Row]:
+        """Return the verdict on each statement."""
+        return rows(self.statements, self.judge(evidence))

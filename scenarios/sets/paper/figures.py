@@ -1,60 +1,89 @@
-"""The registry: every figure of the paper that is reproduced here, in the paper's order."""
+"""Every figure of the paper that is reproduced here, in the paper's order: figures.toml, and the function that measures each."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from scenarios.sets.paper import (
-    collectives,
-    failures,
-    incast,
-    lossless,
-    nic_ports,
-    one_path,
-    operations,
-    pairs,
-    point_to_point,
-    send_recv,
-    sizing,
-)
-from scenarios.sets.paper.figure import PaperFigure
+from msgspec.structs import asdict, replace
+
+from scenarios.sets.paper import collectives, failures, incast, lossless, nic_ports, one_path, operations, pairs, point_to_point, sizing
+from scenarios.sets.paper.claims import Evidence, Found, Statement
+from scenarios.sets.paper.figure import HERE, Head, PaperFigure
+from scenarios.sets.paper.plots import DRAW
 from testbed.errors import UserError
+from topologies.structs import Refused, convert, there_are
 
-ORDER = (
-    "sizing",
-    "ecmp",
-    "4",
-    "planes",
-    "operations",
-    "5-7",
-    "8",
-    "9a",
-    "9b",
-    "9c",
-    "9d",
-    "10",
-    "11",
-    "5.2.1",
-    "12",
-    "13",
-    "14",
-    "15",
-    "16",
-    "17",
-    "18",
-    "19",
-    "20",
-    "21",
-    "22",
-)
-_BY_ID = {
-    f.id: f
-    for module in (sizing, operations, one_path, failures, nic_ports, pairs, point_to_point, send_recv, collectives, incast, lossless)
-    for f in module.FIGURES
+JUDGES: dict[str, Callable[[Evidence], Mapping[str, Found]]] = {
+    "sizing": sizing.sizes,
+    "ecmp": operations.ecmp,
+    "4": one_path.start_up,
+    "planes": operations.thin_plane,
+    "operations": operations.operations,
+    "5-7": failures.flaps_under_a_job,
+    "8": failures.silent_t1,
+    "9a": nic_ports.ports,
+    "9b": nic_ports.four_of_eight,
+    "9c": failures.sequential,
+    "9d": failures.flapping,
+    "10": failures.dead_t0,
+    "11": failures.dead_t1,
+    "5.2.1": point_to_point.pair,
+    "12": one_path.throughput,
+    "13": one_path.activity,
+    "14": one_path.balance,
+    "15": collectives.send_recv,
+    "16": collectives.ring,
+    "17": collectives.all_to_all,
+    "18": incast.victim,
+    "19": pairs.uplinks,
+    "20": lossless.permutation,
+    "21": lossless.victim,
+    "22": lossless.profiles,
 }
-FIGURES: tuple[PaperFigure, ...] = tuple(_BY_ID[id] for id in ORDER)
+"""Figure -> what it measures, by statement."""
+
+
+def read_figures(text: str) -> tuple[PaperFigure, ...]:
+    """Read figures.toml. Raises :class:`topologies.structs.Refused` for what it may not say, KeyError for a figure without a function."""
+    data = tomllib.loads(text)
+    words = data["words"]
+    shared = _statements(data["shared"], words, "figures.toml: shared", {})
+    figures = []
+    for id, table in data["figure"].items():
+        where = f"figures.toml: figure.{id}"
+        statements = _statements(table.pop("says"), words, f"{where}.says", shared)
+        head = convert(_with_words(table, words), Head, where)
+        figures.append(PaperFigure(id, head.title, DRAW[head.draw], head.parts, head.note, head.section, statements, JUDGES[id]))
+    return tuple(figures)
+
+
+def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]) -> dict[str, Statement]:
+    """Read a table of statements, each complete with what it takes from another one."""
+    known, own = dict(shared), {}
+    for id, table in tables.items():
+        it = convert(_with_words(table, words), Statement, f"{where}.{id}")
+        if it.like:
+            if it.like not in known:
+                raise Refused(f"{where}.{id}.like", f"= {it.like!r}: {there_are(it.like, known)}")
+            it = replace(known[it.like], **{key: value for key, value in asdict(it).items() if value})
+        own[id] = known[id] = replace(it, text=f"{it.who}: {it.text}", who="") if it.who else it
+    return own
+
+
+def _with_words(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table with ``{word}`` in its texts replaced by the word's text."""
+    filled = dict(table)
+    for key, value in table.items():
+        for word, meaning in words.items() if isinstance(value, str) else ():
+            filled[key] = filled[key].replace(f"{{{word}}}", meaning)
+    return filled
+
+
+FIGURES = read_figures((HERE / "figures.toml").read_text(encoding="utf-8"))
 
 
 def chosen(ids: Sequence[str]) -> list[PaperFigure]:
@@ -69,9 +98,9 @@ def chosen(ids: Sequence[str]) -> list[PaperFigure]:
         id = text.lower().removeprefix("fig").lstrip(" .-")
         matches = [f.id for f in FIGURES if f.id == id or (f.id[:-1] == id and f.id[-1].isalpha()) or id in _range(f.id)]
         if not matches:
-            nearest = difflib.get_close_matches(id, ORDER, n=1)
+            nearest = difflib.get_close_matches(id, JUDGES, n=1)
             hint = f", did you mean {nearest[0]}?" if nearest else ""
-            raise UserError(f"there is no figure {text!r} here: there are {', '.join(ORDER)}{hint}")
+            raise UserError(f"there is no figure {text!r} here: there are {', '.join(JUDGES)}{hint}")
         selected |= set(matches)
     return [f for f in FIGURES if f.id in selected]
 

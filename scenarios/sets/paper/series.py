@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from scenarios.run.resume import write_json
 from scenarios.sets import series

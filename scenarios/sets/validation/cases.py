@@ -20,7 +20,7 @@ SLOWER = "slower"
 SLOWER_BY = 2
 
 
-class Slower(Part):
+class Slower(Part, frozen=True):
     """The part that is run slower."""
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,19 @@ import pytest
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import named_scenarios
 from scenarios.sets import estimate
-from scenarios.sets.paper import collectives
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Claim, Evidence, Row, bus_share, judged, overall, value_of
+from scenarios.sets.paper import claims, collectives
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, Statement, bus_share, found, overall, value_of
 from scenarios.sets.paper.figure import HERE
-from scenarios.sets.paper.figures import FIGURES, ORDER, chosen
-from scenarios.sets.paper.incast import FIGURES as INCAST
+from scenarios.sets.paper.figures import FIGURES, JUDGES, chosen, read_figures
 from scenarios.sets.paper.lossless import SENDERS
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import by_claim, counts
 from scenarios.show.plots.style import _FIXED
 from testbed.errors import UserError
 from tests.scenarios import plays, synthetic
+from topologies.structs import Refused
 
+TEXTS = (HERE / "figures.toml").read_text(encoding="utf-8")
 PARTS = [(figure, part) for figure in FIGURES for part in figure.parts]
 IDS = [f"{figure.id}-{part.name}" for figure, part in PARTS]
 SIZE, LOSS = collectives.SIZE, collectives.LOSS
@@ -36,13 +36,13 @@ SIZE, LOSS = collectives.SIZE, collectives.LOSS
 def test_every_figure_of_the_paper_is_there_once() -> None:
     wanted = {"4", "5-7", "8", "9a", "9b", "9c", "9d", *(str(number) for number in range(10, 23)), "5.2.1"}
     wanted |= {"sizing", "ecmp", "planes", "operations"}
-    assert {figure.id for figure in FIGURES} == wanted == set(ORDER) and len(FIGURES) == len(wanted)
+    assert {figure.id for figure in FIGURES} == wanted and [figure.id for figure in FIGURES] == list(JUDGES)
 
 
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ([], list(ORDER)),
+        ([], list(JUDGES)),
         (["16"], ["16"]),
         (["18", "4"], ["4", "18"]),
         (["9"], ["9a", "9b", "9c", "9d"]),
@@ -61,10 +61,11 @@ def test_a_figure_that_is_not_there_is_one_line(asked: str) -> None:
         chosen([asked])
 
 
-def test_scenarios_of_figures_are_run_by_their_file_only() -> None:
-    files = {path.stem for path in HERE.glob("*.toml") if "workload" in tomllib.loads(path.read_text())}  # not fabrics
+def test_scenarios_of_figures_are_run_by_their_file_only_and_say_what_they_show() -> None:
+    files = {path.stem: data for path in HERE.glob("*.toml") if "workload" in (data := tomllib.loads(path.read_text()))}  # not fabrics
     used = {part.scenario.removesuffix(".toml") for _, part in PARTS if part.scenario.endswith(".toml")}
-    assert files == used and not files & set(named_scenarios())
+    assert set(files) == used and not used & set(named_scenarios())
+    assert all(data["description"] and data["expect"] for data in files.values())
 
 
 @pytest.mark.parametrize(("figure", "part"), PARTS, ids=IDS)
@@ -102,12 +103,6 @@ def test_an_estimate_follows_what_is_run() -> None:
     assert worst["mrc", "256KiB", 0.0] < worst["mrc", "4MiB", 0.0]
     (spec, *_) = plan(chosen(["9a"])[0].parts[0].load(True))
     assert estimate.run_seconds(spec, spec.scenario.dilation) == 36 + estimate.FLOWS_S
-
-
-def test_every_toml_says_what_it_shows() -> None:
-    for path in HERE.glob("*.toml"):
-        data = tomllib.loads(path.read_text())
-        assert "workload" not in data or (data["description"] and data["expect"]), path.name
 
 
 # --- verdicts ------------------------------------------------------------------------------------------------------
@@ -193,10 +188,10 @@ BAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def both(parts: tuple[str, ...], **more: Any) -> dict[bool, dict[str, list[dict[str, Any]]]]:
+def both(parts: tuple[str, ...]) -> dict[bool, dict[str, list[dict[str, Any]]]]:
     """good -> part -> runs of MRC at both placements."""
     return {
-        good: {part: [run(placement=place, **({} if good else BAD), **more) for place in ("packed", "interleaved")] for part in parts}
+        good: {part: [run(placement=place, **({} if good else BAD)) for place in ("packed", "interleaved")] for part in parts}
         for good in (True, False)
     }
 
@@ -321,11 +316,8 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
         True: {"main": [run(), run("mrc-no-penalty"), run("mrc-1p"), run("roce-1p", groups=kept(0.75)), run("roce-8", groups=kept(0.8))]},
         False: {
             "main": [
-                run(**BAD),
-                run("mrc-no-penalty", **BAD),
-                run("mrc-1p"),
-                run("roce-1p", groups=kept(1.0)),
-                run("roce-8", groups=kept(0.9)),
+                *(run(name, **BAD) for name in ("mrc", "mrc-no-penalty", "mrc-1p")),
+                *(run(name, groups=kept(share)) for name, share in (("roce-1p", 1.0), ("roce-8", 0.9))),
             ]
         },
     },
@@ -344,6 +336,10 @@ def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
     return Evidence({name: {"runs": runs} for name, runs in parts.items()})
 
 
+def judged(claim: int, ok: bool | None) -> Row:
+    return claims.rows({"a": Statement(claim, "text", seen="seen")}, {"a": found(ok)})[0]
+
+
 def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
     return [row for row in chosen([id])[0].evaluate(evidence(parts)) if row.verdict != CANNOT]
 
@@ -351,14 +347,14 @@ def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
 @pytest.mark.parametrize("id", CASES)
 def test_agrees_where_it_agrees(id: str) -> None:
     rows = verdicts(id, CASES[id][True])
-    assert rows and {row.verdict for row in rows} == {AGREES}, [(r.claim.text, r.seen, r.verdict) for r in rows if r.verdict != AGREES]
+    assert rows and {row.verdict for row in rows} == {AGREES}, [(r.claim, r.seen, r.verdict) for r in rows if r.verdict != AGREES]
     assert all(row.why == "" and row.seen and row.asked for row in rows)
 
 
 @pytest.mark.parametrize("id", CASES)
 def test_differs_where_it_differs_and_says_why(id: str) -> None:
     rows = verdicts(id, CASES[id][False])
-    assert {row.verdict for row in rows} == {DIFFERS}, [(r.claim.text, r.seen, r.verdict) for r in rows if r.verdict != DIFFERS]
+    assert {row.verdict for row in rows} == {DIFFERS}, [(r.claim, r.seen, r.verdict) for r in rows if r.verdict != DIFFERS]
     assert all(row.why for row in rows)
 
 
@@ -392,32 +388,52 @@ def test_of_runs_that_were_stopped_nothing_is_concluded() -> None:
     assert late[0].verdict == DIFFERS and "1 wrong, failed or in error" in late[0].seen
 
 
-def test_sizing_agrees_and_needs_no_run() -> None:
-    (figure,) = chosen(["sizing"])
-    assert {row.verdict for row in figure.evaluate(Evidence())} == {AGREES} and not figure.parts
-
-
 def test_every_claim_of_the_paper_is_there_once_and_has_evidence_or_a_reason() -> None:
     assert [claim.number for claim in CLAIMS] == list(range(1, 38)) and all(claim.source and claim.text.endswith(".") for claim in CLAIMS)
-    rows = [row for id, cases in CASES.items() for row in chosen([id])[0].evaluate(evidence(cases[True]))]
-    rows += chosen(["sizing"])[0].evaluate(Evidence())
-    shown, refused = {row.claim.number for row in rows}, {claim.number for claim in CLAIMS if claim.refused}
-    assert shown <= set(range(1, 38)) and not shown & refused
-    assert set(range(1, 38)) - shown - refused == set(), "not shown"
-    assert any(row.verdict == CANNOT for row in rows) and all(row.why for row in rows if row.verdict == CANNOT)
+    statements = [statement for figure in FIGURES for statement in figure.statements.values()]
+    shown, refused = {statement.claim for statement in statements}, {claim.number for claim in CLAIMS if claim.refused}
+    assert not shown & refused and shown | refused == set(range(1, 38))
+    assert all(it.text and bool(it.cannot) != bool(it.asked and it.seen and it.unit) for it in statements)
+
+
+def test_texts_are_used_and_no_other_is_asked_for() -> None:
+    """A figure that measures what no statement has, or the other way round, is an error."""
+    for figure in FIGURES:
+        rows = figure.evaluate(Evidence())
+        assert [row.claim for row in rows] == [statement.text for statement in figure.statements.values()]
+        assert figure.parts or {row.verdict for row in rows} == {AGREES}  # what is computed needs no run
+    with pytest.raises(ValueError, match="differ in these statements: b, c"):
+        claims.rows({"a": Statement(seen="1"), "b": Statement(seen="2")}, {"a": found(True), "c": found(True)})
+    words, shared, figures = (tomllib.loads(TEXTS)[key] for key in ("words", "shared", "figure"))
+    assert set(shared) <= {table.get("like") for figure in figures.values() for table in figure["says"].values()}
+    assert all(f"{{{word}}}" in TEXTS for word in words)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("unit = ", "unti = ", "shared.rides.unti is not a key: did you mean 'unit'?"),
+        ('draw = "loads"', 'draw = "load"', "figure.ecmp.draw = 'load': there are"),
+        ('like = "rides"', 'like = "ride"', "figure.4.says.rides.like = 'ride': there are"),
+    ],
+)
+def test_texts_are_checked(right: str, wrong: str, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read_figures(TEXTS.replace(right, wrong, 1))
+    assert str(refused.value).startswith(f"figures.toml: {said}")
 
 
 def test_claims_gather_their_evidence_from_all_figures() -> None:
     def figure(id: str, rows: list[Row], doubtful: int = 0) -> dict[str, Any]:
         return {"id": id, "rows": [row.to_dict() for row in rows], "parts": [{"not_trustworthy": doubtful}]}
 
-    first = figure("8", [judged(Claim(7, "a"), "", "seen", True), judged(Claim(19, "b"), "", "seen", False)])
-    second = figure("9c", [judged(Claim(7, "c"), "", "seen", True)], doubtful=1)
-    claims = {claim["number"]: claim for claim in by_claim([first, second])}
-    assert len(claims) == 37 and [row["figure"] for row in claims[7]["evidence"]] == ["8", "9c"]
-    assert [row["doubtful"] for row in claims[7]["evidence"]] == [False, True]
-    assert (claims[7]["verdict"], claims[19]["verdict"], claims[20]["verdict"], claims[4]["verdict"]) == (AGREES, DIFFERS, NO_DATA, CANNOT)
-    assert claims[20]["why"] and claims[4]["why"] and not claims[7]["why"]
+    first = figure("8", [judged(7, True), judged(19, False)])
+    second = figure("9c", [judged(7, True)], doubtful=1)
+    by_number = {claim["number"]: claim for claim in by_claim([first, second])}
+    assert len(by_number) == 37 and [row["figure"] for row in by_number[7]["evidence"]] == ["8", "9c"]
+    assert [row["doubtful"] for row in by_number[7]["evidence"]] == [False, True]
+    assert [by_number[number]["verdict"] for number in (7, 19, 20, 4)] == [AGREES, DIFFERS, NO_DATA, CANNOT]
+    assert by_number[20]["why"] and by_number[4]["why"] and not by_number[7]["why"]
     refused = sum(bool(claim.refused) for claim in CLAIMS)
     assert counts([first, second]) == {AGREES: 1, DIFFERS: 1, CANNOT: refused, NO_DATA: 35 - refused}
 
@@ -425,7 +441,7 @@ def test_claims_gather_their_evidence_from_all_figures() -> None:
 def test_what_ran_out_of_time_counts_with_what_it_did() -> None:
     late = run("roce-16", {SIZE: "4MiB", LOSS: 0.01}, outcome="timeout", busbw_bps=None)
     main = [r for r in sweep(GOOD_RING) if (r["transport"], r["settings"]) != ("roce-16", late["settings"])]
-    (row,) = [r for r in verdicts("16", {"main": [*main, late], "qps": QPS[True]}) if r.claim.text == "at 1 % loss RoCE is unusable"]
+    (row,) = [r for r in verdicts("16", {"main": [*main, late], "qps": QPS[True]}) if r.claim == "at 1 % loss RoCE is unusable"]
     assert row.verdict == AGREES and "1 of 1 runs out of time" in row.seen and row.value == 0
     assert bus_share({**late, "outcome": "died"}) is None and bus_share(run(busbw_bps=50.0)) == 0.5
 
@@ -442,22 +458,17 @@ def test_medians_are_over_the_runs_asked_for() -> None:
 
 
 def test_overall() -> None:
-    def rows(*oks: bool | None) -> list[str]:
-        return [judged(Claim(1, "x"), "", "", ok).verdict for ok in oks]
-
-    assert [overall(rows(*oks)) for oks in ((True, True), (True, False, None), (True, None), ())] == [AGREES, DIFFERS, NO_DATA, NO_DATA]
+    verdicts = [[judged(1, ok).verdict for ok in oks] for oks in ((True, True), (True, False, None), (True, None), ())]
+    assert [overall(v) for v in verdicts] == [AGREES, DIFFERS, NO_DATA, NO_DATA]
 
 
 def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     """Through the real summary: the evaluation reads what the runner writes."""
-    part = INCAST[0].parts[0]
-    scenario = part.load(True)
+    scenario = (figure := chosen(["18"])[0]).parts[0].load(True)
     made = {"mrc": (0.95, 0.99), "mrc-1p": (0.95, 0.99), "roce-1p": (0.5, 0.74), "roce-8": (0.5, 0.85)}
     summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in made.items()})
-    rows = INCAST[0].evaluate(Evidence({"main": summary}))
-    assert [row.verdict for row in rows] == [AGREES] * 4 + [CANNOT]
-    draw: Callable[..., list[Path]] = INCAST[0].draw
+    assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 4 + [CANNOT]
     from scenarios.figures.stored import Stored
 
-    files = draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
+    files = figure.draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
     assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)

@@ -64,7 +64,23 @@ def _first(drawings: list[Path], directory: Path, name: str) -> list[Path]:
     return renamed
 
 
-__all__ = [
-    "and_two_hosts", "ev_activity", "ev_shares", "flows", "host_ports", "incast", "jobs", "loads", "nothing", "pair", "profiles", "shares",
-    "sizes", "sizing", "start_up", "two_hosts",
-]  # fmt: skip
+DRAW: dict[str, Draw] = {
+    "ev_activity": ev_activity,
+    "ev_shares": ev_shares,
+    "flows, two_hosts": and_two_hosts(flows),
+    "host_ports": host_ports,
+    "host_ports, two_hosts": and_two_hosts(host_ports),
+    "incast": incast,
+    "jobs": jobs,
+    "jobs, two_hosts": and_two_hosts(jobs),
+    "loads": loads,
+    "nothing": nothing,
+    "pair": pair,
+    "profiles": profiles,
+    "shares": shares,
+    "sizes": sizes,
+    "sizing": sizing,
+    "start_up": start_up,
+    "two_hosts": two_hosts,
+}
+"""The drawings by name in figures.toml."""
