@@ -25,7 +25,7 @@ class Capture:
     dropped = 0
 
     def __init__(self, network: Network, link: str, directory: Path) -> None:
-        """Raises FabricError for a link that is not there."""
+        """Create the file. Raises FabricError for a link that is not there."""
         cable = network.fabric.link(link)
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
@@ -41,5 +41,5 @@ class Capture:
         self.captured += 1
 
     def stop(self) -> None:
-        """Close the file. Idempotent; nothing is taken after it."""
+        """Close the file; later frames are not written. Idempotent."""
         self._file.close()
