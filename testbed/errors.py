@@ -58,7 +58,6 @@ def first_line(error: BaseException) -> str:
 
 
 def internal(error: BaseException) -> str:
-    """Make the line for an internal error."""
     return f"internal error (please report): {type(error).__name__}: {first_line(error)} (MRCBED_DEBUG=1 shows the traceback)"
 
 

@@ -153,7 +153,6 @@ def duration(ns: float | None) -> str:
 
 
 def us(ns: float | None) -> str:
-    """Write a time in µs, without the unit."""
     return number(ns if ns is None else ns / 1e3, ",.1f")
 
 
@@ -162,5 +161,4 @@ def percent(share: float | None) -> str:
 
 
 def kb(size: float | None) -> str:
-    """Write bytes in kB, without the unit."""
     return number(size if size is None else size / 1e3, ",.1f")

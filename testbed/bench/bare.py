@@ -68,5 +68,4 @@ def frames(fabric: Fabric, host: int, peer: int) -> bytes:
 
 
 def arrived(cluster: Cluster) -> int:
-    """Count the packets that reached hosts."""
     return sum(r["arrived_packets"] for r in cluster.counters() if r["node"] in cluster.fabric.hosts)

@@ -107,6 +107,5 @@ def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], Non
 
 
 def loops(path: Path) -> list[dict[str, Any]]:
-    """Read what an agent logged of its loop at its end."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line["kind"] == "loop"]

@@ -359,7 +359,6 @@ class Play:
             self.known[name] = found
 
     def _came(self) -> str:
-        """Say what came last."""
         names = [d["name"] for d in self.all[-5:]]
         return f"the last that came: {', '.join(names)}" if names else "nothing came"
 

@@ -35,7 +35,6 @@ Row = tuple[int, int, str, str, int | None, int]
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
-    """Make rows of the completions of ``agents.transport``."""
     kinds = ("write", "receive")
     return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
 

@@ -97,7 +97,6 @@ def seal() -> None:
 
 
 def _keep(capabilities: int) -> None:
-    """Keep only these of the first 32 capabilities."""
     result = _libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0))
     _check(result, "to give up root's capabilities")
 

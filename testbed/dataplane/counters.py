@@ -161,7 +161,6 @@ class Counters:
                 self._pause[port.number * _PAUSE + _P[word]] = 0
 
     def quiet(self) -> bool:
-        """Say whether nothing waits anywhere."""
         return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:

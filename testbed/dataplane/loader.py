@@ -141,7 +141,6 @@ def most_held(fabric: Fabric) -> int:
 
 
 def high_limit(fabric: Fabric) -> int:
-    """Compute the bytes that the high class of a port may queue."""
     return max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
 
 

@@ -315,7 +315,6 @@ class Cluster(TakesFaults):
 
     @property
     def controller_pid(self) -> int:
-        """Return the controller's pid, or 0 without a controller."""
         return self._controller.pid if self._controller is not None else 0
 
     # --- agents --------------------------------------------------------------------------------------------------

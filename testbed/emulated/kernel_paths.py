@@ -71,7 +71,6 @@ def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
 
 
 def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> set[int]:
-    """Find the EVs of a pair that cross one of the links."""
     if not dead_links:
         return set()
     return {value for value in path_evs(fabric, src, dst) if any(link.name in dead_links for link in path_links(fabric, src, dst, value))}

@@ -171,7 +171,6 @@ class Prompt(CLI):
                 node.sendInt()
 
     def unknown(self, word: str) -> UserError:
-        """Make the error for a word that is neither a command nor a node."""
         near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
         return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
 

@@ -128,7 +128,6 @@ def send(namespace: int, port: str, frame: bytes) -> bool:
 
 
 def first_hop(fabric: Fabric, src: int, dst: int, ev: int) -> Hop:
-    """Return the hop at which the packet leaves its host."""
     return Hop(0.0, f"h{src}-p{ev >> 16}", f"h{src}", True, text(path_address(fabric, src, dst, ev)), 64)
 
 

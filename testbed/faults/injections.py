@@ -98,7 +98,6 @@ class Injections:
             self.rates.reset()
 
     def active(self) -> list[Injected]:
-        """Return the active faults, oldest first."""
         with self._lock:
             return list(self._active.values())
 

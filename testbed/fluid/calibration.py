@@ -96,6 +96,5 @@ class Calibration:
 
 @cache
 def stored() -> Calibration:
-    """Read the calibration that came with this copy."""
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return Calibration(float(data["efficiency"]), float(data["wait_packets"]), float(data["sharpness"]))

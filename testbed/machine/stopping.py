@@ -1,8 +1,8 @@
 """Ctrl-C from a command's first moment on.
 
-While a command only starts, nothing is there to be put away, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's
-own does, and remembers it: inside the import of an extension an exception may be swallowed. So code that takes long or leaves something
-behind calls :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
+While a command only starts, nothing has to be cleaned up, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's own
+does, and remembers it: inside the import of an extension an exception may be swallowed. So code that takes long or leaves something behind
+calls :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
 """
 
 from __future__ import annotations

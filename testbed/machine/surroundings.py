@@ -40,7 +40,6 @@ def lacking_instructions(cpuinfo: str) -> list[str]:
 
 
 def tried_processor() -> bool:
-    """Say whether the testbed has been tried on this kind of processor."""
     return platform.machine() == "x86_64"
 
 

@@ -61,7 +61,6 @@ _OWN = {
 
 @cache
 def _answer_of(op: str) -> Any:
-    """Return the type of an order's answer."""
     method = getattr(Orders, f"op_{op}", None)
     return _OWN.get(op, Any) if method is None else get_type_hints(method)["return"]
 
@@ -158,7 +157,6 @@ class Channel:
         return answer.get("ok")
 
     def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
-        """Do :meth:`begin` and :meth:`answer`."""
         return self.answer(self.begin(op, **keys), timeout)
 
     def offset(self) -> Offset:

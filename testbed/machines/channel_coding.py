@@ -81,7 +81,6 @@ class Wire:
                 return
 
     def send_file(self, path: Path) -> None:
-        """Send a log, in parts."""
         with path.open("rb") as file:
             while part := file.read(LOG_CHUNK):
                 self.say(event="log", name=path.name, data=base64.b85encode(zlib.compress(part, 1)).decode())

@@ -174,7 +174,6 @@ class Orders:
         return str(process.communicate()[0].decode(errors="replace"))
 
     def op_trace_open(self, dst: int) -> None:
-        """Begin to look at every frame."""
         self.op_trace_close()
         net = self.cluster.net
         self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)

@@ -1,4 +1,4 @@
-"""Faults of a fabric on several machines: every machine is told of each, and acts on its own cables, ports and agents.
+"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
 
 A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. One machine
 reports what a fault did, the one with its first cable.

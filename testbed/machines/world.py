@@ -346,5 +346,4 @@ class Machines(TakesFaults):
             ask_all(self.channels, "trace_close")
 
     def command(self, host: int, line: str) -> str:
-        """Return what a command prints in a host."""
         return str(self.channel_of(host).ask("command", 2 * START_S, host=host, line=line))

@@ -35,7 +35,6 @@ class Capture:
         network.taps |= {cable.a.number: self.take, cable.b.number: self.take}
 
     def take(self, now: int, frame: bytes) -> None:
-        """Write a frame that has crossed at ``now``."""
         ns = round(now / NS)
         self._file.write(RECORD.pack(ns // 10**9, ns % 10**9, len(frame), len(frame)) + frame)
         self.captured += 1

@@ -74,7 +74,6 @@ class SimulatedCluster(TakesFaults):
         go_on()
 
     def stop(self) -> None:
-        """Write and close the logs and captures. Idempotent."""
         self.stop_agents()
         for capture in self.captures:
             capture.stop()
@@ -209,7 +208,6 @@ class SimulatedCluster(TakesFaults):
         return self.network.quiet() and all(self._everywhere("quiet"))
 
     def _everywhere(self, question: str, *args: Any) -> list[Any]:
-        """Ask all other processes; returns their answers."""
         return self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
 
     def check(self) -> None:

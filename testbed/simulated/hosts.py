@@ -121,7 +121,6 @@ class SimulatedHost(Steered):
         self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # of a view, parts are not copied
 
     def port_state(self, plane: int, up: bool) -> None:
-        """Enter that a NIC port lost or found its carrier."""
         self.nic.port_state(self.network.time, plane, up)
         self.turn()
 

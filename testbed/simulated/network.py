@@ -354,7 +354,6 @@ class Network(Windows):
             station.port_state(link.plane, up)
 
     def carries(self, host: int) -> list[bool]:
-        """Say which NIC ports of a host have their carrier."""
         return [not port.closed for port in self.nics[host]]
 
     def set_rates(self, rates: Iterable[tuple[int, int]]) -> None:
@@ -371,11 +370,9 @@ class Network(Windows):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def quiet(self) -> bool:
-        """Say whether nothing waits or is on its way anywhere."""
         return not any(self.delayed) and all(port.wire is None and not port.waits() for port in self.ports)
 
     def data_backlog(self, port: int) -> int:
-        """Count the bytes of the data class that wait at a port."""
         return self.ports[port].waiting
 
     def figures(self) -> bytes:

@@ -72,7 +72,6 @@ class Pause:
         self.longest_ps: i64 = 0
 
     def begin(self, now: i64) -> None:
-        """Enter that PAUSE has arrived."""
         self.on = True
         self.since = now
         self.count += 1

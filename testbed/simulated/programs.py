@@ -81,7 +81,6 @@ class SimulatedLink:
         return float(self.programs.network.time) / S
 
     def fileno(self) -> int:
-        """Refuse: there is no descriptor in virtual time."""
         raise AgentError("in virtual time there is no descriptor to wait for: use pause()")
 
     def patience(self, seconds: float) -> float:
@@ -90,7 +89,6 @@ class SimulatedLink:
 
     @property
     def ready(self) -> bool:
-        """Say whether this rank can go on now."""
         return not self.over and ((self.listening and bool(self.waiting)) or self.wake <= self.programs.network.time)
 
 

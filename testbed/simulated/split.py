@@ -121,7 +121,6 @@ class Crew(Steering):
     # --- commands --------------------------------------------------------------------------------------------
 
     def remote(self, number: int) -> RemoteHost:
-        """Return a host of another process."""
         self.hosts[number] = RemoteHost(self, self.host_owner[number], number)
         return self.hosts[number]
 
@@ -164,7 +163,6 @@ class Crew(Steering):
         self._answers()  # raises what stopped another process: then it was the cause
 
     def figures(self) -> list[bytes]:
-        """Return what the others have counted."""
         return self.ask_all("figures") if self.alive else self.ended
 
     @uninterrupted()

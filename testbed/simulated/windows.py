@@ -163,7 +163,6 @@ class Windows:
         return True
 
     def _first(self) -> i64:
-        """Return when the next event happens here."""
         edge, core = self._edge.first_at(), self._core.first_at()
         return edge if edge < core else core
 

@@ -78,7 +78,6 @@ def table(keys: str, /, **types: Any) -> Any:
 
 
 def rows_of(kind: Any) -> Any:
-    """Declare a list of tables like ``kind``."""
     return GenericAlias(list, (kind,))
 
 

@@ -32,7 +32,6 @@ class History:
 
     @property
     def end(self) -> int:
-        """The number of the next line."""
         return self.first + len(self._lines)
 
     def add(self, source: str, frame: Frame) -> None:

@@ -65,7 +65,6 @@ def read_run(directory: Path, key: str) -> Run:
 
 
 def _figures(directory: Path, key: str) -> dict[str, Any]:
-    """Return the entry of a run in the summary; empty without one."""
     runs = read(directory / "summary.json", SUMMARY)["runs"] if (directory / "summary.json").is_file() else []
     return next((run for run in runs if run["run"] == key), {})
 

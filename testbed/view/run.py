@@ -107,5 +107,4 @@ class Run:
 
 
 def touched(run: Run, src: int, dst: int, ev: int, links: Iterable[str]) -> bool:
-    """Say whether a path uses one of some cables."""
     return not set(links).isdisjoint(run.links_of(src, dst, ev))

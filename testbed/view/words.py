@@ -59,7 +59,6 @@ def duration(ns: float) -> str:
 
 
 def begin_word(kind: str) -> str:
-    """Return the words for the begin of a fault of a kind."""
     return {
         "link": "the cut",
         "flap": "the cut",
@@ -70,7 +69,6 @@ def begin_word(kind: str) -> str:
 
 
 def end_word(kind: str) -> str:
-    """Return the words for the end of a fault of a kind."""
     return {"link": "the cable was mended", "flap": "the cable was mended", "port": "the port came back"}.get(kind, "the fault ended")
 
 
