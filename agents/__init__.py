@@ -15,11 +15,12 @@ from pathlib import Path
 from types import ModuleType
 
 COMPILED = ("agents.", "testbed.simulated.", "testbed.bench.")
-"""Where modules are that setup.py compiles."""
+"""The packages with modules that setup.py compiles."""
 
 
 class _SourceOnly:
-    """Finds the modules below as source and does not see extension modules. (A base of importlib.abc would cost each agent 30 ms.)"""
+    """A finder that finds the modules below as source and does not see extension modules. (A base of importlib.abc would cost each agent 30
+    ms.)"""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is not None and fullname.startswith(COMPILED):
@@ -31,8 +32,8 @@ class _SourceOnly:
 
 
 def _stale() -> bool:
-    """True when some extension is older than the source of one of them (or that has gone): one build makes them all. Only in a clone: what
-    pip installed has the times of its installation, in any order."""
+    """Say whether some extension is older than the source of one of them (or that has gone): one build makes them all. Only in a clone:
+    what pip installed has the times of its installation, in any order."""
     root = Path(__path__[0]).parent
     if not (root / "setup.py").exists():
         return False

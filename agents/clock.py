@@ -1,4 +1,4 @@
-"""Time: it is the network's, ps since a run began, whatever a machine or a model takes for it (docs/time.md).
+"""Clocks of the network's time: ps since a run began, whatever a machine or a model takes for it (docs/time.md).
 
 :class:`WallClock` is the only place where network time and this machine's meet: it runs ``dilation`` times slower. The other clock is that
 of a simulated fabric (testbed/world.py), where time passes because somebody waits.
@@ -16,7 +16,7 @@ from topologies.units import NS
 
 
 class Heard(Protocol):
-    """The part of an agent that is used here: selectors can wait on it."""
+    """The part of an agent that clocks use: selectors can wait on it."""
 
     def fileno(self) -> int: ...
 
@@ -27,21 +27,20 @@ class Clock(Protocol):
     virtual: bool
     """Whether this time is independent of the machine's: then the machine's load does not matter."""
 
-    def now(self) -> int:
-        """The present time."""
+    def now(self) -> int: ...
 
-    def sleep(self, length: int) -> None:
-        """Let so much time pass."""
+    def sleep(self, length: int) -> None: ...
 
     def patience(self, seconds: float) -> int:
-        """So many seconds of waiting for a machine, as time: a virtual clock's machine is never late, and it takes any."""
+        """Convert seconds of waiting for a machine to time: a virtual clock's machine is never late, and it takes any."""
 
     def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], None]]:
-        """A function that waits until one of the agents has sent something, at most so much time; valid inside the ``with``."""
+        """Make a function that waits until one of the agents has sent something, at most so much time; valid inside the ``with``."""
 
 
 class WallClock:
-    """``dilation``: seconds of this machine per second of the network. ``origin``: where this machine's monotonic clock was at 0, ns."""
+    """A clock that follows this machine's. ``dilation``: seconds of this machine per second of the network. ``origin``: where this
+    machine's monotonic clock was at 0, ns."""
 
     virtual = False
 
@@ -50,30 +49,30 @@ class WallClock:
         self._per_ns = NS / dilation
 
     def to_dict(self) -> dict[str, Any]:
-        """What makes the same clock in another process of this machine: its arguments."""
+        """Return the arguments that make the same clock in another process of this machine."""
         return {"dilation": self.dilation, "origin": self.origin}
 
     def now(self) -> int:
         return int((time.monotonic_ns() - self.origin) * self._per_ns)
 
     def at(self, wall_ns: int) -> int:
-        """The time at a reading of this machine's monotonic clock."""
+        """Convert a reading of this machine's monotonic clock, ns, to time."""
         return int((wall_ns - self.origin) * self._per_ns)
 
     def span(self, wall_ns: float) -> int:
-        """The time that passes while this machine's clock does so many ns."""
+        """Convert ns of this machine's clock to the time that passes meanwhile."""
         return int(wall_ns * self._per_ns)
 
     def wall_ns(self, length: int) -> int:
-        """What this machine's clock does in so much time, ns."""
+        """Convert a length of time to ns of this machine's clock."""
         return int(length / self._per_ns)
 
     def wall_s(self, length: int) -> float:
-        """The same in seconds."""
+        """Convert a length of time to seconds of this machine's clock."""
         return length / self._per_ns / 1e9
 
     def until(self, when: int, most: float = 1.0) -> float:
-        """Seconds of this machine from now to a time, from 0 to ``most``."""
+        """Return the seconds of this machine from now to a time, from 0 to ``most``."""
         return min(max(self.wall_s(when - self.now()), 0.0), most)
 
     def patience(self, seconds: float) -> int:
@@ -95,7 +94,7 @@ class WallClock:
 
 
 def run_until_completion(device: Any, timeout: int, clock: WallClock) -> list[Any]:
-    """Turn a device's loop until its engine has completions or ``timeout`` went by; the completions."""
+    """Turn a device's loop until its engine has completions or ``timeout`` went by; returns the completions."""
     end = clock.now() + timeout
     while True:
         device.turn(end)

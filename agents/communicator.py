@@ -35,7 +35,7 @@ Array = NDArray[Any]
 MEMORY = 1 << 28
 """Bytes that program and agent share."""
 PIECE = 1 << 23
-"""Bytes of a call at most; larger arrays go in pieces [ours]."""
+"""The most bytes of a call; larger arrays go in pieces [ours]."""
 GRAIN = 64
 """Blocks of the memory begin at multiples of it."""
 SLICES = 4
@@ -45,7 +45,7 @@ _LINK = threading.local()  # of this rank where ranks are threads
 
 
 class CommunicatorError(RuntimeError):
-    """A call that cannot be made, or a rank that was lost: then :attr:`rank` is its number. One line."""
+    """A call cannot be made, or a rank was lost: then :attr:`rank` is its number. The text is one line."""
 
     def __init__(self, line: str, rank: int | None = None) -> None:
         super().__init__(line)
@@ -68,7 +68,8 @@ class Link(Protocol):
 
 
 class SocketLink:
-    """Link of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its own."""
+    """The link of a process that ``mrcbed launch`` started: it was given socket and memory as descriptors, so it needs no right of its
+    own."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         given = json.loads(environment["MRCBED_RANK"])
@@ -80,11 +81,10 @@ class SocketLink:
         self.waiting: list[dict[str, Any]] = []
 
     def fileno(self) -> int:
-        """Descriptor of its socket."""
         return self.lines.sock.fileno()
 
     def _read(self) -> dict[str, Any] | None:
-        """Keep notes; return the answer, if it has come."""
+        """Keep notes; returns the answer, if it has come."""
         answer = None
         for message in self.lines.read():
             if "id" in message:
@@ -94,7 +94,6 @@ class SocketLink:
         return answer
 
     def call(self, request: str, args: dict[str, Any]) -> Any:
-        """Ask the agent. Raises AgentError."""
         self.serial += 1
         self.lines.write({**args, "id": self.serial, "op": request})
         while (answer := self._read()) is None:
@@ -117,15 +116,13 @@ class SocketLink:
         return notes
 
     def compute(self, seconds: float) -> None:
-        """Sleep for so much of the network's time."""
         self._clock.sleep(int(seconds * S))
 
     def now(self) -> float:
-        """Seconds of the network's time; the same on all ranks."""
+        """Return the seconds of the network's time; the same on all ranks."""
         return self._clock.now() / S
 
     def patience(self, seconds: float) -> float:
-        """So many seconds of waiting for this machine, as the network's."""
         return self._clock.patience(seconds) / S
 
 
@@ -144,12 +141,12 @@ class Handle:
 
     @property
     def done(self) -> bool:
-        """Whether it is over. Does not wait."""
+        """Say whether it is over. Does not wait."""
         self._comm._hear(0.0)
         return self.over
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Its result. Raises :class:`CommunicatorError`, also after ``timeout`` seconds of this machine's clock."""
+        """Wait for its result and return it. Raises :class:`CommunicatorError`, also after ``timeout`` seconds of this machine's clock."""
         end = None if timeout is None else time.monotonic() + timeout
         while self._open:
             left = None if end is None else end - time.monotonic()
@@ -160,7 +157,7 @@ class Handle:
 
 
 class _State:
-    """What the communicators of one rank share: link, memory, numbers of calls."""
+    """The state that the communicators of one rank share: link, memory, numbers of calls."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -171,7 +168,7 @@ class _State:
         self.lost: dict[str, CommunicatorError] = {}  # by group
 
     def take(self, size: int) -> int | None:
-        """A block; None if there is no room now."""
+        """Take a block; None if there is no room now."""
         size = -(-max(size, 1) // GRAIN) * GRAIN
         at = 0
         for place, (begin, end) in enumerate([*self.used, (len(self.link.memory), 0)]):
@@ -195,7 +192,8 @@ class Communicator:
 
     @classmethod
     def open(cls) -> Communicator:
-        """All ranks that were started together. Raises :class:`CommunicatorError` in a process that was not started as a rank."""
+        """Make the communicator of all ranks that were started together. Raises :class:`CommunicatorError` in a process that was not
+        started as a rank."""
         link: Link | None = getattr(_LINK, "link", None)
         if link is None:
             if "MRCBED_RANK" not in os.environ:
@@ -208,9 +206,9 @@ class Communicator:
     def all_reduce(
         self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring"
     ) -> Any:  # fmt: skip
-        """The sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
-        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks: fewer steps one
-        after the other, better for short arrays."""
+        """Compute the sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
+        ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks: fewer steps one after
+        the other, better for short arrays."""
         if algorithm not in ("ring", "tree"):
             raise CommunicatorError(f"algorithm {algorithm!r}: there are ring, tree")
         unit = self.size * SLICES
@@ -218,24 +216,24 @@ class Communicator:
         return self._collective(f"{algorithm}-allreduce", array, out, 1, 1, unit, wait, reduction=op)
 
     def reduce_scatter(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True) -> Any:
-        """This rank's part of the sum: ``array`` in ``size`` equal parts along its first axis."""
+        """Compute this rank's part of the sum: ``array`` in ``size`` equal parts along its first axis."""
         shape = self._parted(array, "reduce_scatter")
         out = self._out(out, shape, array.dtype)
         return self._collective("reduce-scatter", array, out, self.size, 1, SLICES, wait, reduction=op)
 
     def all_gather(self, array: Array, out: Array | None = None, wait: bool = True) -> Any:
-        """The arrays of all ranks, along a new first axis."""
+        """Collect the arrays of all ranks, along a new first axis."""
         out = self._out(out, (self.size, *array.shape), array.dtype)
         return self._collective("all-gather", array, out, 1, self.size, SLICES, wait)
 
     def all_to_all(self, array: Array, out: Array | None = None, wait: bool = True) -> Any:
-        """Part r of the result is what rank r has as this rank's part; parts are equal, along the first axis."""
+        """Exchange parts: part r of the result is what rank r has as this rank's part; parts are equal, along the first axis."""
         self._parted(array, "all_to_all")
         out = self._out(out, array.shape, array.dtype)
         return self._collective("all-to-all", array, out, self.size, self.size, SLICES, wait)
 
     def broadcast(self, array: Array, root: int = 0, out: Array | None = None, wait: bool = True) -> Any:
-        """The root's array, on every rank; the others' arrays give shape and type."""
+        """Give the root's array to every rank; the others' arrays give shape and type."""
         out = self._out(out, array.shape, array.dtype)
         return self._collective("broadcast", array, out, 1, 1, SLICES, wait, root=root)
 
@@ -246,7 +244,7 @@ class Communicator:
     # --- between two ranks -----------------------------------------------------------------------------------
 
     def send(self, array: Array, to: int, wait: bool = True) -> Any:
-        """A message to one rank, which receives it with an array of the same number of bytes."""
+        """Send a message to one rank, which receives it with an array of the same number of bytes."""
         handle = Handle(self, f"send to rank {to}")
         for piece in _pieces(array.nbytes):
             offset = self._block(piece.stop - piece.start)
@@ -255,8 +253,8 @@ class Communicator:
         return handle.wait() if wait else handle
 
     def recv(self, out: Array, source: int, wait: bool = True, at_most: bool = False) -> Any:
-        """A message of one rank, into ``out``; returns it. With ``at_most`` it may be shorter, which only its content can tell; then
-        ``out`` has 8 MiB at most."""
+        """Receive a message of one rank, into ``out``, and return it. With ``at_most`` it may be shorter, which only its content can tell;
+        then ``out`` has 8 MiB at most."""
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise CommunicatorError("recv: out must be contiguous and writeable")
         if at_most and out.nbytes > PIECE:
@@ -277,8 +275,8 @@ class Communicator:
     # --- groups and time -------------------------------------------------------------------------------------
 
     def group(self, ranks: Sequence[int]) -> Communicator | None:
-        """A communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of the
-        new one call it, each pair of them in one order if there are several."""
+        """Make a communicator of some ranks of this one, in this order, numbered anew; None on a rank that is not among them. All ranks of
+        the new one call it, each pair of them in one order if there are several."""
         ranks = list(ranks)
         if len(set(ranks)) != len(ranks) or not all(0 <= rank < self.size for rank in ranks) or len(ranks) < 2:
             raise CommunicatorError(f"group of ranks {ranks}: at least two different ones of 0 to {self.size - 1}")
@@ -308,8 +306,8 @@ class Communicator:
         self._link.compute(seconds)
 
     def fileno(self) -> int:
-        """What becomes readable when there is news, for a program that waits for other things, too. Calls may have read news already:
-        look with ``pause(0)`` after making some, until nothing is new."""
+        """Return a descriptor that is readable when there is news, for a program that waits for other things, too. Calls may have read news
+        already: look with ``pause(0)`` after making some, until nothing is new."""
         return self._link.fileno()
 
     def pause(self, seconds: float | None = None) -> None:
@@ -319,17 +317,17 @@ class Communicator:
             raise error
 
     def now(self) -> float:
-        """Seconds of the network's time."""
+        """Return the seconds of the network's time."""
         return self._link.now()
 
     def tell(self, **what: Any) -> None:
-        """Tell whoever started the ranks, and the agent's log: a step has begun, a loss was computed. Plain values."""
+        """Report to whoever started the ranks, and to the agent's log: a step has begun, a loss was computed. Plain values."""
         self._ask("tell", note=what)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
     def _swap(self, ranks: Sequence[int], what: Any) -> list[Any]:
-        """What each of these ranks, of which this is one, gives the others, as JSON; in their order."""
+        """Exchange, as JSON, what each of these ranks, of which this is one, gives; returned in their order."""
         data = np.frombuffer(json.dumps(what).encode(), np.uint8)
         handles = []
         for rank in ranks:
@@ -393,7 +391,7 @@ class Communicator:
         return np.frombuffer(self._link.memory, np.uint8, piece.stop - piece.start, offset)
 
     def _block(self, size: int) -> int:
-        """Memory; waits for calls to end until there is room."""
+        """Take memory; waits for calls to end until there is room."""
         while (offset := self._state.take(size)) is None:
             if not self._state.calls:
                 raise CommunicatorError(f"{size} bytes do not fit the {len(self._link.memory)} that program and agent share")
@@ -442,7 +440,7 @@ class Communicator:
 
 
 def give(link: Link) -> None:
-    """This thread is the rank of this link from now on."""
+    """Make this thread the rank of this link from now on."""
     _LINK.link, _LINK.state = link, _State(link)
 
 

@@ -23,9 +23,9 @@ from topologies.units import BYTE
 HOPS_AT_START: Final = 64
 """Hop limit of the outer header as it leaves a host; every switch takes one."""
 FAR_HOPS: Final = HOPS_AT_START - 4
-"""The hop limit of what comes from the other site: T0, T1, T1, T0."""
+"""The hop limit of frames from the other site: T0, T1, T1, T0."""
 SHORTEST: Final = ETHERNET + IPV6 + IPV6 + UDP
-"""No frame in the ring is shorter: its filter looks for tunnelled UDP."""
+"""The shortest frame in the ring: its filter looks for tunnelled UDP."""
 UNCOUNTED: Final = ETHERNET + IPV6 + IPV6
 """Bytes of a frame that its inner payload length does not count. That length stays what it was when a switch trims."""
 INNER_LENGTH: Final = ETHERNET + IPV6 + 4
@@ -63,11 +63,8 @@ class DelayLine:
         self.shortest: i64 = self.transit(SHORTEST, HOPS_AT_START - 1)
 
     def transit(self, length: i64, hop_limit: i64) -> i64:
-        """Propagation, and a frame's time on each link it took: ps.
-
-        The hop limit tells the number of switches: one is a T0; four were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path,
-        and a hop limit that no endpoint of ours sends is none of ours to explain).
-        """
+        """Compute propagation, and a frame's time on each link it took: ps. The hop limit tells the number of switches: one is a T0; four
+        were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path, and our endpoints send no other hop limit)."""
         time = self.delay + length * 2 * BYTE // self.nic_rate
         if hop_limit != HOPS_AT_START - 1:
             time += length * 2 * BYTE // self.fabric_rate
@@ -76,15 +73,13 @@ class DelayLine:
         return time
 
     def is_far(self, hop_limit: i64) -> bool:
-        """Whether a frame comes from the other site."""
+        """Say whether a frame comes from the other site."""
         return self.haul_rate > 0 and hop_limit == FAR_HOPS
 
     def before_cut(self, missing: i64, klass: i64, hop_limit: i64) -> i64:
-        """How much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it: ps.
-
-        The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
-        been it, and then the frame is here too early by the missing bytes' time on one link between switches.
-        """
+        """Compute how much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it:
+        ps. The class tells which switch that was: the last one, or one before it. Of those it is taken for the first [ours]: a T1 may have
+        been it, and then the frame is here too early by the missing bytes' time on one link between switches."""
         if missing <= 0:
             return 0
         if missing > self.longest:  # the peer says how long it was
@@ -97,12 +92,9 @@ class DelayLine:
         return time
 
     def put(self, place: i64, arrival: i64, port: i64, klass: i64, hop_limit: i64, length: i64, missing: i64 = 0) -> None:
-        """A frame of DSCP ``klass`` and ``length`` bytes came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is what
-        :meth:`take` returns.
-
-        ``missing``: bytes that a trimmed one had when it was sent, and has no longer. Frames of a FIFO end apart by their time on the
-        last link: a port that was idle lets some go closer than they fit on a wire.
-        """
+        """Add a frame of DSCP ``klass`` and ``length`` bytes that came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is
+        what :meth:`take` returns. ``missing``: bytes that a trimmed one had when it was sent, and has no longer. Frames of a FIFO end apart
+        by their time on the last link: a port that was idle lets some go closer than they fit on a wire."""
         due = arrival + self.transit(length, hop_limit)
         lane = self.fifo_of[klass]
         if lane == CUT_FIFO:
@@ -129,7 +121,7 @@ class DelayLine:
             self.next_fifo = k
 
     def take(self) -> i64:
-        """The place of the frame that is due first. Only while there is one."""
+        """Take the place of the frame that is due first. There must be one."""
         k = self.next_fifo
         place = self.firsts[k]
         follower = self.behind[place]

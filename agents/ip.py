@@ -1,4 +1,4 @@
-"""IP over the transport under test: a program on each host that carries the packets of its interface ``mrc0``, in messages.
+"""Carries IP over the transport under test: a program on each host sends the packets of its interface ``mrc0`` in messages.
 
 For programs that know nothing of MRC: ping, ssh, iperf3, gloo, MPI over TCP. Whatever waits for a peer goes in one message, up to
 :data:`BATCH` bytes, so that small packets share a message while earlier ones are on their way. A message is received into a buffer that was
@@ -23,9 +23,9 @@ from agents.communicator import Array, Communicator, CommunicatorError, Handle
 
 NAME = "mrc0"
 MTU = 9000
-"""Bytes: jumbo frames, as in data centres [ours]."""
+"""The interface's MTU, in bytes: jumbo frames, as in data centres [ours]."""
 BATCH = 1 << 16
-"""Bytes of a message [ours]."""
+"""The longest message, in bytes [ours]."""
 BUFFERS = 16
 """Messages that a peer may send before they were taken: as many as agents ask for at once."""
 SENDS = 12
@@ -33,19 +33,19 @@ SENDS = 12
 READS = 64
 """Packets read before others have their turn [ours]."""
 QUEUE = 1 << 20
-"""Bytes that wait for a peer; beyond, packets are dropped. Twice the bandwidth times delay of `demo` [ours]."""
+"""Bytes that may wait for a peer; beyond, packets are dropped. Twice the bandwidth times delay of `demo` [ours]."""
 NETWORK = (10, 77)
 _LENGTH = struct.Struct("!I")
 _PACKET = struct.Struct("!H")
 
 
 def address(host: int) -> str:
-    """Address of a host's mrc0: 10.77.0.1 for h0; in 10.77.0.0/16."""
+    """Return the address of a host's mrc0: 10.77.0.1 for h0; in 10.77.0.0/16."""
     return "{}.{}.{}.{}".format(*NETWORK, *divmod(host + 1, 256))
 
 
 class Peer:
-    """What goes to another host and comes from it."""
+    """Packets to another host and from it."""
 
     def __init__(self, comm: Communicator, rank: int) -> None:
         self.comm, self.rank = comm, rank
@@ -57,11 +57,10 @@ class Peer:
             self.ask(np.empty(BATCH, np.uint8))
 
     def ask(self, buffer: Array) -> None:
-        """Have the next message put there."""
         self.receives.append(self.comm.recv(buffer, self.rank, wait=False, at_most=True))
 
     def send(self) -> bool:
-        """Send what waits; whether anything was sent."""
+        """Send what waits; returns whether anything was sent."""
         while self.sends and self.sends[0].over:
             self.sends.popleft()
         sent = False
@@ -97,7 +96,7 @@ class Interface:
                 select.select([self.fd, self.comm.fileno()], [], [])
 
     def read(self) -> bool:
-        """Packets of this host's programs; whether there was any."""
+        """Read packets of this host's programs; returns whether there was any."""
         for number in range(READS):
             try:
                 packet = os.read(self.fd, BATCH)
@@ -115,7 +114,7 @@ class Interface:
         return True
 
     def deliver(self, peer: Peer) -> bool:
-        """Give the kernel what has arrived; whether there was any."""
+        """Give the kernel what has arrived; returns whether there was any."""
         arrived = False
         while peer.receives[0].over:
             arrived = True
@@ -136,7 +135,7 @@ class Interface:
 
 
 def main() -> int:
-    """Entry point; status 1 if the agent is gone."""
+    """Run until the agent is gone, which gives status 1, or a signal."""
     comm = Communicator.open()
     interface = Interface(comm, tun.attach(NAME))
     comm.tell(ip=NAME)

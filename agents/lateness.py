@@ -1,9 +1,9 @@
-"""How late a process gets to its timers and frames, for the fidelity verdict."""
+"""Measures how late a process gets to its timers and frames, for the fidelity verdict."""
 
 from __future__ import annotations
 
 WINDOW_RTTS = 4
-"""Base RTTs over which lateness is averaged: about a step of a small collective [ours]."""
+"""Lateness is averaged over so many base RTTs: about a step of a small collective [ours]."""
 
 
 class Lateness:
@@ -38,8 +38,8 @@ class Lateness:
         self._squares = 0.0
 
     def figures(self, now: int) -> dict[str, int]:
-        """Largest and 99th percentile (rounded up to a power of two), of how many; expected lateness up to ``now``, and in the worst window
-        of :data:`WINDOW_RTTS`."""
+        """Return the largest and the 99th percentile (rounded up to a power of two), of how many; expected lateness up to ``now``, and in
+        the worst window of :data:`WINDOW_RTTS`."""
         self._close_window()
         total = sum(self._bins)
         cumulated = p99 = 0

@@ -35,16 +35,17 @@ from agents.process.control import AgentError
 from topologies.addressing import inner_address, text
 
 BACKENDS = {"mrc": "mrc", "gloo": "fabric_gloo"}
-"""What :func:`init` takes, and PyTorch's names."""
+"""Arguments of :func:`init` -> PyTorch's names."""
 DROP_S = 0.3
-"""Wall time for gloo's threads to let go of the last tensors: a program that ends meanwhile is aborted, about one in ten here [ours]."""
+"""The wall time for gloo's threads to let go of the last tensors: a program that ends meanwhile is aborted, about one in ten here
+[ours]."""
 PORT = 29500
 """Port of rank 0's store: PyTorch's own default."""
 LONG = timedelta(minutes=30)
 """The longest wait of gloo, wall time: a step of microseconds takes seconds here [ours]."""
 _OPS = {"SUM": "sum", "AVG": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
 Begin = Callable[[], tuple[Sequence[Handle], Callable[[], None]]]
-"""Posts calls; what is under way, and what to do at its end."""
+"""Type of a function that posts calls; returns what is under way, and what to do at its end."""
 
 
 @dataclass
@@ -74,7 +75,8 @@ class _Work(dist.Work):
 
 
 class _Courier(threading.Thread):
-    """Owns this rank's communicator. A call that cannot be made, or a lost rank, becomes the exception of the futures that wait for it."""
+    """The thread that owns this rank's communicator. A call that cannot be made, or a lost rank, becomes the exception of the futures that
+    wait for it."""
 
     def __init__(self, comm: Communicator) -> None:
         super().__init__(name="mrcbed", daemon=True)
@@ -92,14 +94,14 @@ class _Courier(threading.Thread):
         self.join(5.0)
 
     def hand_in(self, begin: Begin, result: Any) -> Any:
-        """A Work of PyTorch's; its future has ``result`` in the end."""
+        """Hand a call in; returns a Work of PyTorch's, whose future has ``result`` in the end."""
         future: Future[Any] = Future()
         self.coming.append(_Call(begin, future))
         os.eventfd_write(self.news, 1)
         return _Work(future.then(lambda over: _value(over, result)))
 
     def wait_for(self, work: Callable[[], Any]) -> Any:
-        """Have it done by the thread between two calls; its result."""
+        """Have a function called by the thread between two calls; returns its result."""
         results = []
 
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
@@ -123,7 +125,7 @@ class _Courier(threading.Thread):
                     select.select([self.news, self.comm.fileno()], [], [], None if error is None else 0.05)
 
     def _post(self) -> bool:
-        """Make the calls that were handed in; whether there was any."""
+        """Make the calls that were handed in; returns whether there was any."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.news)
         moved = bool(self.coming)
@@ -152,7 +154,7 @@ class _Courier(threading.Thread):
 
 
 def _value(over: Future[Any], result: Any) -> Any:
-    """An exception raised here is one for C++, too, which waits for DistributedDataParallel's futures."""
+    """Return a future's value; an exception raised here is one for C++, too, which waits for DistributedDataParallel's futures."""
     outcome = over.value()
     if isinstance(outcome, Exception):
         raise outcome
@@ -182,7 +184,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
-        """An all-reduce of which one rank keeps the result."""
+        """Do an all-reduce of which one rank keeps the result."""
         targets = tensors if self.comm.rank == opts.rootRank else [None] * len(tensors)
         return self._reduce(tensors, targets, opts, lambda array, op: self.comm.all_reduce(array, op, wait=False))
 
@@ -253,7 +255,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
         return self._messages(sent, [(opts.rootRank, outputs[0])], outputs)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
-        """Parts may differ in size, so they go as messages."""
+        """Exchange parts as messages, since they may differ in size."""
         return self._messages(list(enumerate(inputs)), list(enumerate(outputs)), outputs)
 
     def alltoall_base(self, output: Tensor, tensor: Tensor, output_sizes: list[int], input_sizes: list[int], opts: Any = None) -> Any:
@@ -266,7 +268,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def _move(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], result: Any, call: Callable[[Any], Handle]) -> Any:
-        """Bytes are only carried, whatever their type: each source's go into its targets, in order."""
+        """Carry bytes, whatever their type: each source's go into its targets, in order."""
 
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
             handles = [call(_raw(source)) for source, _ in pairs]
@@ -297,7 +299,7 @@ class ProcessGroupMRC(dist.ProcessGroup):
         return self._move([(torch.zeros(1), [torch.zeros(1)])], None, lambda array: self.comm.broadcast(array, wait=False))
 
     def _messages(self, sent: list[tuple[int, Tensor]], received: list[tuple[int, Tensor]], result: Any) -> Any:
-        """The k-th message to a rank meets its k-th receive. What goes from this rank to itself is copied."""
+        """Exchange messages: the k-th message to a rank meets its k-th receive. What goes from this rank to itself is copied."""
         mine = self.comm.rank
 
         def begin() -> tuple[Sequence[Handle], Callable[[], None]]:
@@ -333,7 +335,7 @@ def _no_tag(tag: int) -> None:
 
 
 def _array(tensor: Tensor) -> Any:
-    """An array to sum. bfloat16, which NumPy lacks, is summed as float32; bool as bytes."""
+    """Return an array to sum. bfloat16, which NumPy lacks, is summed as float32; bool as bytes."""
     tensor = tensor.detach()
     if tensor.dtype == torch.bfloat16:
         tensor = tensor.float()
@@ -346,7 +348,6 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _raw(tensor: Tensor) -> Any:
-    """Its bytes."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
@@ -365,7 +366,7 @@ _here: list[_Courier] = []  # of this process: PyTorch's groups, too, are the pr
 
 
 def init(backend: str = "mrc", timeout: timedelta = LONG) -> None:
-    """``init_process_group`` for a rank of ``mrcbed launch``. Raises :class:`CommunicatorError`: one line."""
+    """Do ``init_process_group`` for a rank of ``mrcbed launch``. Raises :class:`CommunicatorError`: one line."""
     if backend not in BACKENDS:
         raise CommunicatorError(f"backend {backend!r}: there are {', '.join(BACKENDS)}")
     comm = Communicator.open()
@@ -387,7 +388,6 @@ def init(backend: str = "mrc", timeout: timedelta = LONG) -> None:
 
 
 def _address(comm: Communicator, rank: int) -> str:
-    """Address of a rank's host in the fabric."""
     return text(inner_address(comm.hosts[rank]))
 
 
@@ -402,7 +402,7 @@ def _create_mrc(options: Any, _: Any = None) -> ProcessGroupMRC:
 
 
 def _create_gloo(options: Any, _: Any = None) -> Any:
-    """gloo on this host's fabric address; its own default would be whatever the machine's name resolves to."""
+    """Make gloo on this host's fabric address; its own default would be whatever the machine's name resolves to."""
     comm = Communicator.open()
     chosen = dist.ProcessGroupGloo._Options()
     chosen._timeout = options.timeout

@@ -14,12 +14,12 @@ from mypy_extensions import mypyc_attr
 NEVER: Final = 1 << 61
 """A time that does not come, ps: a deadline, or "since when" while it has not begun."""
 LONG_AGO: Final = -NEVER
-"""When something last happened that has not happened yet, ps: further back than any span that is asked about.
+"""The time at which something last happened that has not happened yet, ps: further back than any span that is asked about.
 
-Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So
-what there is no time for is NEVER, LONG_AGO or None, and not 0 or -1 [ours]. The first two need no test of their own where times are
-compared, and added to a time or subtracted from one they still fit a machine word, which compiled code does not box. They stay inside
-the engine: where a time leaves it (logs, tables) there is None for "not yet".
+Times are ps of the network since the run began: 0 is a time like any other, and -1 is recent while the clock is young. So what there is no
+time for is NEVER, LONG_AGO or None, and not 0 or -1 [ours]. The first two need no test of their own where times are compared, and added to
+a time or subtracted from one they still fit a machine word, which compiled code does not box. They stay inside the engine: where a time
+leaves it (logs, tables) there is None for "not yet".
 """
 
 WRITE = 0
@@ -73,36 +73,35 @@ def check_parameters(remote: dict[str, Any], limits: tuple[tuple[str, int, int],
 
 
 def check_target(va: int, rkey: int, length: int, imm: int) -> None:
-    """What a WRITE names, at the peer; ``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
+    """Check what a WRITE names, at the peer; ``imm`` is -1 without one. Raises ValueError on what does not fit its field."""
     if not 0 <= va <= (1 << 64) - length or not 0 <= rkey < 1 << 32 or not -1 <= imm < 1 << 32:
         raise ValueError("va, rkey or immediate do not fit their fields (64, 32 and 32 bits)")
 
 
 def known_ps(t: int) -> int | None:
-    """A time as shown outside the engine: None for one that has not come yet."""
+    """Return a time as shown outside the engine: None for one that has not come yet."""
     return None if t == LONG_AGO else t
 
 
 Event = tuple[int, str, dict[str, Any]]
-"""(time, kind, fields): what a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
+"""An event, (time, kind, fields), that a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reports:
-    """What every transport must offer, however its packets are carried. All times are ps."""
+    """The reports of every transport, however its packets are carried. All times are ps."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """The network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
+        """Note that the network has converged around ``dead_links`` (a network that re-routes; MRC ignores it)."""
         raise NotImplementedError
 
     def deny(self, now: int, entries: list[str]) -> None:
-        """The complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
-        path that an entry forbids; without meaning to a transport that cannot choose paths.
-        """
+        """Take the complete denylist (:mod:`topologies.denylist`), in place of the one before. No more data and no control packet takes a
+        path that an entry forbids; without meaning to a transport that cannot choose paths."""
         raise NotImplementedError
 
     def hint(self, now: int, links: list[str]) -> None:
-        """The complete list of links that the controller knows to be down; a transport may use it."""
+        """Take the complete list of links that the controller knows to be down; a transport may use it."""
         raise NotImplementedError
 
     def quiesce(self) -> None:
@@ -110,52 +109,50 @@ class Reports:
         raise NotImplementedError
 
     def completed(self) -> bool:
-        """Whether :meth:`completions` would return any."""
+        """Say whether :meth:`completions` would return any."""
         raise NotImplementedError
 
     def completions(self) -> list[Completion]:
-        """Finished requests since the last call."""
+        """Take the finished requests since the last call."""
         raise NotImplementedError
 
     def events(self) -> list[Event]:
-        """Events since the last call."""
+        """Take the events since the last call."""
         raise NotImplementedError
 
     def counters(self) -> dict[str, int]:
-        """Cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
+        """Return cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
         raise NotImplementedError
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
+        """Return the payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
         raise NotImplementedError
 
     def rotation(self) -> dict[str, Any]:
-        """What a run's books need of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
+        """Return what a run's books need of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
         return {}
 
     def placed(self) -> dict[int, int]:
-        """Payload bytes placed since the start, by local QPN."""
+        """Return the payload bytes placed since the start, by local QPN."""
         raise NotImplementedError
 
     def windows(self) -> list[dict[str, Any]]:
-        """Per QP ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT.
-
-        ``peer`` is a host number; ``rate_bps`` is added by a transport that paces.
-        """
+        """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT. ``peer``
+        is a host number; ``rate_bps`` is added by a transport that paces."""
         raise NotImplementedError
 
     def paths(self) -> list[dict[str, Any]]:
-        """Per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
+        """Return, per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameIO(Reports):
-    """What takes frames from the ports of a NIC and gives it others: an engine, or a mapper beside one. All times ps.
+    """A receiver of frames from the ports of a NIC that gives it others: an engine, or a mapper beside one. All times ps.
 
-    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame``, Ethernet header included; the payload that follows
-    them, straight from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the
-    headers; whether it goes in the high class (control packets).
+    :meth:`transmit` leaves a frame in ``tx_*``: headers in ``tx_frame``, Ethernet header included; the payload that follows them, straight
+    from registered memory, or None; what ends it (iCRC), empty for a packet without payload, whose iCRC is among the headers; whether it
+    goes in the high class (control packets).
     """
 
     def __init__(self) -> None:
@@ -165,10 +162,8 @@ class FrameIO(Reports):
         self.tx_high = False
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """A frame arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included.
-
-        ``buffer`` is bytes or a view of bytes, and stays as it is. Never raises on hostile input: it counts and drops.
-        """
+        """Take a frame that arrived on NIC port ``port`` at ``buffer[start:start+length]``, Ethernet header included. ``buffer`` is bytes
+        or a view of bytes, and stays as it is. Never raises on hostile input: it counts and drops."""
         raise NotImplementedError
 
     def transmit(self, now: int) -> int:
@@ -184,31 +179,29 @@ class FrameIO(Reports):
         raise NotImplementedError
 
     def deadline(self) -> int:
-        """When to call :meth:`timer` and :meth:`transmit` again at the latest, ps; NEVER for nothing."""
+        """Return when to call :meth:`timer` and :meth:`transmit` again at the latest, ps; NEVER for nothing."""
         raise NotImplementedError
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """A local NIC port lost or found its carrier."""
+        """Take that a local NIC port lost or found its carrier."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Engine(FrameIO):
-    """What a transport of ours must offer in addition: verbs."""
+    """A transport of ours: reports, frames, and verbs."""
 
     def port_paused(self, now: int, port: int, paused: bool) -> None:
-        """The switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport whose
-        data is in no such class is never asked."""
+        """Take that the switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport
+        whose data is in no such class is never asked."""
 
     def register(self, memory: bytearray | memoryview) -> Region:
         """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
         raise NotImplementedError
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``.
-
-        ``evs``: how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway.
-        """
+        """Make a queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``. ``evs``:
+        how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway."""
         raise NotImplementedError
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
@@ -220,5 +213,5 @@ class Engine(FrameIO):
         raise NotImplementedError
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
+        """Post an RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
         raise NotImplementedError

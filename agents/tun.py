@@ -1,4 +1,4 @@
-"""TUN devices: interfaces whose packets a process reads and writes. Linux; needs /dev/net/tun and, to open one, CAP_NET_ADMIN."""
+"""Opens TUN devices: interfaces whose packets a process reads and writes. Linux; needs /dev/net/tun and, to open one, CAP_NET_ADMIN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ TUNSETIFF, TUNSETPERSIST, TUNSETIFINDEX = 0x400454CA, 0x400454CB, 0x400454DA
 
 
 def available() -> bool:
-    """Whether this machine lets us open a TUN. The file alone says nothing: a kernel may lack the driver, a container the permission."""
+    """Say whether this machine lets us open a TUN. The file alone says nothing: a kernel may lack the driver, a container the
+    permission."""
     try:
         os.close(os.open(PATH, os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -22,8 +23,8 @@ def available() -> bool:
 
 
 def attach(name: str, ifindex: int = 0) -> int:
-    """A descriptor of a TUN of this thread's network namespace that never blocks, each read and write an IP packet. Makes it, with this
-    interface index (0: any), if there is none. Raises OSError."""
+    """Open a TUN of this thread's network namespace that never blocks, each read and write an IP packet; returns its descriptor. Makes it,
+    with this interface index (0: any), if there is none. Raises OSError."""
     fd = os.open(PATH, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if ifindex:
@@ -36,7 +37,7 @@ def attach(name: str, ifindex: int = 0) -> int:
 
 
 def make(name: str, ifindex: int) -> None:
-    """A TUN that stays although nobody has it open. Raises OSError."""
+    """Make a TUN that stays although nobody has it open. Raises OSError."""
     fd = attach(name, ifindex)
     try:
         fcntl.ioctl(fd, TUNSETPERSIST, 1)

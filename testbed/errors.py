@@ -27,21 +27,21 @@ FIXES = {
     errno.ENOMEM: "free memory, or raise the limit (ulimit -v)",
     errno.EAGAIN: "no more processes or threads may start here: raise the limit (ulimit -u, or pids.max of the cgroup)",
 }
-"""What a person can do about each error that the machine returns."""
+"""The advice for each error that the machine returns."""
 PLACES = (
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.ENOTEMPTY, errno.EINVAL,
 )  # fmt: skip
-"""Where a file that somebody named cannot be."""
+"""Errors of a place where a file that somebody named cannot be."""
 LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
-"""Errors that are of no file or folder."""
+"""Errors that concern no file or folder."""
 _NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
-"""How Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
+"""The words with which Python, its importer and libraries report ENOMEM where they do not raise MemoryError."""
 _NO_THREAD = "can't start new thread"
-"""What Python says of pthread_create(3), which has EAGAIN for both: no more threads, and no memory for the stack of one."""
+"""The words with which Python reports EAGAIN of pthread_create(3): no more threads, or no memory for the stack of one."""
 
 
 class UserError(Exception):
-    """Bad input, or something the machine lacks. The message is one line that ends in the fix."""
+    """Bad input, or something that the machine lacks. The message is one line that ends in the fix."""
 
     status = 2
 
@@ -58,7 +58,6 @@ def first_line(error: BaseException) -> str:
 
 
 def internal(error: BaseException) -> str:
-    """The line for an internal error."""
     return f"internal error (please report): {type(error).__name__}: {first_line(error)} (MRCBED_DEBUG=1 shows the traceback)"
 
 
@@ -67,7 +66,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def refusal(error: BaseException) -> int | None:
-    """The errno, one of :data:`FIXES`, of the system error behind ``error``; None if there is none."""
+    """Return the errno, one of :data:`FIXES`, of the system error behind ``error``; None if there is none."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
     if _NO_THREAD in str(error):
@@ -78,13 +77,13 @@ def refusal(error: BaseException) -> int | None:
 
 
 def advised(reason: str) -> str:
-    """What another process said before it ended, and what a person can do about it, if the machine refused it something."""
+    """Return what another process said before it ended, with the advice if the machine refused it something."""
     number = errno.EAGAIN if _NO_THREAD in reason else next((n for n in LIMITS if os.strerror(n) in reason), None)
     return reason if number is None else f"{reason}: {FIXES[number]}"
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """(one line for the user, exit status) for whatever ended a command."""
+    """Return (one line for the user, exit status) for any exception that ended a command."""
     if isinstance(error, KeyboardInterrupt):
         return (str(error) if isinstance(error, Interrupted) else "interrupted"), 130
     if isinstance(error, UserError):

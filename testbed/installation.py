@@ -1,4 +1,4 @@
-"""Where this copy of the project is: a clone, or a package that pip installed from a wheel. Reads file names only."""
+"""Finds this copy of the project: a clone, or a package that pip installed from a wheel. Reads file names only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 """The clone, or the folder of installed packages."""
 DOCUMENTS = "share/doc/mrcbed"
-"""Where a wheel puts README.md and docs/ (setup.py), below the environment's folder."""
+"""The folder where a wheel puts README.md and docs/ (setup.py), below the environment's folder."""
 
 
 def is_clone() -> bool:
@@ -17,12 +17,12 @@ def is_clone() -> bool:
 
 
 def remedy() -> str:
-    """The command that installs what is missing or stale of the Python side."""
+    """Return the command that installs what is missing or stale of the Python side."""
     return "sudo make install" if is_clone() else "pip install --force-reinstall mrcbed-*.whl"
 
 
 def documents() -> Path:
-    """The folder that holds README.md and docs/. It may lack them, where a packager left them out."""
+    """Return the folder that holds README.md and docs/. It may lack them, where a packager left them out."""
     if is_clone():
         return ROOT
     files = importlib.metadata.files("mrcbed") or []

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECA
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
-    """What is wrong with a word as a value of that type, the end of a sentence; "" if nothing is."""
+    """Say what is wrong with a word as a value of that type, as the end of a sentence; "" if nothing is."""
     if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():
@@ -36,7 +36,7 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
 
 
 offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
-"""Who knows what a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
+"""Functions that know what a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
 
 
 class _Checked(click.Parameter):
@@ -64,14 +64,13 @@ class Option(_Checked, click.Option):
 
 
 class Argument(_Checked, click.Argument):
-    """The same of an argument. What is passed on to another program (click.UNPROCESSED) stays as it is."""
+    """An argument whose typed value is checked, as :class:`Option`. Values that are passed on to another program (click.UNPROCESSED) stay
+    as they are."""
 
 
 def option(*names: str, cls: type[click.Option] = Option, **keys: Any) -> Callable[[F], F]:
-    """Declare a checked option, as click.option does."""
     return click.option(*names, cls=cls, **keys)
 
 
 def argument(*names: str, **keys: Any) -> Callable[[F], F]:
-    """Declare a checked argument, as click.argument does."""
     return click.argument(*names, cls=Argument, **keys)

@@ -23,19 +23,19 @@ class Reconvergence:
         self.coming: list[tuple[int, list[str]]] = []  # when, and which cables will be known to be down
 
     def due(self) -> list[int]:
-        """When there will be something to do: of its own, and changes of cables that faults have planned."""
+        """Return when there will be something to do: its own times, and changes of cables that faults have planned."""
         planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
         return planned + [t for t, _ in self.coming]
 
     def changed(self, t: int) -> None:
-        """Cables may have changed at ``t``."""
+        """Note that cables may have changed at ``t``."""
         down = [name for name, up in self.world.link_states().items() if not up]
         if down != self.down:
             self.down = down
             self.coming.append((t + self.delay_ps, down))
 
     def act(self, now: int) -> list[list[str]]:
-        """Re-route as far as it is due; the cables that were down, for each time."""
+        """Re-route as far as it is due; returns the cables that were down, for each time."""
         acted = []
         while self.coming and self.coming[0][0] <= now:
             dead = self.coming.pop(0)[1]
@@ -44,13 +44,13 @@ class Reconvergence:
         return acted
 
     def settle(self) -> None:
-        """Know at once what is down now: it broke long ago."""
+        """Know at once what is down now, as if it broke long ago."""
         self.changed(0)
         self.coming.clear()
         self._tell(self.down)
 
     def look(self) -> int | None:
-        """Follow the cables, for who looks now and then; after what time to look again."""
+        """Follow the cables, for who looks now and then; returns after what time to look again."""
         now = self.world.clock.now()
         self.changed(now)
         self.act(now)
@@ -65,7 +65,7 @@ class Reconvergence:
 
 
 def usual(world: World, transport: str) -> Reconvergence | None:
-    """What a transport's flows meet where nobody says otherwise: None where sources route. What is down now is known already."""
+    """Make the usual reconvergence of a transport: None where sources route. It knows already what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
     network = Reconvergence(world, RECONVERGENCE)

@@ -1,8 +1,8 @@
-"""Consoles, tables and numbers for people. All consoles and tables of ours are made here, so that they look alike and show text literally.
+"""Makes consoles, tables and numbers for people. All of ours are made here, so that they look alike and show text literally.
 
-A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control
-characters, which a terminal would obey (testbed/streams.py). Style is given by ``style=`` or a :class:`rich.text.Text`, never
-inside a string. Used by all that print: the command line, the prompt, scenarios.
+A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control characters,
+which a terminal would obey (testbed/streams.py). Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string. Used by
+all that print: the command line, the prompt, scenarios.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from testbed.streams import printable, verbatim
 
 Cell = str | Text
 TEXT = 20
-"""Columns that wrapped text gets at least, if it has as many."""
+"""The fewest columns that wrapped text gets, if it has as many."""
 
 
 class _Console(Console):
-    """All text that is laid out on it is printable; only its own styles and movements reach the terminal as such."""
+    """A console on which all text that is laid out is printable; only its own styles and movements reach the terminal as such."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
@@ -37,7 +37,7 @@ class _Console(Console):
 
 
 def _literal(cell: Cell) -> Cell:
-    """A cell whose text is printable; it loses the styles of its parts if it was not."""
+    """Make a cell's text printable; it loses the styles of its parts if it was not."""
     plain = str(cell)
     shown = printable(plain)
     if shown == plain:
@@ -48,7 +48,7 @@ def _literal(cell: Cell) -> Cell:
 
 
 def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
-    """A console on stdout, stderr or ``file``: as wide as the terminal, or ``width`` columns where there is none."""
+    """Make a console on stdout, stderr or ``file``: as wide as the terminal, or ``width`` columns where there is none."""
     standard = sys.stderr if stderr else sys.stdout
     own = verbatim(standard)
     if file is None and own is not standard:
@@ -63,19 +63,16 @@ def table(
     heads: Sequence[str], rows: Iterable[Sequence[Cell] | None], *, title: str = "", caption: str = "",
     words: Collection[str] = (), names: Collection[str] = (),
 ) -> Table:  # fmt: skip
-    """A table of cells; a row that is None is a gap.
-
-    The first column and those in ``names`` hold names: flush left, never broken. Those in ``words`` hold text, which is wrapped. All others
-    hold numbers: flush right, never broken.
-    """
+    """Make a table of cells; a row that is None is a gap. The first column and those in ``names`` hold names: flush left, never broken.
+    Those in ``words`` hold text, which is wrapped. All others hold numbers: flush right, never broken."""
     literal = [None if row is None else [_literal(cell) for cell in row] for row in rows]
     return Table([printable(head) for head in heads], literal, title, caption, list(map(printable, words)), list(map(printable, names)))
 
 
 @dataclass(frozen=True)
 class Table:
-    """What :func:`table` returns. On a console that is too narrow for all columns the rest of them follows below, so that no number is cut
-    off; each part repeats the first columns that tell the rows apart."""
+    """A table, as :func:`table` makes it. On a console that is too narrow for all columns the rest of them follows below, so that no number
+    is cut off; each part repeats the first columns that tell the rows apart."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell] | None]
@@ -92,7 +89,7 @@ class Table:
             yield Text(printable(self.caption), "table.caption")
 
     def _parts(self, width: int) -> list[list[int]]:
-        """Which columns stand beside each other on a console of this width."""
+        """Choose which columns stand beside each other on a console of this width."""
         cells = [list(map(str, row)) for row in self.rows if row is not None]
         columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)]
         widths = [max(map(_width, column)) for column in columns]
@@ -123,7 +120,7 @@ class Table:
 
 
 def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_table.Table:
-    """Texts under each other, each beside its head; what is wrapped stays beside it. Empty texts are left out."""
+    """Make texts under each other, each beside its head; wrapped lines stay beside it. Empty texts are left out."""
     grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
     for head, text in zip(heads, texts, strict=True):
         if text:
@@ -139,7 +136,7 @@ def _width(cell: str) -> int:
 
 
 def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
-    """A number with its unit; never "-0"."""
+    """Write a number with its unit; never "-0"."""
     if value is None:
         return "–"
     text = f"{value:{form}}"
@@ -147,7 +144,7 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A time with the unit in which it reads well, to three digits."""
+    """Write a time with the unit in which it reads well, to three digits."""
     if ns is None:
         return "–"
     unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))
@@ -156,15 +153,12 @@ def duration(ns: float | None) -> str:
 
 
 def us(ns: float | None) -> str:
-    """A time in µs, without the unit."""
     return number(ns if ns is None else ns / 1e3, ",.1f")
 
 
 def percent(share: float | None) -> str:
-    """A share of 1 in per cent."""
     return number(share, ".1%")
 
 
 def kb(size: float | None) -> str:
-    """Bytes in kB, without the unit."""
     return number(size if size is None else size / 1e3, ",.1f")

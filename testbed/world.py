@@ -1,4 +1,4 @@
-"""What all worlds offer to a run: a fabric with agents, faults, counters and a clock.
+"""The interface of all worlds to a run: a fabric with agents, faults, counters and a clock.
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
 virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines; scenarios.run knows no more of any of
@@ -24,7 +24,7 @@ from topologies.units import S
 EMULATED, SIMULATED = "emulated", "simulated"
 """Names of the worlds."""
 PATIENCE = 10_000
-"""What would be a second of waiting for a machine is this part of one in virtual time, as where machines emulate [ours]."""
+"""A second of waiting for a machine is this part of a second in virtual time, as where machines emulate [ours]."""
 
 
 class Agent(Protocol):
@@ -42,15 +42,14 @@ class Timeline(Protocol):
     """A network in virtual time."""
 
     @property
-    def time(self) -> int:
-        """The present time, ps."""
+    def time(self) -> int: ...
 
     def run(self, until: int) -> bool:
-        """Let time pass up to and including ``until``; False if something happened before that whoever waits must see."""
+        """Let time pass up to and including ``until``; returns False if something happened before that whoever waits must see."""
 
 
 class VirtualClock:
-    """agents.clock.Clock over a network in virtual time: time passes because somebody waits."""
+    """An agents.clock.Clock over a network in virtual time: time passes because somebody waits."""
 
     virtual = True
 
@@ -70,7 +69,7 @@ class VirtualClock:
 
     @contextmanager
     def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
-        """``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
+        """Make a waiter. ``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
 
         def wait(length: int) -> None:
             if not any(agent.host.notes for agent in agents):
@@ -100,7 +99,7 @@ class RunWatch(Protocol):
 
 @dataclass(frozen=True)
 class Stream:
-    """One flow of background traffic. ``rate_bps``: payload, all parallel streams together; None: as fast as TCP goes.
+    """One flow of background traffic. ``rate_bps`` is that of the payload, all parallel streams together; None: as fast as TCP goes.
     ``length``: how long it sends."""
 
     number: int  # unique among those of a fabric at one time
@@ -116,7 +115,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Program:
-    """What every rank runs: a Python file, or in a world of processes any command. ``user``: who runs it, None: whoever runs us."""
+    """The program of every rank: a Python file, or in a world of processes any command. ``user``: who runs it, None: whoever runs us."""
 
     command: tuple[str, ...]
     user: int | None = None
@@ -137,9 +136,9 @@ class Programs(Protocol):
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
-        """Wait until all have ended. ``on_line(rank, text)``: what one printed. ``on_note(rank, note)``: what one told
-        (agents.communicator). ``look`` is called now and then; it may say after what time it wants to be called again.
-        Returns rank -> error; the rank that failed first comes first. Raises :class:`testbed.errors.ClusterDied`."""
+        """Wait until all have ended. ``on_line(rank, text)`` gets what one printed, ``on_note(rank, note)`` what one reported
+        (agents.communicator). ``look`` is called now and then; it may say after what time it is to be called again. Returns rank -> error;
+        the rank that failed first comes first. Raises :class:`testbed.errors.ClusterDied`."""
 
     def end(self) -> None:
         """End those that still run. Idempotent."""
@@ -167,7 +166,7 @@ class World(Protocol):
 
     @property
     def name(self) -> str:
-        """Which world it is: emulated or simulated."""
+        """The world's name: one of :data:`EMULATED` and :data:`SIMULATED`."""
 
     @property
     def clock(self) -> Clock: ...
@@ -189,25 +188,23 @@ class World(Protocol):
     def start_agents(
         self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one agent per host; returns when all answer. Raises.
-
-        ``policy``: what the controller tells them about link events. ``alone``: a fault may stop or kill the process of any one.
-        """
+        """Start one agent per host; returns when all answer. Raises. ``policy``: what the controller sends them about link events.
+        ``alone``: a fault may stop or kill the process of any one."""
 
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""
 
     def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """What the controller saw and did after a time (docs/controller.md)."""
+        """Return what the controller saw and did after a time (docs/controller.md)."""
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """The network has converged around these links, all that are down."""
+        """Note that the network has converged around these links, all that are down."""
 
     def deny(self, entry: str, reason: str = "", by: str = ...) -> bool:
-        """Put an entry on the denylist (topologies/denylist.py); whether it is new. Raises."""
+        """Put an entry on the denylist (topologies/denylist.py); returns whether it is new. Raises."""
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises."""
+        """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises."""
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
         """Begin a fault of the catalogue (docs/faults.md); ``run_seed`` is its seed unless it has its own. If this raises, nothing has
@@ -220,43 +217,43 @@ class World(Protocol):
         """Take one fault back, by its number; returns the time. Raises if there is no such fault."""
 
     def faults(self) -> Sequence[Injected]:
-        """The active injected faults, oldest first."""
+        """Return the active injected faults, oldest first."""
 
     def fault_events(self) -> Sequence[FaultEvent]:
-        """What injected faults did since this was last asked, in order."""
+        """Return what injected faults did since the last call, in order."""
 
     def link_states(self) -> dict[str, bool]:
-        """Cable -> whether it carries, in the fabric's order."""
+        """Return cable -> whether it carries, in the fabric's order."""
 
     def heal(self) -> None:
         """Take every fault back, injected or by hand."""
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port (testbed/dataplane/counters.py)."""
+        """Return one row per port (testbed/dataplane/counters.py)."""
 
     def backlog(self, port: str) -> int:
-        """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
+        """Count the bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
 
     def loads(self) -> NDArray[np.int64]:
-        """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+        """Return a row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
 
     def quiesce(self, timeout: int) -> bool:
         """Wait until no port has anything queued or on its way, at most ``timeout``; returns whether that happened."""
 
     def check(self) -> None:
-        """Raises :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
+        """Raise :class:`testbed.errors.ClusterDied` if something that the world needs has died."""
 
     def processes(self) -> Mapping[str, int]:
-        """Pids of what works while a run goes, by name; empty where there are no processes."""
+        """Return the pids of the processes that work while a run goes, by name; empty where there are no processes."""
 
     def port_watch(self) -> Ports | None:
-        """A new watch over rates and queues of all ports; None where a model moves the packets."""
+        """Make a watch over rates and queues of all ports; None where a model moves the packets."""
 
     def run_watch(self, interval: int) -> RunWatch | None:
-        """A new watch of this world's own over a run, whose ports it looks at so often; None: the runner watches this machine itself."""
+        """Make this world's own watch over a run, whose ports it looks at so often; None: the runner watches this machine itself."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
-        """A program on some hosts, ranks in this order; agents must have been started. The caller ends it. Raises."""
+        """Prepare a program on some hosts, ranks in this order; agents must have been started. The caller ends it. Raises."""
 
     def background(self, stream: Stream, stem: Path) -> Background:
-        """A flow of background traffic, not yet prepared; the caller ends it. Its reports are ``<stem>*.json``. Raises."""
+        """Make a flow of background traffic, not yet prepared; the caller ends it. Its reports are ``<stem>*.json``. Raises."""

@@ -1,4 +1,4 @@
-"""What a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time. Arithmetic for ``mrcbed fabric size``."""
+"""Computes what a Clos of :mod:`topologies.sizing` draws, costs, and how much of it is broken at a time, for ``mrcbed fabric size``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from topologies.sizing import Size
 from topologies.structs import Doc
 
 HOURS = 730.5
-"""Hours of a month."""
+"""The hours of a month."""
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Parts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a part draws, costs, and how often it fails. Prices have no default: they are yours, in any currency."""
+    """Figures of parts: what each draws, costs, and how often it fails. Prices have no default: they are yours, in any currency."""
 
     switch_watts: Annotated[Amount, Doc("a switch without its optics; default: a 51.2 Tb/s chip alone (NVIDIA on Spectrum-4, 2023)")] = (
         500.0
@@ -34,20 +34,20 @@ class Parts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def watts(size: Size, parts: Parts) -> float:
-    """Power of switches and optics; NICs are not counted."""
+    """Add up the power of switches and optics, in watts; NICs are not counted."""
     return size.switches * parts.switch_watts + size.optics * parts.optic_watts
 
 
 def price(size: Size, parts: Parts) -> float:
-    """Price of switches, optics and cables; NICs are not counted."""
+    """Add up the price of switches, optics and cables; NICs are not counted."""
     return size.switches * parts.switch_price + size.optics * parts.optic_price + size.optics / 2 * parts.cable_price
 
 
 def links_down(size: Size, parts: Parts) -> float:
-    """Links that are broken at a time, on average (Little's law). A link fails as often whatever its rate [ours]."""
+    """Compute how many links are broken at a time, on average (Little's law). A link fails as often whatever its rate [ours]."""
     return size.links * parts.link_failures * parts.repair_hours / HOURS
 
 
 def switches_down(size: Size, parts: Parts) -> float:
-    """Switches that are broken at a time, on average."""
+    """Compute how many switches are broken at a time, on average."""
     return size.switches * parts.switch_failures * parts.repair_hours / HOURS

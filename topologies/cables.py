@@ -1,4 +1,4 @@
-"""The ports and cables of a fabric, enumerated once and in a fixed order, for :class:`topologies.clos.Fabric`, which keeps them. Pure."""
+"""Enumerates the ports and cables of a fabric, once and in a fixed order, for :class:`topologies.clos.Fabric`, which keeps them. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Link:
 
 
 def cables(fabric: Fabric) -> tuple[Link, ...]:
-    """All cables, plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
+    """Make all cables, plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
     links: list[Link] = []
 
     def cable(kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:

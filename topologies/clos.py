@@ -34,11 +34,11 @@ from topologies.structs import Doc, Refused, convert, one_of, text
 from topologies.units import BYTE, MS, US, S
 
 MAX_PLANES = 16
-"""The uSID has four bits for the plane [ours; docs/addressing.md]."""
+"""The most planes: the uSID has four bits for the plane [ours; docs/addressing.md]."""
 MAX_INDEX = 1 << 10
-"""The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 [ours]."""
+"""The most switches of a tier, and downlinks of a T0: the uSID has ten bits for their number [ours]."""
 MAX_NAME = 15
-"""Linux interface names hold 15 characters (IFNAMSIZ - 1)."""
+"""The longest name of a Linux interface, in characters (IFNAMSIZ - 1)."""
 
 ETHERNET = 14
 IPV6 = 40
@@ -53,16 +53,16 @@ SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 """Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
 
 MAX_FABRIC_NAME = 120
-"""Bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
+"""The longest name of a fabric, in bytes, roughly: it is part of files' names, which have at most 255 (NAME_MAX) [ours]."""
 BASE_RTT = 10 * US
 """Base RTT of a path across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
 packets, near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 MAX_DELAY = 100 * MS
 MAX_HAUL = 10 * MAX_DELAY
 MIN_RATE, MAX_RATE = 10**6, 10**13
-"""Bits/s of a link."""
+"""The least and the largest rate of a link, in bits/s."""
 MAX_LINKS = 1 << 16
-"""Cables of a fabric, eight times those of pod512 [ours]: each is an object here, and more in a world."""
+"""The most cables of a fabric, eight times those of pod512 [ours]: each is an object here, and more in a world."""
 
 
 class FabricError(ValueError):
@@ -75,17 +75,15 @@ Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
 _BDP = "BDP of the plane"
 SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
 ROUTING = (SOURCE, ECMP, ADAPTIVE)
-"""Who chooses a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its T0,
-which takes the uplink with the least backlog, packet by packet."""
+"""The choosers of a packet's T1: its source, by SRv6 uSIDs; the switches, which hash its EV (MRC over statically configured ECMP); or its
+T0, which takes the uplink with the least backlog, packet by packet."""
 PFC_GAP = 4
 """Full packets between a port's XOFF and its XON (SONiC's profiles: some 18 KB)."""
 
 
 class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A multi-plane Clos: rates in bits/s, times in ps, sizes in bytes.
-
-    :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a shape that cannot be addressed or emulated.
-    """
+    """A multi-plane Clos: rates in bits/s, times in ps, sizes in bytes. :meth:`from_dict` and :meth:`with_` raise :class:`FabricError` on a
+    shape that cannot be addressed or emulated."""
 
     name: Annotated[
         str,
@@ -174,22 +172,22 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def host_rate(self) -> int:
-        """Bits/s of all NIC ports of one host together."""
+        """The bits/s of all NIC ports of one host together."""
         return self.nic_rate * self.planes
 
     @property
     def paths_per_pair(self) -> int:
-        """Paths between two hosts under different T0s: one per plane and T1 of a site."""
+        """The number of paths between two hosts under different T0s: one per plane and T1 of a site."""
         return self.planes * self.t1_per_plane
 
     @property
     def t1_count(self) -> int:
-        """T1s of a plane, those of all sites."""
+        """The number of T1s of a plane, those of all sites."""
         return self.t1_per_plane * self.sites
 
     @cached_property
     def frame_bytes(self) -> int:
-        """A full data packet as a link carries it, Ethernet header included, preamble and FCS not."""
+        """The bytes of a full data packet as a link carries it, Ethernet header included, preamble and FCS not."""
         return DATA_HEADERS + self.mtu + ICRC
 
     @property
@@ -198,61 +196,62 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.mtu / self.frame_bytes
 
     def _serialisation_ps(self, crossing: bool) -> int:
-        """A full data packet serialised on each link of a path, and the SACK for it on the way back."""
+        """Compute the time of a full data packet serialised on each link of a path, and of the SACK for it on the way back."""
         hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if crossing and self.t0_per_plane > 1 else 0))
         bits = (self.frame_bytes + SACK_BYTES) * 8
         return sum(bits * count * S // rate for rate, count in hops)
 
     @cached_property
     def base_rtt_ps(self) -> int:
-        """Base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
+        """The base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
         return self._serialisation_ps(True) + 2 * self.delay_ps
 
     @cached_property
     def local_rtt_ps(self) -> int:
-        """Base RTT between hosts under one T0: two links each way."""
+        """The base RTT between hosts under one T0: two links each way."""
         return self._serialisation_ps(False) + 2 * self.delay_ps
 
     @cached_property
     def haul_rtt_ps(self) -> int:
-        """Base RTT between sites: one link more each way, and the long-haul delay; with one site that of a cross-T1 path."""
+        """The base RTT between sites: one link more each way, and the long-haul delay; with one site that of a cross-T1 path."""
         bits = (self.frame_bytes + SACK_BYTES) * BYTE
         return self.base_rtt_ps + (bits // self.long_haul_rate + 2 * self.long_haul_delay_ps if self.sites > 1 else 0)
 
     def rtt_ps(self, a: int, b: int) -> int:
-        """Base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
+        """Return the base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
         return self.local_rtt_ps if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ps if self.is_far(a, b) else self.base_rtt_ps
 
     def data_ps(self, local: bool, far: bool = False) -> int:
-        """How long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``: between
-        sites."""
+        """Compute how long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``:
+        between sites."""
         bits = self.frame_bytes * BYTE
         return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate) + (bits // self.long_haul_rate if far else 0)
 
     @cached_property
     def plane_bdp(self) -> int:
-        """Bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
+        """The bandwidth-delay product of one plane, bytes: a NIC port's rate times the base RTT."""
         return self.nic_rate * self.base_rtt_ps // BYTE
 
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
 
     @cached_property
     def buffer_bytes(self) -> int:
-        """Tail drop above this, on host ports too."""
+        """The backlog above which a port drops at the tail, bytes; host ports too."""
         return int(self.plane_bdp * self.buffer_bdp)
 
     @cached_property
     def ecn_bytes(self) -> tuple[int, int]:
-        """Marking rises linearly from nothing at the first to every packet at the second."""
+        """The backlogs between which marking rises linearly from nothing to every packet, bytes."""
         return int(self.plane_bdp * self.ecn_low_bdp), int(self.plane_bdp * self.ecn_high_bdp)
 
     def trim_bytes(self, last_hop: bool) -> int:
-        """Trimming above this."""
+        """Return the backlog above which packets are trimmed, bytes."""
         return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
 
     @cached_property
     def pfc_bytes(self) -> tuple[int, int]:
-        """(XOFF, XON): what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes on."""
+        """(XOFF, XON), bytes: what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes
+        on."""
         xoff = int(self.plane_bdp * self.pfc_xoff_bdp)
         return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
 
@@ -263,11 +262,13 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def pfc_ps(self) -> int:
-        """How long packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables [ours]."""
+        """The time for which packets still arrive after a PAUSE, and after its end none: there and back on one of a path's four cables
+        [ours]."""
         return self.delay_ps // 2
 
     def pfc_headroom(self, rate: int) -> int:
-        """Bytes kept for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
+        """Compute the bytes kept for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb,
+        annex)."""
         return rate * self.pfc_ps // BYTE + 2 * self.frame_bytes
 
     # --- names -----------------------------------------------------------------------------------------------
@@ -278,7 +279,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """T0s then T1s of plane 0, then of plane 1, ... A switch's place here is its number."""
+        """The names of T0s then T1s of plane 0, then of plane 1, ... A switch's place here is its number."""
         return tuple(
             name
             for p in range(self.planes)
@@ -289,7 +290,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         )
 
     def host_number(self, host: str) -> int:
-        """Number of a host by name; raises :class:`FabricError` naming the valid range."""
+        """Return the number of a host by name. Raises :class:`FabricError` naming the valid range."""
         if host in self._host_numbers:
             return self._host_numbers[host]
         raise FabricError(f"fabric {self.name!r} has no host {host!r}: hosts are h0..h{self.host_count - 1}")
@@ -299,27 +300,26 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {name: i for i, name in enumerate(self.hosts)}
 
     def t0_of(self, host: int) -> int:
-        """Number of the T0 that a host hangs under, the same in every plane."""
+        """Return the number of the T0 that a host hangs under, the same in every plane."""
         return host // self.hosts_per_t0
 
     def downlink_of(self, host: int) -> int:
-        """A host's downlink number, local to its T0."""
+        """Return a host's downlink number, local to its T0."""
         return host % self.hosts_per_t0
 
     def site_of_t0(self, t0: int) -> int:
-        """The site of a T0, by number: 0 or 1."""
+        """Return the site of a T0, by number: 0 or 1."""
         return t0 * self.sites // self.t0_per_plane
 
     def site_of(self, host: int) -> int:
-        """The site of a host, by number: 0 or 1."""
+        """Return the site of a host, by number: 0 or 1."""
         return self.site_of_t0(self.t0_of(host))
 
     def is_far(self, a: int, b: int) -> bool:
-        """Whether two hosts are in different sites."""
         return self.sites > 1 and self.site_of(a) != self.site_of(b)
 
     def t1s_of_t0(self, t0: int) -> range:
-        """Numbers of the T1s that a T0 has cables to, by uplink: those of its site."""
+        """Return the numbers of the T1s that a T0 has cables to, by uplink: those of its site."""
         first = self.site_of_t0(t0) * self.t1_per_plane
         return range(first, first + self.t1_per_plane)
 
@@ -339,7 +339,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {link.name: link for link in self.links}
 
     def link(self, name: str) -> Link:
-        """A link by name, its two nodes in either order; raises :class:`FabricError` with the nearest names."""
+        """Return a link by name, its two nodes in either order. Raises :class:`FabricError` with the nearest names."""
         found = self.links_by_name.get(name) or self.links_by_name.get(":".join(reversed(name.split(":"))))
         if found is None:
             near = difflib.get_close_matches(name, self.links_by_name, n=3, cutoff=0.3) or [self.links[0].name, self.links[-1].name]
@@ -349,24 +349,24 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     # --- as data ---------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that :meth:`from_dict` turns back into an equal fabric."""
+        """Return plain values that :meth:`from_dict` turns back into an equal fabric."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Fabric:
-        """The inverse of :meth:`to_dict`. Raises :class:`FabricError`."""
+        """Invert :meth:`to_dict`. Raises :class:`FabricError`."""
         try:
             return convert(data, cls)
         except Refused as error:
             raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from error
 
     def with_(self, **changes: Any) -> Fabric:
-        """A copy with some fields changed, validated again."""
+        """Return a copy with some fields changed, validated again."""
         return self.from_dict({**self.to_dict(), **changes})
 
 
 def check_sites(fabric: Fabric) -> None:
-    """Raises :class:`topologies.structs.Refused` on what a fabric of its number of sites cannot have."""
+    """Refuse what a fabric of its number of sites cannot have. Raises :class:`topologies.structs.Refused`."""
     if fabric.sites == 1:
         for key in ("long_haul_rate", "long_haul_delay_ps"):
             if getattr(fabric, key):

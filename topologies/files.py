@@ -18,21 +18,21 @@ T = TypeVar("T")
 _MISSING = "Object missing required field `"
 
 MOST_JSON = 256 << 20
-"""Bytes of a JSON file [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
+"""The largest JSON file, in bytes [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
 MOST_DEPTH = 64
-"""Most levels of JSON's tables and lists within each other [ours]."""
+"""The most levels of JSON's tables and lists within each other [ours]."""
 MOST_VALUES = 8_000_000
-"""Most values of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
+"""The most values of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
 
 
 class FileError(ValueError):
-    """A file cannot be read, or does not hold what it should. One line, which names the file."""
+    """A file cannot be read, or does not hold what it should. The text is one line, which names the file."""
 
     exit_status = 2
 
 
 def opened(path: Path) -> BinaryIO:
-    """A regular file to read from. Raises :class:`FileError` for anything else, OSError."""
+    """Open a regular file to read from. Raises :class:`FileError` for anything else, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO that nobody writes to shall not hold us up
     except OSError as error:
@@ -46,7 +46,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 def content(path: Path, most: int) -> bytes:
-    """The bytes of a regular file. Raises :class:`FileError` for anything else and for more than ``most`` bytes, OSError."""
+    """Read the bytes of a regular file. Raises :class:`FileError` for anything else and for more than ``most`` bytes, OSError."""
     with opened(path) as file:
         data = file.read(most + 1)
     if len(data) > most:
@@ -55,8 +55,8 @@ def content(path: Path, most: int) -> bytes:
 
 
 def parse_json(data: bytes | str, path: Path) -> Any:
-    """What JSON says: no NaN, and no half of a surrogate pair. Raises :class:`FileError` for what is none, has more than
-    :data:`MOST_VALUES` values, or is nested more than :data:`MOST_DEPTH` deep."""
+    """Parse JSON: no NaN, and no half of a surrogate pair. Raises :class:`FileError` for other text, for more than :data:`MOST_VALUES`
+    values, and for more than :data:`MOST_DEPTH` levels."""
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise FileError(f"damaged: {path} has more than {MOST_VALUES:,} values")
@@ -69,7 +69,8 @@ def parse_json(data: bytes | str, path: Path) -> Any:
 
 
 def check_depth(value: Any, path: Path) -> None:
-    """Raises :class:`FileError` for tables and lists more than :data:`MOST_DEPTH` deep: what goes through them recursively would fail."""
+    """Check that tables and lists are at most :data:`MOST_DEPTH` deep: code that goes through deeper ones recursively would fail. Raises
+    :class:`FileError`."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [item for at in level if isinstance(at, (dict, list)) for item in (at.values() if isinstance(at, dict) else at)]
@@ -79,7 +80,7 @@ def check_depth(value: Any, path: Path) -> None:
 
 
 def typed(value: Any, kind: type[T], path: Path) -> T:
-    """``value`` as ``kind`` (a msgspec.Struct or any type that msgspec checks). Raises :class:`FileError`, *damaged: KEY in FILE*."""
+    """Check ``value`` as ``kind`` (a msgspec.Struct or any type that msgspec checks). Raises :class:`FileError`, *damaged: KEY in FILE*."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -90,5 +91,5 @@ def typed(value: Any, kind: type[T], path: Path) -> T:
 
 
 def read_json(path: Path, kind: type[T], most: int = MOST_JSON) -> T:
-    """A JSON file as ``kind``. Raises :class:`FileError`, OSError."""
+    """Read a JSON file as ``kind``. Raises :class:`FileError`, OSError."""
     return typed(parse_json(content(path, most), path), kind, path)

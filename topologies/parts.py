@@ -1,4 +1,4 @@
-"""Which part of a fabric a machine carries where several machines carry one fabric together.
+"""Divides a fabric into the parts of machines that carry it together.
 
 No cable is ever cut, because both of its ends count its queue. A T1 is cut instead: between its table and its egress queue it keeps
 nothing. So a machine owns some T0s in all planes, the hosts under them, and of every T1 the ports that face these T0s.
@@ -14,7 +14,7 @@ from topologies.clos import Fabric, FabricError, Link, Port
 
 @dataclass(frozen=True)
 class Part:
-    """``t0s``: numbers of the T0s, the same in every plane. ``machine``: its place among the parts, from 0."""
+    """One machine's part. ``t0s``: numbers of the T0s, the same in every plane. ``machine``: its place among the parts, from 0."""
 
     fabric: Fabric
     machine: int
@@ -26,7 +26,6 @@ class Part:
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
-        """Numbers of its hosts."""
         return tuple(host for host in range(self.fabric.host_count) if self.fabric.t0_of(host) in self.t0s)
 
     @cached_property
@@ -45,23 +44,22 @@ class Part:
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """Both ends of its cables."""
         return tuple(port for link in self.links for port in (link.a, link.b))
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """Switches that have a port here, in the fabric's order: its T0s, and every T1."""
+        """The switches that have a port here, in the fabric's order: its T0s, and every T1."""
         own = {port.node for port in self.ports}
         return tuple(name for name in self.fabric.switches if name in own)
 
 
 def whole(fabric: Fabric) -> Part:
-    """The part of a machine that carries everything."""
+    """Return the part of a machine that carries everything."""
     return Part(fabric, 0, range(fabric.t0_per_plane))
 
 
 def divide(fabric: Fabric, machines: int) -> tuple[Part, ...]:
-    """Parts of nearly equal size for so many machines. Raises :class:`FabricError` if there are not enough T0s."""
+    """Make parts of nearly equal size for so many machines. Raises :class:`FabricError` if there are not enough T0s."""
     if not 1 <= machines <= fabric.t0_per_plane:
         raise FabricError(
             f"fabric {fabric.name!r} has {fabric.t0_per_plane} T0 per plane, and each machine needs one: give at most "

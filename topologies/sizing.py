@@ -1,10 +1,11 @@
-"""How large a Clos of a given switch gets, and what it costs: multi-plane with two tiers against a single plane with three or four.
+"""Computes how large a Clos of a given switch gets, and what it costs: multi-plane with two tiers against a single plane with three or
+four.
 
 Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
 of NICs, NIC rate and switch. Called by ``mrcbed fabric size`` and ``mrcbed paper sizing``. Pure.
 
-A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a
-switch's ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:
+A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a switch's
+ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:
 
 - NICs at most:  2 (k/2)^t                       (t = 2: k^2/2; t = 3: k^3/4)
 - switches:      n/(k/2) in each tier but the top, whose switches face down with all ports: n/k.  Together (2t - 1) n/k
@@ -14,13 +15,13 @@ switch's ports face down; on T0s more, where they are oversubscribed (below). Wi
 - a lost T0-T1 link takes 1/(k/2) of the uplinks of a T0, and as large a part of what its hosts can send or receive in that plane; a lost
   NIC-T0 link takes 1/planes of a NIC
 
-A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of the NIC's rate have p times the ports. Then p planes need
-p (2t - 1) n / (p k1) = (2t - 1) n/k1 switches: as many as one plane of as many tiers, k1 being the ports at the NIC's full rate. Two
-tiers instead of three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s),
-so that two tiers have 2/3 of three tiers' optics.
+A switch of capacity C has k = C / port rate ports, so that p planes at 1/p of the NIC's rate have p times the ports. Then p planes need p
+(2t - 1) n / (p k1) = (2t - 1) n/k1 switches: as many as one plane of as many tiers, k1 being the ports at the NIC's full rate. Two tiers
+instead of three are 3/5 of the switches. Links are counted in NIC rates (8 links of 100 Gb/s fit the optics of one of 800 Gb/s), so that
+two tiers have 2/3 of three tiers' optics.
 
-A T0 that is oversubscribed r : 1 has d = k r/(r + 1) ports down, rounded down, and u = k - d up. Above it nothing is. Then n NICs need
-n/d T0s, whose n u/d uplinks are the links below each higher tier; NICs at most: d (k/2)^(t - 2) k.
+A T0 that is oversubscribed r : 1 has d = k r/(r + 1) ports down, rounded down, and u = k - d up. Above it nothing is. Then n NICs need n/d
+T0s, whose n u/d uplinks are the links below each higher tier; NICs at most: d (k/2)^(t - 2) k.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from topologies.clos import FabricError
 
 GBIT = 10**9
 SWITCH_RATE = 51_200 * GBIT
-"""bits/s, one direction: the switches of the MRC paper, section 2."""
+"""The capacity of a switch, bits/s, one direction: the switches of the MRC paper, section 2."""
 NIC_RATE = 800 * GBIT
 PAPER_NICS = 131_072
 MAX_TIERS = 6
@@ -41,7 +42,7 @@ MAX_TIERS = 6
 
 @dataclass(frozen=True)
 class Size:
-    """One design. Rates in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
+    """One design. Rates are in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
 
     nics: int
     nic_rate: int
@@ -70,23 +71,22 @@ class Size:
 
     @property
     def radix(self) -> int:
-        """Ports of a switch at the port rate."""
+        """The number of ports of a switch at the port rate."""
         return self.switch_rate // self.port_rate
 
     @property
     def down(self) -> int:
-        """Ports of a T0 to NICs."""
+        """The number of ports of a T0 to NICs."""
         ratio = self.oversubscription
         return self.radix if self.tiers == 1 else int(self.radix * ratio / (ratio + 1))
 
     @property
     def up(self) -> int:
-        """Ports of a T0 to T1s."""
+        """The number of ports of a T0 to T1s."""
         return self.radix - self.down
 
     @property
     def t0s(self) -> int:
-        """T0s in each plane."""
         return ceil(self.nics / self.down)
 
     @property
@@ -102,7 +102,7 @@ class Size:
 
     @property
     def switches(self) -> int:
-        """Over all planes; every tier rounded up to whole switches."""
+        """The number of switches over all planes; every tier rounded up to whole switches."""
         if self.tiers == 1:
             return self.planes * self.t0s
         uplinks = self.t0s * self.up
@@ -110,42 +110,42 @@ class Size:
 
     @property
     def links(self) -> int:
-        """Cables at the port rate, over all planes, those to the NICs included."""
+        """The number of cables at the port rate, over all planes, those to the NICs included."""
         return self.planes * (self.nics + (self.tiers - 1) * self.switch_links)
 
     @property
     def switch_links(self) -> int:
-        """Between two tiers of switches of a plane: as many as NICs without oversubscription, T0s that are not full included."""
+        """The number of links between two tiers of switches of a plane: as many as NICs without oversubscription, T0s that are not full
+        included."""
         return 0 if self.tiers == 1 else ceil(Fraction(self.nics * self.up, self.down))
 
     @property
     def optics(self) -> int:
-        """Transceivers, had each the NIC's full rate: two a link."""
+        """The number of transceivers, had each the NIC's full rate: two a link."""
         return ceil(Fraction(2 * self.links, self.planes))
 
     @property
     def longest_path(self) -> int:
-        """Switches on it."""
+        """The number of switches on the longest path."""
         return 2 * self.tiers - 1
 
     @property
     def one_hop_nics(self) -> int:
-        """NICs under one T0."""
         return self.down
 
     @property
     def uplink_share(self) -> Fraction:
-        """Share of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
+        """The share of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
         return Fraction(0) if self.tiers == 1 else Fraction(1, self.up)
 
     @property
     def nic_link_share(self) -> Fraction:
-        """Share of a NIC that goes with one NIC-T0 link."""
+        """The share of a NIC that goes with one NIC-T0 link."""
         return Fraction(1, self.planes)
 
     @property
     def paths(self) -> int:
-        """Shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
+        """The number of shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
         if self.tiers == 1:
             return self.planes
         above: int = (self.radix // 2) ** (self.tiers - 2)
@@ -153,7 +153,7 @@ class Size:
 
 
 def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversubscription: Fraction = Fraction(1)) -> Size:
-    """The design with as few tiers as possible. Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
+    """Make the design with as few tiers as possible. Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
     for tiers in range(1, MAX_TIERS + 1):
         size = Size(nics, nic_rate, switch_rate, planes, tiers, oversubscription)
         if size.fits:
@@ -162,5 +162,5 @@ def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversu
 
 
 def splits(nics: int = PAPER_NICS, nic_rate: int = NIC_RATE, switch_rate: int = SWITCH_RATE) -> list[Size]:
-    """One design per way to split the NIC in 1, 2, 4 or 8, each with as few tiers as it takes."""
+    """Make one design per way to split the NIC in 1, 2, 4 or 8, each with as few tiers as it takes."""
     return [fewest_tiers(nics, nic_rate, switch_rate, planes) for planes in (1, 2, 4, 8)]

@@ -1,12 +1,12 @@
-"""Plain data (TOML, JSON, ``--set``, options) into msgspec Structs. The one place where input is validated.
+"""Converts plain data (TOML, JSON, ``--set``, options) to msgspec Structs. The one place where input is validated.
 
 A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices, and a :class:`Doc` for
 each key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and
 words every refusal in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
 scenarios/schema/keys.py reads the same annotations for ``mrcbed explain``, ``mrcbed tools schema`` and the tables of the documents.
 
-Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a
-default for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.
+Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a default
+for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MISSING = "Object missing required field `"
 
 
 class Refused(ValueError):
-    """Input that cannot be: ``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
+    """Input is refused. ``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(key, text)
@@ -41,9 +41,8 @@ class Refused(ValueError):
 @dataclass(frozen=True)
 class Doc:
     """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. msgspec takes no notice of it.
-
-    ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes it.
-    """
+    ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes
+    it."""
 
     meaning: str
     unit: str = ""
@@ -53,10 +52,8 @@ class Doc:
 
 class Written(type):
     """Metaclass of the types that people write in a form of their own: ``read`` parses it, and a field holds what ``read`` returns.
-
     ``read`` raises ValueError with the end of a sentence that begins with the value. ``words`` says for a reader what may be written,
-    ``schema`` the same as JSON Schema; ``example`` is a value as TOML writes it.
-    """
+    ``schema`` the same as JSON Schema; ``example`` is a value as TOML writes it."""
 
     words: str
     schema: dict[str, Any]
@@ -67,18 +64,17 @@ class Written(type):
 
 
 def one_of(names: Iterable[str]) -> msgspec.Meta:
-    """Meta for ``Annotated[str, one_of(NAMES)]``."""
     names = tuple(names)
     return msgspec.Meta(pattern=rf"^(?:{'|'.join(map(re.escape, names))})\Z", extra={"names": names})
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
-    """Meta for ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
+    """Make the Meta for ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
 MAX_NAME = 200
-"""Letters of a name in results [ours]."""
+"""The longest name in results, in letters [ours]."""
 NAME = text(
     rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
 )
@@ -86,7 +82,8 @@ NAME = text(
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """``data`` as a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
+    """Convert ``data`` to a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold
+    numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -96,7 +93,7 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
 
 
 def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:
-    """A Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
+    """Make a Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
     which of them were set."""
     hints = get_type_hints(record)
     options: list[Any] = []
@@ -110,12 +107,12 @@ def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]])
 
 
 def defaults_of(record: type) -> dict[str, Any]:
-    """The defaults of the dataclass that :func:`options_of` was given."""
+    """Return the defaults of the dataclass that :func:`options_of` was given."""
     return {field.name: field.default for field in fields(record) if field.default is not MISSING}
 
 
 def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
-    """Key as written -> its meaning, of every field that has one."""
+    """Return key as written -> its meaning, of every field that has one."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
     return {name: doc for name, doc in found.items() if doc is not None}
@@ -127,24 +124,22 @@ def _doc(hint: Any) -> Doc | None:
 
 
 def given(data: Mapping[str, Any], options: type[msgspec.Struct]) -> dict[str, Any]:
-    """The options in ``data``, checked. Raises :class:`Refused`."""
+    """Return the options in ``data``, checked. Raises :class:`Refused`."""
     return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a refusal of an unknown key."""
     near = difflib.get_close_matches(name, tuple(names), n=1, cutoff=0.0)
     return f"is not a key: did you mean {near[0]!r}?" if near else "is not a key: there are none"
 
 
 def there_are(value: Any, names: Iterable[str]) -> str:
-    """The end of a refusal of a choice."""
     near = difflib.get_close_matches(str(value), tuple(names), n=1, cutoff=0.5)
     return f"there are {', '.join(names)}" + (f", did you mean {near[0]!r}?" if near else "")
 
 
 def join(where: str, key: str) -> str:
-    """``workload`` and ``steps``, or ``[0]``, as one dotted key."""
+    """Join ``workload`` and ``steps``, or ``[0]``, to one dotted key."""
     return f"{where}{key}" if not where or not key or key[0] == "[" else f"{where}.{key}"
 
 
@@ -189,7 +184,7 @@ def _struct(kind: inspect.Type) -> inspect.StructType:
 
 
 def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
-    """The types of a union that have values to write."""
+    """Return the types of a union that have values to write."""
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return [t for t in types if not isinstance(t, inspect.NoneType)]
 
@@ -199,7 +194,7 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
-    """(type, value) at msgspec's path, like ``.transport[0].kind``."""
+    """Follow msgspec's path, like ``.transport[0].kind``; returns (type, value) there."""
     for key, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         if key:
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
@@ -216,7 +211,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
 
 
 def expected(kind: inspect.Type) -> str:
-    """What a value must be, for a person: "a whole number in 1..64"."""
+    """Say for a person what a value must be: "a whole number in 1..64"."""
     match kind:
         case inspect.Metadata(extra=extra) if extra and "names" in extra:
             return f"one of {', '.join(extra['names'])}"
@@ -260,5 +255,5 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def plain(record: Any) -> dict[str, Any]:
-    """A Struct or dataclass and all within as dictionaries, tuples and plain values."""
+    """Convert a Struct or dataclass and all within to dictionaries, tuples and plain values."""
     return cast(dict[str, Any], msgspec.to_builtins(record))

@@ -1,4 +1,5 @@
-"""How long messages and steps take where nothing is in their way: serialisation, the filling of a path, and fair shares of single paths.
+"""Computes how long messages and steps take where nothing is in their way: serialisation, the filling of a path, and fair shares of single
+paths.
 
 theory.py says what bandwidth allows; here the time that passes before and after bandwidth counts is added. ``mrcbed validate`` lays these
 figures beside both worlds. Pure functions of a fabric.
@@ -15,28 +16,28 @@ from topologies.units import NS
 
 Flow = TypeVar("Flow", bound=Hashable)
 Cable = tuple[str, str]
-"""(link, node that sends on it)."""
+"""A direction of a cable: (link, node that sends on it)."""
 
 
 def frame_ns(fabric: Fabric, payload: int, rate: int) -> float:
-    """A data packet of ``payload`` bytes on a link of ``rate`` bits/s."""
+    """Compute the time of a data packet of ``payload`` bytes on a link of ``rate`` bits/s, ns."""
     return (DATA_HEADERS + payload + ICRC) * 8e9 / rate
 
 
 def _rates(fabric: Fabric, local: bool) -> list[int]:
-    """Rates of a path's links, in order; ``local``: under one T0."""
+    """Return the rates of a path's links, in order; ``local``: under one T0."""
     return [fabric.nic_rate, *([] if local else [fabric.fabric_rate] * 2), fabric.nic_rate]
 
 
 def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
-    """Time from a packet's last bit on its host's port to its arrival: the links after the first, each of which takes the whole packet
-    before it passes it on, and the propagation delay. ``payload``: bytes; a full packet's without."""
+    """Compute the time from a packet's last bit on its host's port to its arrival, ns: the links after the first, each of which takes the
+    whole packet before it passes it on, and the propagation delay. ``payload`` in bytes; None is a full packet's."""
     size = fabric.mtu if payload is None else payload
     return fabric.delay_ps / NS + sum(frame_ns(fabric, size, rate) for rate in _rates(fabric, local)[1:])
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
-    """Time from the first bit on the host's ports to the last, of a message spread evenly over ``ports`` of them."""
+    """Compute the time from the first bit on the host's ports to the last, ns, of a message spread evenly over ``ports`` of them."""
     packets, last = divmod(message_bytes, fabric.mtu)
     full, most = frame_ns(fabric, fabric.mtu, fabric.nic_rate), -(-(packets + (last > 0)) // ports)
     if last and packets % ports == 0:  # the short one is alone in its row: nothing longer leaves with it
@@ -45,7 +46,8 @@ def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
 
 
 def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
-    """Time from posting a message to its acknowledgement on an idle fabric, sprayed over all planes. One full packet: the base RTT."""
+    """Compute the time from posting a message to its acknowledgement on an idle fabric, ns, sprayed over all planes. For one full packet it
+    is the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
     back = fabric.delay_ps / NS + sum(SACK_BYTES * 8e9 / rate for rate in _rates(fabric, local))
@@ -53,13 +55,12 @@ def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
 
 
 def ring_step_ns(fabric: Fabric, ranks: int, message_bytes: int, slices: int, rate: float, local: bool = False, acks: bool = True) -> float:
-    """A ring all-reduce in slices, each rank sending ``rate`` bits/s of payload, ns.
+    """Compute the time of a ring all-reduce in slices, ns, each rank sending ``rate`` bits/s of payload.
 
-    A chunk goes through 2 (n - 1) stages, a slice into the next as soon as it has arrived. Let t be a slice's time at ``rate`` and L
-    the filling of the path. Either the S slices of a stage take longer than one needs to arrive (S t >= t + L): then a rank sends
-    without pause and waits for the last slice alone, 2 (n - 1) S t + L. Or each stage waits for its first slice:
-    2 (n - 1) (t + L) + (S - 1) t. The larger of the two is the one that holds. ``acks``: a port also carries the SACKs of what its
-    host receives.
+    A chunk goes through 2 (n - 1) stages, a slice into the next as soon as it has arrived. Let t be a slice's time at ``rate`` and L the
+    filling of the path. Either the S slices of a stage take longer than one needs to arrive (S t >= t + L): then a rank sends without pause
+    and waits for the last slice alone, 2 (n - 1) S t + L. Or each stage waits for its first slice: 2 (n - 1) (t + L) + (S - 1) t. The
+    larger of the two is the one that holds. ``acks``: a port also carries the SACKs of what its host receives.
     """
     return max(pipeline_bounds_ns(fabric, 2 * (ranks - 1), message_bytes / ranks / slices, slices, rate, local, acks))
 
@@ -67,24 +68,24 @@ def ring_step_ns(fabric: Fabric, ranks: int, message_bytes: int, slices: int, ra
 def pipeline_bounds_ns(
     fabric: Fabric, stages: int, slice_bytes: float, slices: int, rate: float, local: bool = False, acks: bool = True
 ) -> tuple[float, float]:
-    """The two times of :func:`ring_step_ns`, ns: of ranks that send without pause, and of stages that wait for their first slice."""
+    """Compute the two times of :func:`ring_step_ns`, ns: of ranks that send without pause, and of stages that wait for their first
+    slice."""
     fill = fill_ns(fabric, local)
     t = slice_bytes * 8e9 / rate * (1 + (sack_share(fabric) if acks else 0.0))
     return stages * slices * t + fill, stages * (t + fill) + (slices - 1) * t
 
 
 def all_to_all_step_ns(fabric: Fabric, ranks: int, message_bytes: int, bandwidth: float) -> float:
-    """Every rank sends a part of its buffer to every other at ``bandwidth`` bits/s of payload, and waits for the last to arrive, ns."""
+    """Compute the time of an all-to-all, ns: every rank sends a part of its buffer to every other at ``bandwidth`` bits/s of payload, and
+    waits for the last to arrive."""
     sent = message_bytes * (ranks - 1) / ranks
     return sent * 8e9 / bandwidth * (1 + sack_share(fabric)) + fill_ns(fabric, False)
 
 
 def fair_shares(routes: Mapping[Flow, Sequence[Cable]], rates: Mapping[str, float]) -> dict[Flow, float]:
-    """Max-min fair rates of flows that have one path each, in the unit of ``rates`` (by link, each direction).
-
-    All rates grow alike; those that cross the cable that is full first stay as they are, the others go on (progressive filling;
-    Bertsekas and Gallager, Data Networks, 6.5.2).
-    """
+    """Compute max-min fair rates of flows that have one path each, in the unit of ``rates`` (by link, each direction). All rates grow
+    alike; those that cross the cable that is full first stay as they are, the others go on (progressive filling; Bertsekas and Gallager,
+    Data Networks, 6.5.2)."""
     left = {cable: float(rates[cable[0]]) for route in routes.values() for cable in route}
     shares: dict[Flow, float] = {}
     while len(shares) < len(routes):

@@ -1,4 +1,4 @@
-"""TOML files that a user names: where they lie, and what is read of them. Used for fabrics and for scenarios.
+"""Reads TOML files that a user names, for fabrics and for scenarios.
 
 It reads files and nothing else. Nothing that a file holds may take more than a moment, or more than one line to refuse.
 """
@@ -18,23 +18,21 @@ from topologies.structs import Refused, join
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
-"""Most bytes of a file: a larger one was not meant [ours]."""
+"""The largest file, in bytes: a larger one was not meant [ours]."""
 WRITER_S = 5.0
-"""How long a pipe may be empty [ours]."""
+"""A pipe may be empty for this time, s [ours]."""
 MAX_DEPTH = 16
-"""Most levels of tables and lists within each other [ours]."""
+"""The most levels of tables and lists within each other [ours]."""
 MAX_WHOLE = 2**63 - 1
-"""TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
+"""The largest whole number: TOML's have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
 FORMAT = 3
 """Format of the files: since 3 their times and rates are those of the real network."""
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
-    """The shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory.
-
-    None if ``name`` is neither shipped, nor looks like a file's name, nor is one that exists.
-    """
+    """Find the shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory. None if
+    ``name`` is neither shipped, nor looks like a file's name, nor is one that exists."""
     if name == STDIN:
         return Path("/dev/stdin")
     named = shipped / f"{name}.toml"
@@ -46,7 +44,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """(text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """Read (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == Path("/dev/stdin"):
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -79,7 +77,7 @@ def take_format(data: dict[str, Any]) -> None:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What TOML says. Raises ValueError, one line; also on what is nested too deep and on numbers beyond 64 bits."""
+    """Parse TOML. Raises ValueError, one line; also on what is nested too deep and on numbers beyond 64 bits."""
     try:
         data = tomllib.loads(text)
     except RecursionError:
@@ -89,7 +87,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_values(data: dict[str, Any]) -> None:
-    """Raises :class:`topologies.structs.Refused`, with its key, on what is nested too deep and on numbers beyond 64 bits."""
+    """Refuse what is nested too deep and numbers beyond 64 bits. Raises :class:`topologies.structs.Refused`, with its key."""
     level: list[tuple[str, Any]] = [("", data)]
     for _ in range(MAX_DEPTH):
         inner: list[tuple[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Units of time, and times, rates and sizes as people write them, for Structs of input and for the prompt. Pure.
+"""Defines units of time, and reads times, rates and sizes as people write them, for Structs of input and for the prompt. Pure.
 
 Time in mrcbed is network time: a whole number of picoseconds of the network that is tried, whatever this machine takes for it. A 400 Gb/s
 port sends a byte in 20 ps; 64 bits hold 106 days. docs/time.md has the bounds of every product.
@@ -25,20 +25,21 @@ TIME_SCHEMA: dict[str, Any] = {"type": ["string", "number"], "minimum": 0, "patt
 """JSON Schema of what :func:`parse_duration` reads."""
 
 MAX_SIZE = 1 << 40
-"""Bytes: no size is larger [ours]."""
+"""The largest size, in bytes [ours]."""
 MAX_TIME = 10**5 * S
-"""A day, and some hours: no time is longer [ours]."""
+"""The longest time: a day, and some hours [ours]."""
 MAX_RATE = 10**18
-"""Most bits/s, as written [ours]."""
+"""The largest rate, in bits/s as written [ours]."""
 
 
 def wire_time(size: int, rate: int) -> int:
-    """How long ``size`` bytes take at ``rate`` bits/s, rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
+    """Compute how long ``size`` bytes take at ``rate`` bits/s, rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
     return size * BYTE // rate
 
 
 def parse_duration(value: Any) -> int:
-    """``"0.5s"``, ``"20ms"`` or a number of seconds, as a time. Raises ValueError, the end of a sentence that begins with the value."""
+    """Read ``"0.5s"``, ``"20ms"`` or a number of seconds, as a time. Raises ValueError, the end of a sentence that begins with the
+    value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         time = value * S
     else:
@@ -52,12 +53,12 @@ def parse_duration(value: Any) -> int:
 
 
 def written(time: int) -> str:
-    """A time as :func:`parse_duration` reads it back."""
+    """Write a time as :func:`parse_duration` reads it back."""
     return f"{time // NS}.{time % NS:03d}ns"
 
 
 def parse_rate(value: Any) -> int:
-    """``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    """Read ``"10Mbit"`` or a number of bits/s, as bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
         rate: float = value
     else:
@@ -71,7 +72,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_size(value: Any) -> int:
-    """``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
+    """Read ``"4MiB"`` or a number of bytes, as bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
@@ -108,7 +109,7 @@ class Span(int, metaclass=Written):
 
 
 class Size(int, metaclass=Written):
-    """Bytes; people write ``"4MiB"`` or a number."""
+    """A size in bytes; people write ``"4MiB"`` or a number."""
 
     words = "a size, like '1MiB', or a whole number of bytes"
     schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
@@ -117,7 +118,7 @@ class Size(int, metaclass=Written):
 
 
 class Rate(int, metaclass=Written):
-    """Bits/s, written as :func:`parse_rate` reads it."""
+    """A rate in bits/s, written as :func:`parse_rate` reads it."""
 
     words = "a rate, like '100Gbit', or a whole number of bit/s"
     schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}

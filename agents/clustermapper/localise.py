@@ -42,18 +42,18 @@ from topologies.clos import Fabric, t0_name, t1_name
 ACCEPT = 12.0
 CLEAR = 6.0
 MOST_TO_CLEAR = 0.1
-"""A dead link is clear when it is likelier to lose nothing than this."""
+"""A dead link is clear when it is likelier to lose nothing than to have this rate."""
 MIN_LOSSES = 3
 DEAD_RUN = 5
 BACKGROUND = 0.1
 """Loss that is nobody's fault, as a part of the threshold."""
 WINDOWS = tuple(sorted({1 << k for k in range(11)} | {3 << k for k in range(9)}))
-"""Buckets."""
+"""Lengths of windows, in buckets."""
 ANOTHER = 4.0
-"""What it costs an explanation, in log-likelihood, to assume that one more link is lossy than the one it is about."""
+"""The price in log-likelihood, for an explanation, of one more lossy link than the one it is about."""
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 0.999)
 Counts = npt.NDArray[np.int64]
-"""Shape (2, cells): probes judged and probes lost."""
+"""Counts of shape (2, cells): probes judged and probes lost."""
 Floats = npt.NDArray[np.float64]
 
 CLEAR_STATE, LOSSY, DEAD = "clear", "lossy", "dead"
@@ -78,7 +78,6 @@ class Verdict:
     floor: int = 0  # buckets before this one say nothing about this link any more
 
     def row(self) -> dict[str, Any]:
-        """A row for logs and tables."""
         return {
             "link": self.link, "state": self.state, "rate": round(self.rate, 4), "sent": self.sent, "lost": self.lost, "since": self.since,
             "carrier": self.carrier,
@@ -116,7 +115,7 @@ class _Evidence(NamedTuple):
 
 
 class Localiser:
-    """Judges the links that ``hosts`` can see. Feed :meth:`add` bucket by bucket, then :meth:`judge`."""
+    """A judge of the links that ``hosts`` can see. Feed :meth:`add` bucket by bucket, then :meth:`judge`."""
 
     def __init__(self, fabric: Fabric, options: Options, hosts: Sequence[int]) -> None:
         self.fabric = fabric
@@ -148,7 +147,7 @@ class Localiser:
     # --- evidence --------------------------------------------------------------------------------------------
 
     def add(self, host: int, bucket: int, sent: Sequence[int], lost: Sequence[int], carrier: Sequence[bool] = ()) -> None:
-        """Cumulative counts by cell of a host at the end of ``bucket``; ``carrier`` by plane. A bucket that is not newer is ignored."""
+        """Add cumulative counts by cell of a host at the end of ``bucket``; ``carrier`` by plane. A bucket that is not newer is ignored."""
         past = self.history[host]
         if past and bucket <= past[-1][0]:
             return
@@ -171,7 +170,7 @@ class Localiser:
             self.verdicts[nic_link(self.fabric, p, host)].carrier = bool(up)
 
     def _open(self) -> Iterator[Verdict]:
-        """Verdicts that need to be judged again: the link is not clear, has no carrier, or has lost probes."""
+        """Return the verdicts that need to be judged again: the link is not clear, has no carrier, or has lost probes."""
         lossy = set()
         for host, (_, counts) in self.windows.items():
             for cell in np.flatnonzero(counts[-1][1]):
@@ -193,7 +192,7 @@ class Localiser:
         return _Evidence(picked[:, :, 0, over], picked[:, :, 1, over], picked[:, :, 0, own], picked[:, :, 1, own], newest)
 
     def _likelihood(self, verdict: Verdict, evidence: _Evidence) -> Floats:
-        """Log-likelihood by window and rate of the link."""
+        """Compute the log-likelihood by window and rate of the link."""
         k, arrived = evidence.lost, evidence.sent - evidence.lost
         if verdict.host >= 0:
             single: Floats = k * self.log_lost[0] + arrived * self.log_arrived[0]  # one host: (windows, 1) with (rates,)
@@ -259,11 +258,11 @@ class Localiser:
     # --- results ---------------------------------------------------------------------------------------------
 
     def table(self) -> list[dict[str, Any]]:
-        """Links that are or were not clear, by name."""
+        """Return the links that are or were not clear, by name."""
         return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 
     def findings(self) -> list[Finding]:
-        """Who is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""
+        """Name what is to blame now: switches whose links are all dead (seen by more than one), and every other link that is not clear."""
         fabric = self.fabric
         bad = {name: v for name, v in self.verdicts.items() if v.state != CLEAR_STATE}
         findings = []

@@ -20,9 +20,9 @@ from topologies.clos import Fabric
 BUCKET_ROUNDS: Final = 2
 """Counts are judged once per so many intervals [ours]."""
 REMEMBERED: Final = 4096
-"""Lost probes that are remembered, in case they arrive after all."""
+"""The most lost probes that are remembered, in case they arrive after all."""
 KEPT: Final = 16
-"""Reports kept until they are fetched."""
+"""The most reports kept until they are fetched."""
 _OUT, _BACK, _CORRUPT, _VOID = 0, 1, 2, 3
 
 
@@ -39,8 +39,8 @@ class Frames:
 
 
 class Mapper(FrameIO):
-    """``nonce`` (64 bits) distinguishes this run's probes from all others; ``seed`` must be the same on all hosts, so that their shares fit
-    together."""
+    """The prober of one host. ``nonce`` (64 bits) distinguishes this run's probes from all others; ``seed`` must be the same on all hosts,
+    so that their shares fit together."""
 
     def __init__(self, fabric: Fabric, host: int, options: Options, seed: int, nonce: int) -> None:
         super().__init__()
@@ -85,7 +85,6 @@ class Mapper(FrameIO):
         self.slots = []
 
     def count_on(self, before: Mapper) -> None:
-        """Take over the frame counters of the previous mapper."""
         self.frames = before.frames
 
     def stop(self) -> None:
@@ -122,7 +121,7 @@ class Mapper(FrameIO):
             self._look(now)
 
     def transmit(self, now: int) -> int:
-        """Build the next probe that is due; its NIC port, or -1."""
+        """Build the next probe that is due; returns its NIC port, or -1."""
         while self.due:
             path = self.probed[self.due.pop()]
             if self.up[path.plane]:
@@ -143,7 +142,7 @@ class Mapper(FrameIO):
             self.frames.refused += 1
 
     def deadline(self) -> int:
-        """When :meth:`timer` wants to be called."""
+        """Return when :meth:`timer` is to be called."""
         if not self.running:
             return NEVER
         soonest = (self.round + 1) * self.interval
@@ -156,7 +155,7 @@ class Mapper(FrameIO):
         return soonest
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """A frame with a probe's UDP port arrived. Never raises on hostile input."""
+        """Take a frame with a probe's UDP port. Never raises on hostile input."""
         self.frames.rx += 1
         probe = read(buffer, start, length)
         if probe is None or (probe.sound and probe.nonce != self.nonce):
@@ -177,7 +176,7 @@ class Mapper(FrameIO):
             self.lost_by[probe.cell] -= 1
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """The carrier of a NIC port. Probes on the way through a port that loses its carrier are not judged."""
+        """Enter the carrier of a NIC port. Probes on the way through a port that loses its carrier are not judged."""
         self.up[port] = up
         self.refused[port] = False
         if not up:
@@ -203,7 +202,7 @@ class Mapper(FrameIO):
             del self.missed[next(iter(self.missed))]
 
     def _look(self, now: int) -> None:
-        """A bucket is complete: judge its counts, and report them."""
+        """Judge the counts of a bucket that is complete, and report them."""
         carrier = [up and not refused for up, refused in zip(self.up, self.refused, strict=True)]
         self.localiser.add(self.host, self.bucket, self.sent_by, self.lost_by, carrier)
         changed = [verdict.row() for verdict in self.localiser.judge(now)]
@@ -220,17 +219,17 @@ class Mapper(FrameIO):
     # --- results ---------------------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
-        """Events for the log, since the last call."""
+        """Take the events for the log since the last call."""
         events, self.log = self.log, []
         return events
 
     def take_reports(self) -> list[dict[str, Any]]:
-        """A report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
+        """Take a report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
         reports, self.reports = self.reports, []
         return reports
 
     def table(self) -> dict[str, Any]:
-        """Everything as of now."""
+        """Return all verdicts and counts as of now."""
         return {
             "running": self.running, "interval_ps": self.interval, "deadline_ps": self.patience, "links": self.localiser.table(),
             "sent": list(self.sent_by), "lost": list(self.lost_by), "late": list(self.late_by), "corrupt": list(self.corrupt_by),
@@ -238,7 +237,7 @@ class Mapper(FrameIO):
         }  # fmt: skip
 
     def counters(self) -> dict[str, int]:
-        """Frames sent and received, by outcome."""
+        """Return the counts of frames sent and received, by outcome."""
         return {
             "mapper_tx": self.frames.tx, "mapper_rx": self.frames.rx, "mapper_refused": self.frames.refused,
             "mapper_sent": sum(self.sent_by), "mapper_lost": sum(self.lost_by), "mapper_late": self.frames.late,

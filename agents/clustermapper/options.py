@@ -17,7 +17,7 @@ POLICIES = ("nic-links", "report", "all")
 
 @dataclass(frozen=True)
 class Options:
-    """KEYS says what each means."""
+    """The options; :data:`KEYS` says what each means."""
 
     interval: float = 2.0
     share: float = 0.0
@@ -34,11 +34,12 @@ class Options:
         return cls(**given({} if data is True else data, OPTIONS))
 
     def __reduce__(self) -> tuple[type[Options], tuple[Any, ...]]:
-        """Made anew on unpickling, in the process of another run: the compiled class refuses pickle's way of setting a frozen value."""
+        """Make the value anew on unpickling, in the process of another run: the compiled class refuses pickle's way of setting a frozen
+        value."""
         return Options, tuple(self.to_dict().values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that :meth:`read` turns back into an equal value."""
+        """Return plain values that :meth:`read` turns back into an equal value."""
         return asdict(self)
 
 

@@ -18,11 +18,12 @@ from agents.transport import NEVER
 from topologies.clos import Fabric
 
 MOST_HOLDS: Final = 6
-"""How often the hold-down doubles."""
+"""The most doublings of the hold-down."""
 
 
 class Decision(NamedTuple):
-    """``deny`` an entry, or allow it again; ``kept``: it would be denied, but somebody's last path is behind it."""
+    """A change of the denylist: ``deny`` an entry, or allow it again; ``kept``: it would be denied, but somebody's last path is behind
+    it."""
 
     what: str  # "deny", "allow" or "kept"
     entry: str
@@ -37,7 +38,7 @@ class _Denied:
 
 
 def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
-    """Pairs of hosts without a path that has no link in ``bad``."""
+    """Find the pairs of hosts without a path that has no link in ``bad``."""
     dead = set(bad)
     planes = range(fabric.planes)
     t0s = range(fabric.t0_per_plane)
@@ -49,7 +50,7 @@ def cut(fabric: Fabric, bad: Iterable[str]) -> set[tuple[int, int]]:
 
 
 class Policy:
-    """What is denied, and for how long each entry must be clear before it is allowed again."""
+    """The entries that are denied, and how long each must be clear before it is allowed again."""
 
     def __init__(self, fabric: Fabric, options: Options) -> None:
         self.fabric = fabric
@@ -60,7 +61,7 @@ class Policy:
         self.kept: set[str] = set()
 
     def decide(self, now: int, findings: Sequence[Finding]) -> list[Decision]:
-        """What to change, given everything that is to blame now."""
+        """Decide what to change, given everything that is to blame now."""
         decisions: list[Decision] = []
         concerned = {f.name: f for f in findings if self._concerns(f)}
         dead = {link for f in findings if f.state == DEAD for link in f.links}

@@ -16,7 +16,7 @@ from agents.collectives.ring import ring_peers
 
 
 class AllGather(Collective):
-    """The message is the whole output, n times what each rank puts in."""
+    """Ring all-gather. The message is the whole output, n times what each rank puts in."""
 
     name: ClassVar[str] = "all-gather"
 

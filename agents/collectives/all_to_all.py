@@ -13,7 +13,7 @@ from agents.collectives.data import StepData, draw
 
 
 class AllToAll(Collective):
-    """The message is the whole buffer of each rank, n parts, its own among them."""
+    """All-to-all. The message is the whole buffer of each rank, n parts, its own among them."""
 
     name: ClassVar[str] = "all-to-all"
 

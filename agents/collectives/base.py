@@ -1,8 +1,8 @@
-"""What every collective in steps shares: numbered steps, two buffer sets in turns, records, waiting, failure.
+"""The base of every collective in steps: numbered steps, two buffer sets in turns, records, waiting, failure.
 
-A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to
-whom (:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory (:meth:`~Collective.lay_out`), draws inputs and expected
-results (:meth:`~Collective.drawn`), posts what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives
+A collective is a subclass in a module of its own in this package, found there by its ``name`` (registry.py). It says who talks to whom
+(:meth:`Collective.peers`, :meth:`~Collective.sends`), lays out its memory (:meth:`~Collective.lay_out`), draws inputs and expected results
+(:meth:`~Collective.drawn`), posts what a step can send at once (:meth:`~Collective.send_first`) and acts on what arrives
 (:meth:`~Collective.arrived`). Every slice is one WRITE with immediate; the immediate says which: step, stage, slice.
 
 Why nothing is overwritten while it may still be read
@@ -17,14 +17,14 @@ Step s uses buffer set s mod 2: what peers write into (arena) and the input (loc
    engine may not know yet and retransmit what was overwritten: a duplicate, which a responder never places.
 3. *R's own hand.* R fills the input of step s, and adds into set s mod 2, only after its writes of step s - 2 are acknowledged.
 
-Comparing a result with what it must be, and filling the next input, is work beside the network and done in small pieces. A result has
-been compared before the next step begins, for its buffers may be written soon after. With ``OVERLAP`` that may wait until half of the
-next step's messages are there: where every rank's contribution passes through all others, no rank can end a step, and write into the
-buffers of the one before, while another has less than that.
+Comparing a result with what it must be, and filling the next input, is work beside the network and done in small pieces. A result has been
+compared before the next step begins, for its buffers may be written soon after. With ``OVERLAP`` that may wait until half of the next
+step's messages are there: where every rank's contribution passes through all others, no rank can end a step, and write into the buffers of
+the one before, while another has less than that.
 
-Where a result does not depend on every rank (``CREDIT``), 1. does not hold: there whoever receives tells whoever sends, by an empty
-WRITE with immediate, of each step that it has checked, and step s begins once s - 2 is known checked. Within a step no place is
-written twice by different hands, or the module says why that is safe.
+Where a result does not depend on every rank (``CREDIT``), 1. does not hold: there whoever receives tells whoever sends, by an empty WRITE
+with immediate, of each step that it has checked, and step s begins once s - 2 is known checked. Within a step no place is written twice by
+different hands, or the module says why that is safe.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
 _CHECKED = (1 << STAGE_BITS) - 1
-"""Stage of the immediate that says "checked"."""
+"""The stage of the immediate that says "checked"."""
 RENDEZVOUS = _CHECKED - 1
-"""Stage of the immediates that belong to no collective but to a message between two ranks (channel.py)."""
+"""The stage of immediates of messages between two ranks (channel.py), which belong to no collective."""
 MAX_RANKS = RENDEZVOUS // 2 + 1
-"""A ring has two stages for every other rank."""
+"""The most ranks: a ring has two stages for every other rank."""
 MAX_SLICES = (1 << SLICE_BITS) - 1
 MARK_BITS = 4
 """Upper bits of a slice's number that tell calls apart (:class:`Given`)."""
 _NOTHING = memoryview(b"")
 CHUNK = 1 << 15
-"""Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once: 20-50 ms."""
+"""Elements compared or filled between two looks at the network: tens of microseconds. All of 8 MiB at once takes 20-50 ms."""
 
 
 class Given:
-    """What a collective takes over from others: nothing for drawn data; for a call of a channel (channel.py) the program's own data, and
-    what the calls before it left.
+    """State that a collective takes over from others: nothing for drawn data; for a call of a channel (channel.py) the program's own data,
+    and what the calls before it left.
 
     ``first``: the step's number among all calls of the group. ``open_writes``: by buffer set, those of earlier calls among them.
     ``reduce``: how two parts become one. ``root``: who has the data of a broadcast. ``mark``: goes into every immediate; where two ranks
@@ -71,7 +71,7 @@ class Given:
 
 
 class Transfers:
-    """When the slices of a step were posted here, and when others' arrived: peer, stage, slice and ps since ``begin`` of one after the
+    """Times at which the slices of a step were posted here, and others' arrived: peer, stage, slice and ps since ``begin`` of one after the
     other. ``begin``: ps."""
 
     def __init__(self, begin: int) -> None:
@@ -82,22 +82,19 @@ class Transfers:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Collective:
-    """``warmup`` + ``steps`` times one collective, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
-
-    ``message_bytes`` is what nccl-tests prints as size. Raises :class:`CollectiveError` on what cannot be run.
-    """
+    """One collective, ``warmup`` + ``steps`` times, numbered from 0. Drive it with :meth:`completed` and :meth:`idle`; it never blocks.
+    ``message_bytes`` is what nccl-tests prints as size. Raises :class:`CollectiveError` on what cannot be run."""
 
     name: ClassVar[str] = ""
-    """What it is called; a subclass without one is not a collective."""
+    """The collective's name; a subclass without one is no collective."""
     CREDIT: ClassVar[bool] = False
-    """Whether a rank may run ahead of those it sends to; see above."""
+    """Whether a rank may run ahead of those it sends to; see the module."""
 
     OVERLAP: ClassVar[bool] = False
-    """Whether a step may begin before the result of the last step is compared; see above."""
+    """Whether a step may begin before the result of the last step is compared; see the module."""
 
     @property
     def item(self) -> int:
-        """Bytes of an element."""
         return self.dtype.itemsize
 
     @property
@@ -107,22 +104,22 @@ class Collective:
 
     @staticmethod
     def peers(n: int, rank: int) -> list[int]:
-        """The ranks that ``rank`` of ``n`` exchanges messages with."""
+        """Return the ranks that ``rank`` of ``n`` exchanges messages with."""
         raise NotImplementedError
 
     @staticmethod
     def parts(n: int) -> int:
-        """The number of equal parts of the message, each of ``slices`` slices."""
+        """Return the number of equal parts of the message, each of ``slices`` slices."""
         return n
 
     @staticmethod
     def sizes(n: int, message_bytes: int) -> tuple[int, int]:
-        """Bytes that a rank gives, and that it has in the end."""
+        """Return the bytes that a rank gives, and those that it has in the end."""
         return message_bytes, message_bytes
 
     @classmethod
     def check_ranks(cls, n: int) -> None:
-        """Raises :class:`CollectiveError` for a number of ranks that it does not support."""
+        """Check the number of ranks. Raises :class:`CollectiveError`."""
         if not 2 <= n <= MAX_RANKS:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
@@ -130,7 +127,7 @@ class Collective:
     def check(
         cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES
     ) -> None:  # fmt: skip
-        """Raises :class:`CollectiveError` with the fix."""
+        """Check the parameters. Raises :class:`CollectiveError` with the fix."""
         cls.check_ranks(n)
         if dtype not in types:
             raise CollectiveError(f"dtype {dtype!r}: there are {', '.join(types)}")
@@ -151,7 +148,7 @@ class Collective:
 
     @classmethod
     def wanted(cls, n: int, rank: int) -> list[Wanted]:
-        """The bundles that the collective needs in its group."""
+        """Return the bundles that the collective needs in its group."""
         cls.check_ranks(n)
         return [Wanted(peer) for peer in sorted(cls.peers(n, rank))]
 
@@ -212,7 +209,7 @@ class Collective:
         raise NotImplementedError
 
     def drawn(self, dtype: str, seed: int) -> StepData:
-        """Inputs and expected results."""
+        """Draw inputs and expected results."""
         raise NotImplementedError
 
     def send_first(self) -> None:
@@ -220,26 +217,26 @@ class Collective:
         raise NotImplementedError
 
     def sends(self, peer: int, stage: int) -> bool:
-        """Whether ``peer`` sends this rank slices in ``stage``."""
+        """Say whether ``peer`` sends this rank slices in ``stage``."""
         raise NotImplementedError
 
     def arrived(self, peer: int, stage: int, j: int) -> None:
-        """Slice ``j`` that ``peer`` sent in ``stage`` is in memory: use it, and send what depends on it."""
+        """Use slice ``j`` that ``peer`` sent in ``stage``, which is in memory, and send what depends on it."""
         raise NotImplementedError
 
     def placed(self, count: int, offset: int) -> list[Array]:
-        """``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
+        """Return ``count`` elements at byte ``offset`` of either buffer set in the arena. Set :attr:`set_bytes` before."""
         if 2 * self.set_bytes > ARENA:
             raise CollectiveError(f"message_bytes = {self.message_bytes} is more than the arena of {ARENA} bytes takes")
         return [np.frombuffer(self.group.arena, self.dtype, count, k * self.half + offset) for k in range(2)]
 
     @property
     def half(self) -> int:
-        """Where the second buffer set begins in the arena, whatever the kind and size: calls of one group may differ in both."""
+        """The place of the second buffer set in the arena, whatever the kind and size: calls of one group may differ in both."""
         return len(self.group.arena) // 2
 
     def elements(self, offset: int, size: int) -> slice:
-        """The elements that these bytes of an array are."""
+        """Return the elements that these bytes of an array are."""
         return slice(offset // self.item, (offset + size) // self.item)
 
     def send(self, peer: int, memory: memoryview, offset: int, stage: int, j: int) -> None:
@@ -252,7 +249,7 @@ class Collective:
         self.group.write(self.bundle[peer], j, k, memory, k * self.half + offset, imm)
 
     def in_set(self, offset: int, size: int) -> memoryview:
-        """Bytes of this step's buffer set in the arena."""
+        """Return bytes of this step's buffer set in the arena."""
         at = (self.step & 1) * self.half + offset
         return self.group.arena[at : at + size]
 
@@ -295,7 +292,7 @@ class Collective:
         self._go_on()
 
     def _absolute(self, step: int) -> int:
-        """A step's number from its low bits: the one nearest to ours."""
+        """Find a step's number from its low bits: the one nearest to ours."""
         half = 1 << (STEP_BITS - 1)
         return self.step + ((step - self.step + half) & (1 << STEP_BITS) - 1) - half
 
@@ -326,7 +323,6 @@ class Collective:
         self.arrived(peer, stage, j)
 
     def _may_begin(self) -> bool:
-        """Whether the buffers of the next step are free."""
         s = self.step + 1
         return (self.OVERLAP or self.to_check < 0) and self.open_writes[s & 1] == 0 and (not self.CREDIT or self.checked >= s - 1)
 
@@ -358,7 +354,7 @@ class Collective:
             self._check(CHUNK)
 
     def send_checked(self) -> None:
-        """Tell the one that we receive from that this step's buffers are free again."""
+        """Say to the rank that we receive from that this step's buffers are free again."""
         self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
 
     def _check(self, most: int) -> None:
@@ -393,9 +389,8 @@ class Collective:
             self.finished = True
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ps."""
+        """Return when to call :meth:`idle` at the latest, ps."""
         return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
     def done(self) -> dict[str, Any]:
-        """The notification at the end."""
         return {"event": "done", "rank": self.rank, "wrong": self.wrong}

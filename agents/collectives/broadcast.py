@@ -16,7 +16,7 @@ _NOTHING = memoryview(b"")
 
 
 class Broadcast(Collective):
-    """The message is the root's buffer."""
+    """Ring broadcast. The message is the root's buffer."""
 
     name: ClassVar[str] = "broadcast"
 

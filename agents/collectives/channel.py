@@ -29,7 +29,7 @@ BOXES = 16
 _WHERE = struct.Struct("!QQ")  # offset in the receiver's memory, bytes
 _AT_MOST = 1 << 62  # with the bytes: fewer will do
 MOST_CALLS = 4096
-"""Calls that may wait [ours]."""
+"""The most calls that wait [ours]."""
 REDUCTIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 _DATA = 1 << SLICE_BITS - 1  # of a rendezvous immediate: the message itself, not where it is wanted
 _SEND, _ASK = 2, 3  # work request ids; 0 and 1 are the buffer sets
@@ -45,7 +45,7 @@ class CallData(StepData):
         out[part] = self.base[part]
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
-        """Take a part of the result. Nothing is known to compare it with."""
+        """Take a part of the result. There is nothing to compare it with: returns 0."""
         self.expected[part] = result[part]
         return 0
 
@@ -58,10 +58,8 @@ class _Call:
 
 
 class Channel:
-    """``memory``: the program's, which the group's peers know; offsets are within it.
-
-    A call that is over stands in :attr:`over` with its number. :attr:`failure` is final.
-    """
+    """The calls of one group. ``memory`` is the program's, which the group's peers know; offsets are within it. A call that is over stands
+    in :attr:`over` with its number. :attr:`failure` is final."""
 
     def __init__(self, group: Group, slices: int, memory: memoryview) -> None:
         self.group = group
@@ -89,8 +87,8 @@ class Channel:
     # --- calls -----------------------------------------------------------------------------------------------
 
     def call(self, number: int, name: str, dtype: str, size: int, source: int, target: int, reduction: str = "sum", root: int = 0) -> None:
-        """A collective over all ranks; ``size`` as nccl-tests counts, ``source`` and ``target`` offsets in the memory.
-        Raises :class:`CollectiveError`."""
+        """Call a collective over all ranks; ``size`` as nccl-tests counts, ``source`` and ``target`` offsets in the memory. Raises
+        :class:`CollectiveError`."""
         kind, n = find(name), self.group.n
         if kind.CREDIT:
             raise CollectiveError(f"{name} is no call on a program's data: use send and recv")
@@ -114,18 +112,17 @@ class Channel:
 
     @property
     def outstanding(self) -> int:
-        """Calls that wait for others."""
         return len(self.waiting) + sum(map(len, self.sends.values())) + sum(map(len, self.receives.values()))
 
     def lose(self, peer: int, reason: str, steps: int) -> None:
-        """A rank's program has ended after calling so many collectives: those still end, later ones cannot."""
+        """Enter that a rank's program has ended after calling so many collectives: those still end, later ones cannot."""
         self.gone[peer] = (steps, reason)
         if self.sends.get(peer) or self.receives.get(peer):
             self.failure = self.failure or {"peer_rank": peer, "reason": reason}
         self._go_on()
 
     def _lost(self) -> dict[str, Any] | None:
-        """Who is missing in the current collective."""
+        """Say who is missing in the current collective."""
         for peer, (steps, reason) in self.gone.items():
             if self.current is not None and self.step > steps:
                 return {"peer_rank": peer, "reason": reason}
@@ -140,14 +137,14 @@ class Channel:
             raise CollectiveError(f"bytes {offset} to {offset + size} are not all in the memory of {len(self.memory)}")
 
     def send(self, number: int, peer: int, offset: int, size: int) -> None:
-        """A message to one rank. Raises :class:`CollectiveError`."""
+        """Send a message to one rank. Raises :class:`CollectiveError`."""
         self._check_peer(peer)
         self._check(offset, size)
         self.sends.setdefault(peer, deque()).append((number, offset, size))
         self._match(peer)
 
     def recv(self, number: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
-        """A message from one rank, of exactly so many bytes or, with ``at_most``, no more. Raises :class:`CollectiveError`."""
+        """Receive a message from one rank, of exactly so many bytes or, with ``at_most``, no more. Raises :class:`CollectiveError`."""
         self._check_peer(peer)
         self._check(offset, size)
         if at_most:
@@ -164,7 +161,7 @@ class Channel:
     # --- between two ranks -----------------------------------------------------------------------------------
 
     def _ask(self, peer: int) -> None:
-        """Tell a peer where its next messages are wanted."""
+        """Say to a peer where its next messages are wanted."""
         line = self.receives[peer]
         asked = self.asked.get(peer, 0)
         while asked < min(len(line), BOXES):
@@ -194,7 +191,7 @@ class Channel:
             )
 
     def _mail(self, peer: int, imm: int) -> None:
-        """A rendezvous immediate."""
+        """Write a rendezvous immediate."""
         if imm & _DATA:
             line = self.receives.get(peer)
             if not line or not self.asked.get(peer, 0):
@@ -267,11 +264,11 @@ class Channel:
             self.current.completed(pending)
 
     def idle(self) -> None:
-        """A small piece of the work beside the network."""
+        """Do a small piece of the work beside the network."""
         if self.current is not None and not self.failure:
             self.current.idle()
             self._go_on()
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ps."""
+        """Return when to call :meth:`idle` at the latest, ps."""
         return NEVER if self.current is None or self.failure else self.current.deadline()

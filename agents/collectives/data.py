@@ -1,9 +1,9 @@
-"""Inputs of a collective and the exact results they must give, the same on every rank from one seed.
+"""Draws inputs of a collective and the exact results they must give, the same on every rank from one seed.
 
-One sequence is drawn, and each rank's base array is a part of it that begins elsewhere; a step's input is the base transformed so
-cheaply and exactly that the expected result needs no second reduction: int32 adds the step number (wrapping, as NumPy does), float32
-multiplies by a power of two, which is exact. A collective gives the result of the bases, sums in the very order in which it adds, so
-results are compared bit for bit. Ranks of one process share sequence and sums.
+One sequence is drawn, and each rank's base array is a part of it that begins elsewhere; a step's input is the base transformed so cheaply
+and exactly that the expected result needs no second reduction: int32 adds the step number (wrapping, as NumPy does), float32 multiplies by
+a power of two, which is exact. A collective gives the result of the bases, sums in the very order in which it adds, so results are compared
+bit for bit. Ranks of one process share sequence and sums.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
-"""What is drawn here."""
+"""Types of data that is drawn here."""
 TYPES = DTYPES | {name: np.dtype(name) for name in ("float16", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")}
-"""What programs may bring."""
+"""Types of data that programs may bring."""
 Array = NDArray[Any]
 ALL = slice(None)
 
@@ -29,7 +29,7 @@ APART = 1009
 
 
 def draw(ranks: int, count: int, dtype: str, seed: int) -> list[Array]:
-    """Base arrays of ``count`` elements, by rank, to be read only."""
+    """Draw base arrays of ``count`` elements, by rank, to be read only."""
     sequence = _sequence((ranks - 1) * APART + count, dtype, seed)
     return [sequence[rank * APART : rank * APART + count] for rank in range(ranks)]
 
@@ -50,7 +50,8 @@ def _sequence(count: int, dtype: str, seed: int) -> Array:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StepData:
-    """A rank's inputs and expected results: ``base`` its base array, ``expected`` the result of all bases, a sum of ``terms`` of them."""
+    """A rank's inputs and expected results: ``base`` is its base array, ``expected`` the result of all bases, a sum of ``terms`` of
+    them."""
 
     def __init__(self, base: Array, expected: Array, terms: int) -> None:
         self.base = base
@@ -68,7 +69,7 @@ class StepData:
             np.add(self.base[part], np.int32(step), out=out[part])
 
     def wrong(self, step: int, result: Array, part: slice = ALL) -> int:
-        """How many elements of a part of a result differ from NumPy's."""
+        """Count the elements of a part of a result that differ from NumPy's."""
         expected: Array
         if self.floating:
             expected = self.expected[part] * np.float32(2.0 ** (step % 8 - 4))

@@ -28,7 +28,7 @@ from agents.transport import NEVER, RECEIVE, Completion
 Words = NDArray[np.uint32]
 WORD = 4
 _SPREAD = 0x9E3779B1
-"""Odd, so numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
+"""An odd factor, so that numbers below 2^32 give different words (Knuth's multiplicative hashing)."""
 _VERDICT = 1 << 31
 _END = 1 << 30
 """Kinds of immediates; the lower 30 bits are a message's number, or how many there were."""
@@ -39,7 +39,8 @@ _NOT_DATA = -1  # work request id of verdicts and ends
 
 @dataclass(frozen=True)
 class Flow:
-    """``src`` and ``dst`` are ranks, times ps from the run's t0; exactly one of ``for_ps`` and ``messages``. ``evs``: per plane, 0 all."""
+    """A flow. ``src`` and ``dst`` are ranks, times ps from the run's t0; exactly one of ``for_ps`` and ``messages`` is set. ``evs``: per
+    plane, 0 all."""
 
     name: str
     src: int
@@ -51,7 +52,7 @@ class Flow:
 
 
 def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
-    """Flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
+    """Read flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
         numbers = [value for key, value in table.items() if key != "name" and not (value is None and key in ("for_ps", "messages"))]
@@ -74,20 +75,17 @@ def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
 
 
 def flows_at(flows: Sequence[Flow], rank: int) -> list[int]:
-    """The flows that begin or end at a rank, by number; their bundles come in this order."""
+    """Return the flows that begin or end at a rank, by number; their bundles come in this order."""
     return [i for i, flow in enumerate(flows) if rank in (flow.src, flow.dst)]
 
 
 def bundles_for(flows: Sequence[Flow], rank: int) -> list[Wanted]:
-    """The bundles that these flows need in a group."""
     return [Wanted(flows[i].dst if flows[i].src == rank else flows[i].src, flows[i].evs) for i in flows_at(flows, rank)]
 
 
 def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> dict[int, int]:
-    """Where a rank's arena keeps each of its flows' slots (as receiver) or verdicts (as sender): flow -> byte offset.
-
-    Both ends of a flow compute both. Raises :class:`CollectiveError` if the arena is too small.
-    """
+    """Say where a rank's arena keeps each of its flows' slots (as receiver) or verdicts (as sender): flow -> byte offset. Both ends of a
+    flow compute both. Raises :class:`CollectiveError` if the arena is too small."""
     offsets: dict[int, int] = {}
     at = 0
     for i in flows_at(flows, rank):
@@ -100,11 +98,9 @@ def places(flows: Sequence[Flow], rank: int, message_bytes: int, slots: int) -> 
 
 
 def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
-    """The stretch of the best rate, as perftest's print_report_bw() has it (src/perftest_parameters.c): from posting i to acknowledgement
-    j >= i, times ps in order, passed j - i + 1 messages whole. These messages and ps; (0, 0) where no time passed.
-
-    Dinkelbach's iteration: for a rate, the stretch that is furthest ahead of it has the next rate, until none is ahead.
-    """
+    """Find the stretch of the best rate, as perftest's print_report_bw() has it (src/perftest_parameters.c): from posting i to
+    acknowledgement j >= i, times ps in order, passed j - i + 1 messages whole. Returns these messages and ps; (0, 0) where no time passed.
+    Dinkelbach's iteration: for a rate, the stretch that is furthest ahead of it has the next rate, until none is ahead."""
     if not posted or acknowledged[-1] <= posted[0]:
         return 0, 0
     count = np.arange(len(posted), dtype=np.float64)
@@ -122,18 +118,17 @@ def peak(posted: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, int]:
 
 
 class Content:
-    """What the messages of one flow consist of."""
+    """The content of the messages of one flow."""
 
     def __init__(self, seed: int, flow: int, message_bytes: int) -> None:
         self.base: Words = numpy.random.default_rng((seed, flow)).integers(0, 1 << 32, message_bytes // WORD, dtype=np.uint32)
         self.expected: Words = np.empty_like(self.base)
 
     def fill(self, number: int, out: Words) -> None:
-        """Message ``number``."""
         np.bitwise_xor(self.base, np.uint32((number + 1) * _SPREAD & 0xFFFFFFFF), out=out)
 
     def wrong(self, number: int, data: Words) -> int:
-        """How many bytes differ from message ``number``."""
+        """Count the bytes that differ from message ``number``."""
         self.fill(number, self.expected)
         if np.array_equal(data, self.expected):
             return 0
@@ -166,11 +161,10 @@ class Sender:
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and is not complete."""
         return self.posted > 0 and not self.complete
 
     def enough(self, now: int) -> bool:
-        """Whether all messages are posted. A timed flow sends at least one message, however late its host looks at the clock."""
+        """Say whether all messages are posted. A timed flow sends at least one message, however late its host looks at the clock."""
         if self.flow.messages is not None:
             return self.posted == self.flow.messages
         return now >= self.stop and self.posted > 0
@@ -210,7 +204,7 @@ class Sender:
             )  # fmt: skip
 
     def write_done(self, now: int, number: int) -> None:
-        """A write is acknowledged."""
+        """Take that a write is acknowledged."""
         self.open_writes -= 1
         if number == _NOT_DATA:
             return
@@ -223,7 +217,7 @@ class Sender:
         self.job.logged.append((now, "message", record))
 
     def on_immediate(self, imm: int) -> bool:
-        """Take a verdict; False if it is none, or if its message expects none."""
+        """Take a verdict; returns False if it is none, or if its message expects none."""
         number = imm & _NUMBER
         slot = number % self.job.slots
         if imm != _VERDICT | number or self.in_slot[slot] != number:
@@ -234,7 +228,7 @@ class Sender:
         return True
 
     def due(self) -> int:
-        """When something is due that no completion triggers."""
+        """Return when something is due that no completion triggers."""
         if self.end_sent:
             return NEVER
         return self.stop if self.posted else self.start
@@ -261,7 +255,7 @@ class Receiver:
         return self.received == self.total and self.open_writes == 0
 
     def on_immediate(self, imm: int) -> bool:
-        """A message is in its slot, or the sender reports the number of messages; False if neither is possible."""
+        """Take a message that is in its slot, or the sender's report of the number of messages; returns False if neither is possible."""
         number = imm & _NUMBER
         if imm == _END | number:
             fits = self.total < 0 and max(self.awaited) - self.job.slots < number
@@ -281,7 +275,7 @@ class Receiver:
         return True
 
     def write_done(self, now: int, number: int) -> None:
-        """A verdict is acknowledged."""
+        """Take that a verdict is acknowledged."""
         self.open_writes -= 1
 
 
@@ -322,7 +316,7 @@ class Flows:
         self.failure: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        """Flows start by the clock."""
+        """Begin; flows start by the clock."""
         self.warm = True  # what start-up cost the host is not the run's
         self.idle()
 
@@ -356,12 +350,12 @@ class Flows:
         self.finished = finished
 
     def deadline(self) -> int:
-        """When to call :meth:`idle` at the latest, ps."""
+        """Return when to call :meth:`idle` at the latest, ps."""
         at = NEVER
         for sender in self.senders:  # no generator: this is asked at every turn of a host
             at = min(at, sender.due())
         return at
 
     def done(self) -> dict[str, Any]:
-        """The notification at the end: bytes that arrived wrong here."""
+        """Return the notification at the end: bytes that arrived wrong here."""
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

@@ -19,17 +19,17 @@ ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
 MAX_QPS = 64
 MOST_KEPT = 1 << 16
-"""Immediates kept until their collective or flow begins here: more than any of them has under way [ours]."""
+"""The most immediates kept until their collective or flow begins here: more than any of them has under way [ours]."""
 RECEIVES = 1024
 """Receive requests kept posted per queue pair: as many immediates as MRC lets be in flight (its ``max_wimm``)."""
 
 
 class CollectiveError(ValueError):
-    """A collective that cannot be run as asked. One line."""
+    """A collective cannot be run as asked. The text is one line."""
 
 
 class LostError(CollectiveError):
-    """A call that needs a rank (``host``) whose program has ended."""
+    """A call needs a rank (``host``) whose program has ended."""
 
     def __init__(self, rank: int, host: int, reason: str) -> None:
         super().__init__(f"rank {rank} (h{host}) was lost: {reason}")
@@ -66,10 +66,8 @@ class Bundle:
 
 
 class Group:
-    """``ranks``: host number by rank; ``rank``: this host's. ``bundles`` in the order of ``wanted``, which both ends must share per pair.
-
-    ``clock`` gives ps. ``memory``: more memory that peers may write into (channel.py).
-    """
+    """A rank's place. ``ranks``: host number by rank; ``rank``: this host's. ``bundles`` are in the order of ``wanted``, which both ends
+    must share per pair. ``clock`` gives ps. ``memory``: more memory that peers may write into (channel.py)."""
 
     def __init__(
         self, device: Verbs, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int,
@@ -103,7 +101,6 @@ class Group:
             self.local.setdefault(str(peer), []).extend({**q, "arena": list(self.region), **extra} for q in own_qps)
 
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
-        """Whether this group fits these arguments."""
         return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
 
     def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
@@ -138,7 +135,7 @@ class Group:
         return own
 
     def failure(self, completions: list[Completion]) -> dict[str, Any] | None:
-        """Which peer was lost and why, if a request failed."""
+        """Say which peer was lost and why, if a request failed."""
         failed = [c for c in completions if c.status != OK]
         if not failed:
             return None
@@ -148,7 +145,7 @@ class Group:
 
 
 def _region(values: Sequence[Any]) -> Region:
-    """A peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
+    """Read a peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):
         raise CollectiveError(f"arena = {list(values)}: whole numbers, as the peer's setup told them")

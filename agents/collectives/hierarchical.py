@@ -25,7 +25,7 @@ from agents.collectives.ring import ring_sum
 
 @lru_cache(maxsize=1)
 def two_level_total(n: int, count: int, dtype: str, seed: int) -> Array:
-    """The result of the base arrays: in each group chunk ``c`` begins its way at the group's rank ``c``."""
+    """Compute the result of the base arrays: in each group chunk ``c`` begins its way at the group's rank ``c``."""
     bases, m = draw(n, count, dtype, seed), n // 2
     chunk = count // m
     total = np.empty(count, DTYPES[dtype])
@@ -37,7 +37,7 @@ def two_level_total(n: int, count: int, dtype: str, seed: int) -> Array:
 
 
 class HierarchicalAllReduce(Collective):
-    """Result and message have the same size."""
+    """Hierarchical all-reduce. Result and message have the same size."""
 
     name: ClassVar[str] = "hierarchical-allreduce"
 
@@ -91,7 +91,7 @@ class HierarchicalAllReduce(Collective):
                 self.send(self.successor, memory, self._scratch_at(0, j), 0, j)
 
     def _scratch_at(self, stage: int, j: int) -> int:
-        """Where slice ``j`` of a stage before all-gather goes, bytes in the buffer set."""
+        """Return where slice ``j`` of a stage before all-gather goes, bytes in the buffer set."""
         return self.message_bytes + stage * self.part + j * self.slice
 
     def sends(self, peer: int, stage: int) -> bool:
@@ -121,7 +121,7 @@ class HierarchicalAllReduce(Collective):
         self.send(self.twin if last else self.successor, self.in_set(at, self.slice), self._scratch_at(stage + 1, j), stage + 1, j)
 
     def _finish(self, j: int) -> None:
-        """Both groups' sums of a slice of the own chunk are there."""
+        """Add both groups' sums of a slice of the own chunk, which are there."""
         k = self.step & 1
         at = self.elements(self.own * self.part + j * self.slice, self.slice)
         theirs = self.scratch[k][self.elements((self.m - 1) * self.part + j * self.slice, self.slice)]

@@ -14,7 +14,7 @@ from agents.collectives.group import CollectiveError
 
 
 class PingPong(Collective):
-    """The message is what goes one way."""
+    """Ping-pong. The message is what goes one way."""
 
     name: ClassVar[str] = "ping-pong"
 

@@ -16,7 +16,7 @@ from agents.collectives.ring import ring_peers, ring_sum
 
 
 class ReduceScatter(Collective):
-    """The message is each rank's whole input, n times what it receives."""
+    """Ring reduce-scatter. The message is each rank's whole input, n times what it receives."""
 
     name: ClassVar[str] = "reduce-scatter"
 

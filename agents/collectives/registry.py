@@ -10,11 +10,11 @@ from agents.collectives.base import Collective
 from agents.collectives.group import CollectiveError
 
 FLOWS = "flows"
-"""Not a collective in steps but a list of flows (flows.py)."""
+"""The name for a list of flows (flows.py), which is no collective in steps."""
 
 
 def collectives() -> dict[str, type[Collective]]:
-    """All there are. Imports every module of the package: call it before root is dropped."""
+    """Return all collectives. Imports every module of the package: call it before root is dropped."""
     for module in pkgutil.iter_modules(agents.collectives.__path__):
         importlib.import_module(f"{agents.collectives.__name__}.{module.name}")
     kinds: dict[str, type[Collective]] = {}
@@ -28,7 +28,7 @@ def collectives() -> dict[str, type[Collective]]:
 
 
 def find(name: str) -> type[Collective]:
-    """Raises :class:`CollectiveError` naming all that there are."""
+    """Find a collective by name. Raises :class:`CollectiveError` naming all that there are."""
     kinds = collectives()
     if name not in kinds:
         raise CollectiveError(f"no collective {name!r}: there are {', '.join(kinds)} and {FLOWS}")

@@ -19,12 +19,12 @@ from agents.collectives.group import ARENA as ARENA
 
 
 def ring_peers(n: int, rank: int) -> list[int]:
-    """Successor and predecessor; with two ranks these are one."""
+    """Return successor and predecessor; with two ranks these are one."""
     return sorted({(rank + 1) % n, (rank - 1) % n})
 
 
 def ring_sum(parts: list[Array]) -> Array:
-    """The sum as it grows on its way round the ring: each rank adds what arrived to its own part."""
+    """Compute the sum as it grows on its way round the ring: each rank adds what arrived to its own part."""
     total = parts[0].copy()
     for part in parts[1:]:
         total = part + total
@@ -33,7 +33,7 @@ def ring_sum(parts: list[Array]) -> Array:
 
 @lru_cache(maxsize=1)
 def ring_total(n: int, count: int, dtype: str, seed: int) -> Array:
-    """The result of the base arrays: chunk ``c`` begins its way at rank ``c``."""
+    """Compute the result of the base arrays: chunk ``c`` begins its way at rank ``c``."""
     bases, chunk = draw(n, count, dtype, seed), count // n
     total = np.empty(count, DTYPES[dtype])
     for c in range(n):
@@ -43,7 +43,7 @@ def ring_total(n: int, count: int, dtype: str, seed: int) -> Array:
 
 
 class RingAllReduce(Collective):
-    """Result and message have the same size."""
+    """Ring all-reduce. Result and message have the same size."""
 
     name: ClassVar[str] = "ring-allreduce"
     OVERLAP: ClassVar[bool] = True  # the last chunk that a rank adds to comes in half-way, and nobody has it before
@@ -69,7 +69,7 @@ class RingAllReduce(Collective):
             self._pass_on(0, j)
 
     def _pass_on(self, stage: int, j: int) -> None:
-        """Slice ``j`` of what this stage sends."""
+        """Send slice ``j`` of this stage."""
         n = self.n
         gather = stage >= n - 1
         chunk = (self.rank + 1 - (stage - (n - 1))) % n if gather else (self.rank - stage) % n

@@ -13,7 +13,7 @@ from agents.collectives.ring import ring_peers
 
 
 class SendRecv(Collective):
-    """The message is what each rank sends."""
+    """Send and receive. The message is what each rank sends."""
 
     name: ClassVar[str] = "send-recv"
     CREDIT: ClassVar[bool] = True

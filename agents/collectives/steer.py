@@ -1,4 +1,4 @@
-"""Steering a collective on many agents from outside: connect them, start, hear the end. Used by the runner and the prompt."""
+"""Steers a collective on many agents from outside: connects them, starts, hears the end. Used by the runner and the prompt."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agents.clock import Clock
 
 CHECK_S = 0.3
 MOST_NAMED = 8
-"""Entries of the denylist that a line names."""
+"""The most entries of the denylist that a line names."""
 
 
 class Agent(Protocol):
-    """What is asked of agents.process.control.AgentClient."""
+    """The methods of agents.process.control.AgentClient that this module uses."""
 
     def call(self, op: str, **args: Any) -> Any: ...
     def fileno(self) -> int: ...
@@ -21,9 +21,8 @@ class Agent(Protocol):
 
 
 class CutOff:
-    """The hosts that the denylist leaves without a path to one of their receivers, as their agents report it. ``hosts`` in rank order.
-
-    This is no failure, because an entry may be removed again. But nothing arrives until then, and people must learn why."""
+    """The hosts that the denylist leaves without a path to one of their receivers, as their agents report it. ``hosts`` in rank order. This
+    is no failure, because an entry may be removed again. But nothing arrives until then, and people must learn why."""
 
     def __init__(self, hosts: Sequence[int]) -> None:
         self._hosts = hosts
@@ -31,13 +30,12 @@ class CutOff:
         self._entries: list[str] = []
 
     def hear(self, note: dict[str, Any]) -> None:
-        """A notification ``cut-off``."""
         self._peers[int(note["rank"])] = list(note["peers"])
         self._entries = list(note["entries"])
 
     @property
     def line(self) -> str:
-        """One line for people; empty if every host has a path to every peer."""
+        """Return one line for people; empty if every host has a path to every peer."""
         pairs = [(self._hosts[rank], peer) for rank, peers in sorted(self._peers.items()) for peer in peers]
         if not pairs:
             return ""
@@ -50,10 +48,8 @@ class CutOff:
 def connect(
     agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
 ) -> None:
-    """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows").
-
-    ``agents`` in rank order, ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents.
-    """
+    """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows"). ``agents`` in rank order,
+    ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents."""
 
     def set_up() -> list[dict[str, Any]]:
         extra = {"flows": flows} if flows else {}
@@ -77,12 +73,9 @@ def wait_for_all(
     timeout: int,
     clock: Clock,
 ) -> bool:
-    """Pass every notification to ``on_note(rank, note)`` until each rank is done (True).
-
-    False if a rank failed, an agent hung up, or ``timeout`` has passed.
-
-    ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what time it wants to be called.
-    """
+    """Pass every notification to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up,
+    or ``timeout`` has passed. ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what
+    time it is to be called again."""
     done: set[int] = set()
     end, often = clock.now() + timeout, clock.patience(CHECK_S)
     with clock.waiter(agents) as wait:

@@ -21,7 +21,7 @@ from agents.collectives.group import CollectiveError
 
 
 def tree_sum(bases: list[Array]) -> Array:
-    """The sum as it grows from stage to stage, the same on all ranks because a + b is b + a to the bit."""
+    """Compute the sum as it grows from stage to stage, the same on all ranks because a + b is b + a to the bit."""
     while len(bases) > 1:
         half = len(bases) // 2
         bases = [a + b for a, b in zip(bases[:half], bases[half:], strict=True)]
@@ -30,12 +30,11 @@ def tree_sum(bases: list[Array]) -> Array:
 
 @lru_cache(maxsize=1)
 def tree_total(n: int, count: int, dtype: str, seed: int) -> Array:
-    """The result of the base arrays."""
     return tree_sum(draw(n, count, dtype, seed))
 
 
 class TreeAllReduce(Collective):
-    """Result and message have the same size."""
+    """Tree all-reduce. Result and message have the same size."""
 
     name: ClassVar[str] = "tree-allreduce"
 
@@ -75,11 +74,11 @@ class TreeAllReduce(Collective):
             self._exchange(0, j)
 
     def _scratch_at(self, stage: int, j: int) -> int:
-        """Where slice ``j`` of a halving stage goes, bytes from the scratch's beginning: stages before it took half, a quarter, ..."""
+        """Return where slice ``j`` of a halving stage goes, bytes from the scratch's beginning: stages before it took half, a quarter,
+        ..."""
         return self.message_bytes - (self.message_bytes >> stage) + j * (self.whole >> stage + 1)
 
     def _exchange(self, stage: int, j: int) -> None:
-        """Send what ``stage`` sends of slice ``j``."""
         if stage < self.levels:
             size = self.whole >> stage + 1
             keep = self.window[stage + 1]
@@ -102,7 +101,7 @@ class TreeAllReduce(Collective):
             self.stage[j] += 1
 
     def _use(self, stage: int, j: int) -> None:
-        """All up to ``stage`` is here."""
+        """Use all messages of a slice that are here, up to ``stage``."""
         if stage < self.levels:
             k = self.step & 1
             size = self.whole >> stage + 1

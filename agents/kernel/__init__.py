@@ -5,4 +5,4 @@ here frames messages, places them, and reads the kernel's figures.
 """
 
 NOTE = "TCP and MPTCP ran without the fabric's delay, for want of a TUN (mrcbed doctor): their round trips are shorter."
-"""Said beside results of these kinds that lack it."""
+"""A note beside results of these kinds that lack the delay."""

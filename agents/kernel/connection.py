@@ -26,9 +26,9 @@ STATES = ("INIT", "CONNECTING", "OPEN", "ERROR", "CLOSED")
 IOV = 16
 """Buffers per system call."""
 MOST = 1 << 18
-"""Bytes received from one connection before another gets its turn [ours]."""
+"""The most bytes received from one connection before another gets its turn [ours]."""
 HELD = 1024
-"""Immediates kept for want of a receive request; at this number nothing more is read [ours]."""
+"""The most immediates kept for want of a receive request; at this number nothing more is read [ours]."""
 
 
 class Outgoing(NamedTuple):
@@ -75,7 +75,7 @@ class Connection:
             self._recvs.append(wr_id)
 
     def post_write(self, now: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """Raises ValueError on a queue pair that was not connected, or is in ERROR."""
+        """Queue a WRITE. Raises ValueError on a queue pair that was not connected, or is in ERROR."""
         if self.state not in (CONNECTING, OPEN):
             raise ValueError(f"queue pair {self.qpn} is {STATES[self.state]}: nothing can be posted")
         flat = memory.cast("B") if memory.format != "B" or memory.ndim != 1 else memory
@@ -94,17 +94,16 @@ class Connection:
     # --- the socket ------------------------------------------------------------------------------------------
 
     def connecting(self, now: int, sock: socket.socket, hello: Header) -> None:
-        """``sock`` is on its way to the peer; ``hello`` goes first, before whatever is posted meanwhile."""
+        """Take ``sock``, on its way to the peer; ``hello`` goes first, before whatever is posted meanwhile."""
         self.sock, self.state, self.blocked, self._progress_at = sock, CONNECTING, True, now
         self._queue(hello.pack())
 
     def expect(self, now: int) -> None:
-        """The peer is to connect."""
         if self.state == INIT:
             self.state, self.blocked, self._progress_at = CONNECTING, True, now
 
     def adopt(self, now: int, sock: socket.socket) -> None:
-        """The peer has connected, and its HELLO was right."""
+        """Take the peer's connection, whose HELLO was right."""
         self.sock, self.state, self.blocked, self._progress_at = sock, OPEN, False, now
 
     @property
@@ -113,17 +112,17 @@ class Connection:
 
     @property
     def writes(self) -> bool:
-        """Whether to wait until the socket accepts more bytes."""
+        """Say whether to wait until the socket accepts more bytes."""
         waiting = self.blocked and bool(self._unsent) and not self.quiesced
         return self.sock is not None and waiting and self.state in (CONNECTING, OPEN)
 
     @property
     def waits(self) -> bool:
-        """Whether something sent is not acknowledged, or the connection is not established."""
+        """Say whether something sent is not acknowledged, or the connection is not established."""
         return self.state in (CONNECTING, OPEN) and (bool(self._outgoing) or self.state == CONNECTING)
 
     def writable(self, now: int) -> None:
-        """The socket accepts bytes, or the attempt to connect is over."""
+        """Go on: the socket accepts bytes, or the attempt to connect is over."""
         assert self.sock is not None
         if self.state == CONNECTING:
             number = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -236,7 +235,7 @@ class Connection:
         self.drop()
 
     def bye(self) -> None:
-        """Tell the peer that the end is intended, if nothing is under way."""
+        """Say to the peer that the end is intended, if nothing is under way."""
         if self.state == OPEN and not self._unsent and self.sock is not None:
             try:
                 self.sock.send(Header(BYE, 0, 0, 0, -1).pack())
@@ -256,7 +255,7 @@ class Connection:
     # --- figures ---------------------------------------------------------------------------------------------
 
     def payload_sent(self) -> int:
-        """Payload bytes sent for the first time; bytes that wait in the kernel do not count."""
+        """Return the payload bytes sent for the first time; bytes that wait in the kernel do not count."""
         if self.sock is None or self.state != OPEN:
             return self._acked_payload
         try:

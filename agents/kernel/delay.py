@@ -1,4 +1,4 @@
-"""The delay that the emulated cables lack, for what the kernel's own sockets receive.
+"""Gives what the kernel's own sockets receive the delay that the emulated cables lack.
 
 Used by agents.kernel.device. The data plane's program hands frames for a host's sockets to a TUN (testbed/emulated/kernel_paths.py); here
 each is read, held in the delay line that every other transport has, decapsulated, and written back: the kernel delivers it to its socket.
@@ -18,13 +18,13 @@ from topologies.clos import ETHERNET, IPV6, Fabric
 
 LARGEST = 1 << 16
 MOST = 256
-"""Packets read in one turn, so that sockets get theirs."""
+"""The most packets read in one turn, so that sockets get theirs."""
 NEXT_HEADER, HOP_LIMIT = 6, 7
 IPV6_IN_IPV6 = 41
 
 
 class Delay:
-    """Packets on their way to this host's sockets. ``fd``: reads and writes packets, and never blocks. Times are ps."""
+    """Packets on their way to this host's sockets. ``fd`` reads and writes packets, and never blocks. Times are ps."""
 
     def __init__(self, fabric: Fabric, fd: int) -> None:
         self.held = 0  # packets so far
@@ -37,7 +37,7 @@ class Delay:
 
     @classmethod
     def here(cls, fabric: Fabric) -> Delay | None:
-        """On the TUN of this network namespace, as root; None where there is none, and packets arrive at once. Raises OSError."""
+        """Open the TUN of this network namespace, as root; None where there is none, and packets arrive at once. Raises OSError."""
         try:
             socket.if_nametoindex(TUN)
         except OSError:
@@ -49,11 +49,10 @@ class Delay:
 
     @property
     def due(self) -> int:
-        """When the next packet is due; NEVER without one."""
+        """Return when the next packet is due; NEVER without one."""
         return self._line.next
 
     def take(self, now: int) -> None:
-        """Read what has arrived."""
         for _ in range(MOST):
             try:
                 packet = os.read(self._fd, LARGEST)
@@ -62,7 +61,7 @@ class Delay:
             self.put(now, packet)
 
     def put(self, now: int, packet: bytes) -> None:
-        """A frame without its Ethernet header. The kernel itself sends some to every interface, which end here."""
+        """Hold a frame without its Ethernet header. The kernel itself sends some to every interface, which end here."""
         if len(packet) <= 2 * IPV6 or packet[NEXT_HEADER] != IPV6_IN_IPV6 or packet[24:28] != BLOCK:
             return
         plane = usid_fields(int.from_bytes(packet[28:30], "big"))[0]
@@ -75,7 +74,6 @@ class Delay:
         self.held += 1
 
     def release(self, now: int) -> None:
-        """Give the kernel what is due."""
         while self._line.next <= now:
             place = self._line.take()
             self._free.append(place)

@@ -28,10 +28,10 @@ from topologies.clos import Fabric
 
 LISTEN_PORT, LISTEN_TRIES = 47910, 32
 SOURCE_PORTS, SOURCE_TRIES = (10_000, 30_000), 64
-"""Connecting ports: below those that the kernel hands out itself (32768 on) [ours]."""
+"""Ports for connecting, below those that the kernel hands out itself (32768 on), and how many are tried [ours]."""
 LOOKS_PER_RTT = 8
 LOOK_S = (0.001, 0.01)
-"""While something is unacknowledged the kernel is asked this often per base RTT, within these bounds of wall time: no event reports an ACK
+"""The kernel is asked this often per base RTT while something is unacknowledged, within these bounds of wall time: no event reports an ACK
 [ours]."""
 GREETING_S = 5.0
 MAX_GREETINGS = 1024
@@ -41,15 +41,16 @@ KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 127),
 )
-"""A connection on which nothing has come for 5 s of wall time asks whether the other end is still there [ours]: who only receives would
-otherwise wait for ever for a peer that died, whose RST is sent once. The kernel of a dead peer refuses at once; a path that is down ends
-nothing for ten minutes, and ``user_timeout`` judges it."""
+"""Settings by which a connection on which nothing has come for 5 s of wall time asks whether the other end is still there [ours]: who only
+receives would otherwise wait for ever for a peer that died, whose RST is sent once. The kernel of a dead peer refuses at once; a path that
+is down ends nothing for ten minutes, and ``user_timeout`` judges it."""
 MAX_SOCKETS = 900
-"""Sockets of one host; select accepts descriptors up to 1023."""
+"""The most sockets of one host; select accepts descriptors up to 1023."""
 
 
 class KernelDevice:
-    """``transport``: tcp or mptcp. Raises OSError if the host's addresses are not here, ValueError on bad options."""
+    """A host's kernel sockets. ``transport``: tcp or mptcp. Raises OSError if the host's addresses are not here, ValueError on bad
+    options."""
 
     def __init__(
         self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any] | None = None, seed: int = 0
@@ -74,7 +75,6 @@ class KernelDevice:
     # --- sockets ---------------------------------------------------------------------------------------------
 
     def address(self, host: int, plane: int) -> str:
-        """The address at which a host listens."""
         return text(plane_address(plane, host) if self.kind == MPTCP else inner_address(host))
 
     def _socket(self) -> socket.socket:
@@ -105,7 +105,7 @@ class KernelDevice:
         raise OSError(errno.EADDRINUSE, f"ports {LISTEN_PORT} to {LISTEN_PORT + LISTEN_TRIES - 1} are all in use")
 
     def _source(self, peer: int, index: int) -> socket.socket:
-        """A socket on the port that the seed draws, or the next free one."""
+        """Open a socket on the port that the seed draws, or the next free one."""
         sock = self._socket()
         first, last = SOURCE_PORTS
         plane = self._first_plane(peer, index)
@@ -121,17 +121,16 @@ class KernelDevice:
         raise ValueError(f"no free port among {SOURCE_TRIES} that were drawn: too many connections")
 
     def _first_plane(self, peer: int, index: int) -> int:
-        """Where an MPTCP connection begins: spread over pairs and their connections."""
+        """Choose where an MPTCP connection begins: spread over pairs and their connections."""
         return (self.host + peer + index) % self.fabric.planes if self.kind == MPTCP else 0
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
     def register(self, memory: Any) -> Region:
-        """Let peers write into ``memory``. Raises ValueError if it is not writable and contiguous."""
         return self.engine.memory.register(memory)
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A queue pair in INIT. ``evs`` has no meaning: the kernel chooses."""
+        """Make a queue pair in INIT. ``evs`` has no meaning: the kernel chooses."""
         if not 0 <= peer < self.fabric.host_count or peer == self.host:
             raise ValueError(f"peer {peer} is no other host of {self.fabric.name!r}")
         if len(self.engine.connections) >= MAX_SOCKETS:
@@ -173,15 +172,12 @@ class KernelDevice:
         )
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
-        """Offer one receive request for an immediate."""
         self.engine.connections[qpn].post_recv(wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
-        """RDMA WRITE; ``memory`` stays unchanged until its completion."""
         self.engine.connections[qpn].post_write(self.clock(), wr_id, memory, va, rkey, imm)
 
     def poll(self, timeout: int = 0) -> list[Completion]:
-        """Run the loop until something completed or ``timeout`` (ps) went by."""
         return run_until_completion(self, timeout, self.wall)
 
     # --- the loop --------------------------------------------------------------------------------------------
@@ -282,7 +278,7 @@ class KernelDevice:
         sock.close()
 
     def _check_congestion(self, now: int, connection: Connection) -> None:
-        """The hosts' routes choose the algorithm; results must not come from another one."""
+        """Check that the hosts' routes choose the algorithm of the options; results must not come from another one."""
         if connection.sock is None or connection.state != OPEN:
             return
         has = connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
@@ -292,7 +288,7 @@ class KernelDevice:
     # --- as agents.nic.device.Device -----------------------------------------------------------------------------
 
     def start_mapper(self, options: dict[str, Any], seed: int) -> None:
-        """Raises ValueError: probes need the raw sockets of the other transports."""
+        """Refuse: probes need the raw sockets of the other transports. Raises ValueError."""
         raise ValueError(f"no clustermapper beside {self.kind}: its agents have no raw sockets")
 
     def stop_mapper(self) -> None:
@@ -305,11 +301,10 @@ class KernelDevice:
         """Nothing has to be read in time."""
 
     def forget_lag(self) -> None:
-        """Begin counting lateness anew."""
         self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to its timers and to what the delay line held (agents.lateness), ps."""
+        """Return how late this process got to its timers and to what the delay line held (agents.lateness), ps."""
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def events(self) -> list[Event]:

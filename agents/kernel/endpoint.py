@@ -1,7 +1,7 @@
 """The figures of a host's kernel connections, as the other transports' engines give theirs (agents/transport.py, :class:`Reports`).
 
-Sampled from TCP_INFO, so what the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many, not when each
-was.
+The figures are sampled from TCP_INFO, so what the kernel counts between two looks is one event: an ``rto`` or ``rtx`` line says how many,
+not when each was.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ class Observed:
 
 
 class Endpoint(Reports):
-    """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options.
-
-    It opens nothing before :meth:`open`.
-    """
+    """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options. It opens nothing before
+    :meth:`open`."""
 
     def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: dict[str, Any], seed: int) -> None:
         self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
@@ -94,7 +92,7 @@ class Endpoint(Reports):
         return events
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """The hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
+        """Look routes up anew: the hosts' routes have changed (testbed/emulated/kernel_paths.py)."""
         if self._routes is not None:
             self._routes.forget()
         self._log.append((now, "reroute", {"dead_links": list(dead_links)}))
@@ -111,7 +109,7 @@ class Endpoint(Reports):
         """Do nothing: the kernel does not use hints."""
 
     def counters(self) -> dict[str, int]:
-        """Counts of messages, and sums of TCP_INFO. Frames are not counted here: the ports count them."""
+        """Return counts of messages, and sums of TCP_INFO. Frames are not counted here: the ports count them."""
         self._sample()
         counters = {"connections": len(self.connections), "failed": 0, "rx_foreign": self.strangers}
         for connection in self.connections.values():
@@ -125,11 +123,9 @@ class Endpoint(Reports):
         return counters
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Payload bytes per plane since the start: (sent for the first time, placed).
-
-        The kernel counts a connection's bytes, but does not say which plane carried them: the bytes since the last call are split over the
-        planes in proportion to the growth of the NIC ports' byte counters, without headers [ours].
-        """
+        """Return the payload bytes per plane since the start: (sent for the first time, placed). The kernel counts a connection's bytes,
+        but does not say which plane carried them: the bytes since the last call are split over the planes in proportion to the growth of
+        the NIC ports' byte counters, without headers [ours]."""
         tx = sum(c.payload_sent() for c in self.connections.values()) - sum(self._tx)
         rx = sum(self.placed().values()) - sum(self._rx)
         if self._ports is not None and (tx > 0 or rx > 0):
@@ -143,7 +139,7 @@ class Endpoint(Reports):
         return {qpn: connection.inbound.placed for qpn, connection in self.connections.items()}
 
     def windows(self) -> list[dict[str, Any]]:
-        """Bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
+        """Return the windows in bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
         self._sample()
         rows = []
         for qpn, observed in self.observed.items():
@@ -160,10 +156,8 @@ class Endpoint(Reports):
         return rows
 
     def paths(self) -> list[dict[str, Any]]:
-        """One row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table.
-
-        Looked up anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample.
-        """
+        """Return one row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table. It is looked up
+        anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample."""
         self._sample(0.0)
         rows = []
         for qpn, observed in self.observed.items():

@@ -18,11 +18,11 @@ HEADER_BYTES = _HEADER.size
 HELLO, WRITE, BYE = 1, 2, 3
 MAX_IMM = 1 << 32
 RKEY_STEP = 0x9E3779B1
-"""Odd, so that the keys of 2^32 regions differ, and nobody's key is its neighbour's plus one."""
+"""An odd step, so that the keys of 2^32 regions differ, and nobody's key is its neighbour's plus one."""
 
 
 class FramingError(ValueError):
-    """The stream contains what no peer sends, or a WRITE to where none is allowed. ``cause``: the name of its counter."""
+    """The stream contains what no peer sends, or a WRITE to where none is allowed. ``cause`` is the name of its counter."""
 
     def __init__(self, cause: str, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class FramingError(ValueError):
 
 
 class Header(NamedTuple):
-    """One message's."""
+    """The header of one message."""
 
     kind: int
     va: int
@@ -43,7 +43,7 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | bytearray | memoryview) -> Header:
-        """Raises :class:`FramingError` on anything that no peer sends."""
+        """Read a header. Raises :class:`FramingError` on anything that no peer sends."""
         magic, kind, va, rkey, length, imm = _HEADER.unpack(data)
         if magic != MAGIC or kind not in (HELLO, WRITE, BYE) or bytes(data[5:8]) != b"\0\0\0":
             raise FramingError("rx_bad_header", f"not a header: {bytes(data[:8]).hex()}")
@@ -62,7 +62,7 @@ class Memory:
         self._next_va = 1 << 32
 
     def register(self, memory: bytearray | memoryview) -> Region:
-        """Raises ValueError if it is not writable, contiguous bytes."""
+        """Register memory. Raises ValueError if it is not writable, contiguous bytes."""
         view = memoryview(memory)
         if view.readonly or not view.contiguous:
             raise ValueError("registered memory must be writable and contiguous")
@@ -73,7 +73,7 @@ class Memory:
         return region
 
     def at(self, va: int, rkey: int, length: int) -> memoryview:
-        """The memory that a WRITE addresses. Raises :class:`FramingError` unless all of them are in that region."""
+        """Return the memory that a WRITE addresses. Raises :class:`FramingError` unless all of it is in that region."""
         entry = self._regions.get(rkey)
         if entry is None:
             raise FramingError("rx_refused_access", f"no region has the key {rkey:#x}")
@@ -85,8 +85,8 @@ class Memory:
 
 
 class Inbound:
-    """Places the payload of a stream where its headers say. Give :meth:`buffers` to a receive call, and the number of bytes to
-    :meth:`took`."""
+    """A receiver that places the payload of a stream where its headers say. Give :meth:`buffers` to a receive call, and the number of bytes
+    to :meth:`took`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -96,17 +96,15 @@ class Inbound:
         self._message: Header | None = None  # whose payload is under way
         self._rest = memoryview(b"")
         self.placed = 0
-        """Payload bytes so far."""
+        """Payload bytes placed so far."""
 
     def buffers(self) -> list[memoryview]:
-        """The buffers for the next bytes: the rest of a payload and the next header together, which saves a call."""
+        """Return the buffers for the next bytes: the rest of a payload and the next header together, which saves a call."""
         return [self._rest, self._header] if self._message is not None and self._rest else [self._header[self._have :]]
 
     def took(self, count: int) -> list[Header]:
-        """The stream went on by ``count`` bytes, into the last :meth:`buffers`. Returns the messages that are complete now.
-
-        Raises :class:`FramingError` when a header is refused: nothing was placed for it.
-        """
+        """Take ``count`` bytes of the stream, in the last :meth:`buffers`. Returns the messages that are complete now. Raises
+        :class:`FramingError` when a header is refused: nothing was placed for it."""
         complete: list[Header] = []
         if self._message is not None:
             part = min(count, len(self._rest))

@@ -1,4 +1,4 @@
-"""What the kernel says of a connection: unacknowledged bytes, TCP_INFO, and MPTCP's subflows (include/uapi/linux/tcp.h, mptcp.h)."""
+"""Reads what the kernel says of a connection: unacknowledged bytes, TCP_INFO, and MPTCP's subflows (include/uapi/linux/tcp.h, mptcp.h)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TcpInfo(NamedTuple):
-    """State of one TCP connection, or of one subflow. Bytes, packets, microseconds as the kernel counts them."""
+    """The state of one TCP connection, or of one subflow, in bytes, packets, microseconds as the kernel counts them."""
 
     state: int
     retransmits: int  # RTOs in a row that are not answered yet
@@ -46,12 +46,13 @@ class Subflow(NamedTuple):
 
 
 def unacknowledged(sock: socket.socket) -> int:
-    """Bytes that were written and that the peer's kernel has not acknowledged; of MPTCP those of the whole, by its data sequence."""
+    """Count the bytes that were written and that the peer's kernel has not acknowledged; of MPTCP those of the whole, by its data
+    sequence."""
     return int(struct.unpack("=i", fcntl.ioctl(sock, SIOCOUTQ, b"\0\0\0\0"))[0])
 
 
 def unsent(sock: socket.socket) -> int:
-    """Bytes that were written and never sent so far."""
+    """Count the bytes that were written and never sent so far."""
     return int(struct.unpack("=i", fcntl.ioctl(sock, SIOCOUTQNSD, b"\0\0\0\0"))[0])
 
 
@@ -66,7 +67,7 @@ def read_info(data: bytes) -> TcpInfo:
 
 
 def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
-    """The established subflows; one for TCP. Raises OSError, also for a TCP connection that is over."""
+    """Return the established subflows; one for TCP. Raises OSError, also for a TCP connection that is over."""
     if not mptcp:
         local, remote = sock.getsockname(), sock.getpeername()
         info = read_info(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES))
@@ -81,13 +82,13 @@ def subflows(sock: socket.socket, mptcp: bool) -> list[Subflow]:
 
 
 def fell_back(sock: socket.socket) -> bool:
-    """Whether an MPTCP socket speaks plain TCP, because its peer or something between does not speak MPTCP."""
+    """Say whether an MPTCP socket speaks plain TCP, because its peer or something between does not speak MPTCP."""
     data = sock.getsockopt(SOL_MPTCP, MPTCP_INFO, 128)
     return bool(struct.unpack_from("=I", data, 8)[0] & MPTCP_INFO_FLAG_FALLBACK)
 
 
 def _subflow_entries(sock: socket.socket, option: int, size: int) -> list[bytes]:
-    """An array that the kernel fills, one entry per subflow. The buffer says its own layout, which socket.getsockopt cannot."""
+    """Read an array that the kernel fills, one entry per subflow. The buffer says its own layout, which socket.getsockopt cannot."""
     head = _DATA.pack(_DATA.size, 0, 0, size)
     buffer = ctypes.create_string_buffer(head, _DATA.size + MAX_SUBFLOWS * size)
     length = ctypes.c_uint32(len(buffer))
@@ -106,5 +107,4 @@ def _pair(address: tuple[str, int, int, int]) -> tuple[bytes, int]:
 
 
 def _sockaddr(data: bytes) -> tuple[bytes, int]:
-    """(address, port) of a struct sockaddr_in6."""
     return data[8:24], int(struct.unpack_from("!H", data, 2)[0])

@@ -1,4 +1,4 @@
-"""What a scenario may set on `tcp` and `mptcp`. Read at load time, by the agents, and by whoever sets the hosts' routes."""
+"""Options that a scenario may set on `tcp` and `mptcp`. Read at load time, by the agents, and by whoever sets the hosts' routes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ KINDS = (TCP, MPTCP)
 TUN = "mrcbed-delay"
 """The TUN in each host's namespace: packets for its sockets pass it, and wait in the agent for the delay that cables lack."""
 MPTCP_PLANES = 8
-"""Most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
+"""The most addresses, and subflows beside the first, that the kernel's path manager takes (MPTCP_PM_ADDR_MAX in net/mptcp/pm_kernel.c)."""
 TIMEOUT = 1600 * US
 LEAST_TIMEOUT_S = 20.0
-"""The default of ``user_timeout``: so long in the network, at least so long for this machine."""
+"""The least default of ``user_timeout``, s: it is so long in the network, and at least so long for this machine."""
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 MPTCP_ENABLED = Path("/proc/sys/net/mptcp/enabled")
 
 
 def congestion_controls() -> tuple[str, ...]:
-    """The congestion controls that this kernel has loaded; () where the kernel does not list them."""
+    """Return the congestion controls that this kernel has loaded; () where the kernel does not list them."""
     try:
         return tuple(AVAILABLE.read_text(encoding="ascii").split())
     except OSError:
@@ -34,8 +34,6 @@ def congestion_controls() -> tuple[str, ...]:
 
 
 class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
-    """The options as written."""
-
     congestion: Annotated[
         str,
         Meta(max_length=15, description="a name of at most 15 letters"),
@@ -69,6 +67,6 @@ class Options:
                 raise ValueError("this kernel has no MPTCP (CONFIG_MPTCP): see mrcbed doctor")
 
     def user_timeout_s(self, clock: WallClock) -> float:
-        """How long a connection may make no progress, wall time."""
+        """Return how long a connection may make no progress, wall time."""
         usual = max(LEAST_TIMEOUT_S, clock.wall_s(TIMEOUT))
         return usual if self._user_timeout_s is None else self._user_timeout_s

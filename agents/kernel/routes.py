@@ -1,4 +1,5 @@
-"""The path to which the kernel's hash maps a flow: a query of its routing table, as `ip route get ... sport ... dport`. Needs no root.
+"""Finds the path to which the kernel's hash maps a flow, by a query of its routing table, as `ip route get ... sport ... dport`. Needs no
+root.
 
 Only here does a host learn which path the network (here: its own kernel's next hops) chose.
 """
@@ -32,13 +33,12 @@ class Routes:
         self._number = 0
 
     def ev(self, flow: Flow) -> int:
-        """The EV of a flow's path; -1 where the kernel has none for it."""
+        """Return the EV of a flow's path; -1 where the kernel has none for it."""
         if flow not in self._known:
             self._known[flow] = self._ask(flow)
         return self._known[flow]
 
     def forget(self) -> None:
-        """Routes have changed."""
         self._known.clear()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Routes:
 
 
 def request(flow: Flow, number: int) -> bytes:
-    """An RTM_GETROUTE for a TCP flow."""
+    """Make an RTM_GETROUTE for a TCP flow."""
     src, sport, dst, dport = flow
     body = struct.pack("=BBBBBBBBI", socket.AF_INET6, 128, 128, 0, 0, 0, 0, 0, 0)
     body += rtnetlink.attribute(RTA_DST, dst) + rtnetlink.attribute(RTA_SRC, src)
@@ -78,7 +78,7 @@ def request(flow: Flow, number: int) -> bytes:
 
 
 def first_segment(answer: rtnetlink.Message) -> bytes:
-    """The outer destination in an RTM_NEWROUTE: the SRv6 segment, 16 bytes; b"" if there is none, or if it is an error."""
+    """Return the outer destination in an RTM_NEWROUTE: the SRv6 segment, 16 bytes; b"" if there is none, or if it is an error."""
     if answer.kind != rtnetlink.RTM_NEWROUTE:
         return b""
     for kind, value in rtnetlink.attributes(answer.body, 12):

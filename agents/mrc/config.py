@@ -21,29 +21,29 @@ Where each EV names a path of its own there is none: senders that each leave out
 
 SACK_BYTES: Final = 16384
 SACK_PART: Final = 7
-"""Data between two SACKs: UET's 16 KiB, but no more than this part of a host's BDP, for NSCC's largest window has room for as much more
-[ours]. Of 16 senders to one at 10 Gb/s in packets of 1,000 bytes, 131 packets were lost untrimmed with 16 KiB, none so [measured]."""
+"""The data between two SACKs is UET's 16 KiB, but no more than this part of a host's BDP, for NSCC's largest window has room for as much
+more [ours]. Of 16 senders to one at 10 Gb/s in packets of 1,000 bytes, 131 packets were lost untrimmed with 16 KiB, none so [measured]."""
 FAR_WINDOW: Final = 1.5
 """BDPs over all planes that may be in flight to another site: NSCC's largest window."""
 EQUAL: Final = "equal"
 STRICT: Final = "strict"
 WEIGHTED: Final = "weighted"
 PLANE_LOADS: Final = (EQUAL, STRICT, WEIGHTED)
-"""How a queue pair loads its open planes: all that have an EV left alike; all alike whatever they lose (MRC paper, section 4: it cannot
-rebalance away from a lossy NIC link); or each by the EVs that it has left [ours]."""
+"""Ways in which a queue pair loads its open planes: all that have an EV left alike; all alike whatever they lose (MRC paper, section 4: it
+cannot rebalance away from a lossy NIC link); or each by the EVs that it has left [ours]."""
 DATA: Final = "data"
 HIGH: Final = "high"
 RETRANSMIT_CLASSES: Final = (DATA, HIGH)
-"""Where retransmissions queue: with other data, or before it (second MRC paper, section II-C, as told by others)."""
+"""Queues for retransmissions: with other data, or before it (second MRC paper, section II-C, as told by others)."""
 NACKED: Final = "nack"
 DROPPED: Final = "drop"
 OUT_OF_WINDOW: Final = (NACKED, DROPPED)
-"""What becomes of a PSN beyond the window: readers of the specification have found both."""
+"""Fates of a PSN beyond the window: readers of the specification have found both."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Knobs of one endpoint; every default without a source is [ours]. KEYS says what each means."""
+    """The knobs of one endpoint; every default without a source is [ours]. :data:`KEYS` says what each means."""
 
     base_rtt: int  # configured; of the paths of a queue pair (:meth:`between_sites`)
     plane_bdp: int  # bytes
@@ -88,13 +88,12 @@ class Config:
 
     @property
     def urgent(self) -> bool:
-        """Whether retransmissions overtake other data."""
         return self.retransmit_class == HIGH
 
     @property
     def queue_rtt(self) -> int:
-        """The base RTT that the thresholds of queues belong to. Queues, and so the times by which paths differ, are as large between
-        sites as within one."""
+        """The base RTT that the thresholds of queues belong to. Queues, and so the times by which paths differ, are as large between sites
+        as within one."""
         return self.site_rtt or self.base_rtt
 
     @property
@@ -103,22 +102,20 @@ class Config:
 
     @property
     def probe_cap(self) -> int:
-        """Longest gap between unanswered probes."""
+        """The longest gap between unanswered probes."""
         return self.probe_cap_rtts * self.base_rtt
 
     @property
     def ts_shift(self) -> int:
-        """Timestamps count units of 2^ts_shift ps so that 16 bits wrap no sooner than 4x the largest RTT.
-
-        Largest RTT: every one of a path's egress buffers full both ways, far above what the window allows. Both ends of every queue pair
-        count alike: with two sites all have the units that the longest paths need.
-        """
+        """The shift of timestamps, which count units of 2^ts_shift ps so that 16 bits wrap no sooner than 4x the largest RTT. That RTT is
+        with every one of a path's egress buffers full both ways, far above what the window allows. Both ends of every queue pair count
+        alike: with two sites all have the units that the longest paths need."""
         longest = self.longest_rtt or 64 * self.base_rtt
         return max(7, (4 * longest >> 16).bit_length())
 
     @classmethod
     def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
-        """The configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
+        """Make the configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
         knobs = given(options, OPTIONS)
         knobs = {"sack_bytes": min(SACK_BYTES, max(256, fabric.planes * fabric.plane_bdp // SACK_PART)), **knobs}
         if fabric.routing == ECMP:
@@ -129,12 +126,9 @@ class Config:
         return cls(fabric.base_rtt_ps, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.trimming, **knobs)
 
     def between_sites(self, fabric: Fabric) -> Config:
-        """The configuration of a queue pair whose ends are in different sites [ours].
-
-        Windows and timers follow its own base RTT; the least patience with reordering stays that of a site, as the queues do. The
-        retransmission timer's exponent grows by as many powers of two as that RTT is longer, and ``mpr`` to what the largest window holds,
-        as far as its field allows.
-        """
+        """Make the configuration of a queue pair whose ends are in different sites [ours]. Windows and timers follow its own base RTT; the
+        least patience with reordering stays that of a site, as the queues do. The retransmission timer's exponent grows by as many powers
+        of two as that RTT is longer, and ``mpr`` to what the largest window holds, as far as its field allows."""
         rtt = fabric.haul_rtt_ps
         bdp = fabric.nic_rate * rtt // BYTE
         window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1

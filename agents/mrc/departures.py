@@ -1,7 +1,7 @@
-"""What leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO; used by the endpoint only.
+"""Chooses what leaves an endpoint, and when: control first, then probes, then data, QPs taking turns. Sans-IO; used by the endpoint only.
 
-Ports are paced here at line rate: a port is free when its last packet has left, give or take ``lookahead`` packets against timer
-slack. Without pacing a whole window would wait in the host's own queue and look like congestion in the network.
+Ports are paced here at line rate: a port is free when its last packet has left, give or take ``lookahead`` packets against timer slack.
+Without pacing a whole window would wait in the host's own queue and look like congestion in the network.
 """
 
 from __future__ import annotations
@@ -55,11 +55,8 @@ class Departures:
         self.repeats = 0  # those that left by the plane of the one before
 
     def last_in_turn(self, qps: list[QueuePair], qp: QueuePair) -> None:
-        """An idle queue pair gets something to send: it comes after those that have been waiting.
-
-        In the order in which queue pairs were made, all hosts of an all-to-all would send to the same peer at the same moment, whatever
-        the order in which they post [ours].
-        """
+        """Put an idle queue pair that gets something to send after those that have been waiting. In the order in which queue pairs were
+        made, all hosts of an all-to-all would send to the same peer at the same moment, whatever the order in which they post [ours]."""
         if len(qps) < 2:
             return
         at, turn = qps.index(qp), self.turn
@@ -170,7 +167,7 @@ class Departures:
         return path.ev
 
     def _endpoint_operation(self, now: int) -> int:
-        """A Port Status Update, an EV Probe or the answer to one; its EV, or -1."""
+        """Build a Port Status Update, an EV Probe or the answer to one; returns its EV, or -1."""
         o = self.neighbours.take()
         if o is None:
             return -1
@@ -183,7 +180,7 @@ class Departures:
         return o.ev
 
     def _reverse(self, qp: QueuePair) -> int:
-        """The next reverse EV in rotation, on a plane whose ports are up; another EV of its plane if our own data was lost on it."""
+        """Choose the next reverse EV in rotation, on a plane whose ports are up; another EV of its plane if our own data was lost on it."""
         paths = qp.requester.paths
         fallback = -1
         for _ in range(len(self.port_up)):
@@ -263,7 +260,6 @@ class Departures:
         return back
 
     def counters(self) -> dict[str, int]:
-        """Counts of what was sent, by kind."""
         return {
             "tx_packets": self.tx_packets, "tx_refused": self.tx_refused, "sacks_tx": self.sacks_tx, "acks_tx": self.acks_tx,
             "nacks_tx": self.nacks_tx, "probes_tx": self.probes_tx,

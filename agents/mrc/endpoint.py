@@ -82,14 +82,11 @@ class Endpoint(Engine):
     # --- verbs -----------------------------------------------------------------------------------------------
 
     def register(self, memory: Any) -> Region:
-        """Let peers write into ``memory``. Raises ValueError unless it is writable and contiguous."""
         return self.memory.register(memory)
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes.
-
-        ``evs``: how many of each plane's EVs it may use, the first ones, which come before backups; 0 for all.
-        """
+        """Make a QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes. ``evs``: how many of each
+        plane's EVs it may use, the first ones, which come before backups; 0 for all."""
         if peer == self.host or not 0 <= peer < self.fabric.host_count:
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
         qpn = FIRST_QPN + len(self.qps)
@@ -116,7 +113,8 @@ class Endpoint(Engine):
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
-        """INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a :meth:`create_qp`."""
+        """Move a QP from INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a
+        :meth:`create_qp`."""
         check_parameters(remote, _PARAMETERS)
         qp = self.qps[qpn]
         if qp.state != INIT or remote["host"] != qp.peer:
@@ -134,7 +132,6 @@ class Endpoint(Engine):
         self.neighbours.connected(now, peer)
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
-        """Offer one receive request, which the next immediate consumes."""
         qp = self.qps[qpn]
         if qp.state == ERROR:
             self.finished.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
@@ -142,10 +139,8 @@ class Endpoint(Engine):
             qp.responder.recv_queue.append(wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0, immediate.
-
-        Raises ValueError on a QP that is not in RTS, or what does not fit its field.
-        """
+        """Post an RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0,
+        immediate. Raises ValueError on a QP that is not in RTS, or what does not fit its field."""
         qp = self.qps[qpn]
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
@@ -155,14 +150,13 @@ class Endpoint(Engine):
         qp.requester.post(wr_id, memory, va, rkey, imm)
 
     def completed(self) -> bool:
-        """Whether :meth:`completions` has any."""
         for qp in self.order:  # by hand: a generator costs more than all of this
             if qp.responder.completions or qp.requester.queue.completions:
                 return True
         return len(self.finished) > 0
 
     def completions(self) -> list[Completion]:
-        """Finished requests since the last call, receives first in PSN order."""
+        """Take the finished requests since the last call, receives first in PSN order."""
         completions = self.finished
         self.finished = []
         for qp in self.order:
@@ -175,7 +169,6 @@ class Endpoint(Engine):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def receive(self, now: int, port: int, buffer: Any, start: int, length: int) -> None:
-        """A frame arrived on NIC port ``port``; never raises."""
         qp = self.arrivals.frame(now, port, buffer, start, length)
         if self.arrivals.changed_peer is not None:
             peer, self.arrivals.changed_peer = self.arrivals.changed_peer, None
@@ -188,7 +181,6 @@ class Endpoint(Engine):
                 self.out.control.append(qp)
 
     def transmit(self, now: int) -> int:
-        """The next frame that may go, in ``tx_*``; its port, or -1."""
         out = self.out
         port = out.next(now, self.senders)
         if port >= 0:
@@ -208,7 +200,6 @@ class Endpoint(Engine):
             self.out.tx_refused += 1
 
     def timer(self, now: int) -> None:
-        """Act on what is due."""
         if self.neighbours.next_at <= now and not self.quiesced:
             self.neighbours.timer(now)
         for qp in self.order:
@@ -247,11 +238,9 @@ class Endpoint(Engine):
                     qp.to_probe.append(path)
 
     def _tail_probe(self, now: int, qp: QueuePair) -> None:
-        """No progress for a while: ask on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
-
+        """Ask, after a while without progress, on the oldest packet's own path (FIFO makes the answer decisive) and on another plane.
         Nothing sent later may be on its way, as at the end of a message: then only the other answer can show, within a round trip, that a
-        packet is overdue [ours].
-        """
+        packet is overdue [ours]."""
         r = qp.requester
         paths = r.paths
         own = -1
@@ -269,7 +258,6 @@ class Endpoint(Engine):
         r.timers.probed()
 
     def deadline(self) -> int:
-        """The latest time for the next call, ps."""
         if self.quiesced:
             return min(self.out.wait, *(qp.responder.flush_at for qp in self.order)) if self.order else self.out.wait
         at = min(self.out.wait, self.neighbours.next_at)
@@ -289,13 +277,13 @@ class Endpoint(Engine):
     # --- the world -------------------------------------------------------------------------------------------
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """A local NIC port changed: its EVs leave use or return, and packets in flight on it are sent again at once."""
+        """Enter that a local NIC port changed: its EVs leave use or return, and packets in flight on it are sent again at once."""
         self.neighbours.local_port(now, port, up)
         for peer in self.neighbours.peers.values():
             self._ports_changed(now, peer)
 
     def _ports_changed(self, now: int, peer: Neighbour) -> None:
-        """Ports at one of the two ends went down or came up: planes close or are to be proved, for every QP with that peer."""
+        """Close planes, or have them proved, for every QP with a peer: ports at one of the two ends went down or came up."""
         for qp in peer.qps:
             r = qp.requester
             for p in range(self.fabric.planes):
@@ -305,7 +293,7 @@ class Endpoint(Engine):
                 r.planes_changed()
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """Paths that sources name are static. Where switches hash EVs, those that led over a dead link lead over another one now."""
+        """Lead EVs around dead links where switches hash them. Paths that sources name are static."""
         if self.fabric.routing == ECMP:
             for route in self.routes.values():
                 route.reroute(frozenset(dead_links))
@@ -328,13 +316,12 @@ class Endpoint(Engine):
         r.planes_changed()
 
     def _paths_over(self, qp: QueuePair, links: frozenset[str]) -> list[Path]:
-        """The QP's paths that take one of the links."""
         over = over_links(self.fabric, links, self.host, qp.peer)
         return [path for path in qp.requester.paths.all if path.ev in over]
 
     def hint(self, now: int, links: list[str]) -> None:
-        """Links are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by probes
-        [ours]."""
+        """Act on links that are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by
+        probes [ours]."""
         before, self.hinted = self.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
@@ -360,27 +347,23 @@ class Endpoint(Engine):
     # --- for people ------------------------------------------------------------------------------------------
 
     def events(self) -> list[Event]:
-        """Events since the last call."""
         events = self.log[:]
         self.log.clear()
         return events
 
     def goodput(self) -> tuple[list[int], list[int]]:
-        """Payload bytes per plane since the start: (sent for the first time, placed)."""
         return list(self.out.payload_tx), list(self.arrivals.payload_rx)
 
     def rotation(self) -> dict[str, Any]:
-        """How strictly planes took turns (:func:`agents.mrc.paths.rotation.account`); {} where they are not meant to."""
+        """Return how strictly planes took turns (:func:`agents.mrc.paths.rotation.account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
         return account([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
 
     def placed(self) -> dict[int, int]:
-        """Payload bytes placed per QPN since the start."""
         return {q.qpn: q.placed for q in self.order}
 
     def windows(self) -> list[dict[str, Any]]:
-        """The window and the bytes in flight of each QP, and its smoothed RTT."""
         return [
             {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
              "srtt_ps": q.requester.rtt.srtt}
@@ -388,7 +371,7 @@ class Endpoint(Engine):
         ]  # fmt: skip
 
     def counters(self) -> dict[str, int]:
-        """Cumulative counters by name; tx_packets and rx_packets count every frame once."""
+        """Return cumulative counters by name; tx_packets and rx_packets count every frame once."""
         counters = self.arrivals.counters()
         counters.update(self.out.counters())
         counters.update(self.neighbours.counters())
@@ -408,7 +391,7 @@ class Endpoint(Engine):
         return counters
 
     def paths(self) -> list[dict[str, Any]]:
-        """One row per QP and EV, with its plane's state."""
+        """Return one row per QP and EV, with its plane's state."""
         return [
             {"qpn": q.qpn, **row, "plane_state": STATE_NAMES[q.health.state[row["plane"]]]}
             for q in self.order

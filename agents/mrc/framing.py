@@ -19,7 +19,7 @@ from topologies.addressing import inner_address, path_address
 from topologies.clos import Fabric
 
 MOST_HEADS: Final = 4096
-"""Heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
+"""The most heads kept per peer: there is one per path, class and length, and messages may end in packets of any length [ours]."""
 
 
 _MASKED: Final = 4  # the byte of a BTH that the iCRC takes as ones
@@ -44,12 +44,12 @@ class Route:
         self.dead_links: frozenset[str] = frozenset()
 
     def reroute(self, dead_links: frozenset[str]) -> None:
-        """Switches that hash EVs have converged around these links: an EV may lead over another T1 from now on."""
+        """Note that switches that hash EVs have converged around these links: an EV may lead over another T1 from now on."""
         self.dead_links = dead_links
         self.heads.clear()
 
     def head(self, ev: i64, klass: i64, after_udp: i64) -> Head:
-        """The head for an EV value, DSCP class and length from BTH to iCRC."""
+        """Return the head for an EV value, DSCP class and length from BTH to iCRC."""
         key: int = ev << 20 | klass << 14 | after_udp
         made = self.heads.get(key)
         if made is None:
@@ -67,7 +67,7 @@ class Route:
 
 
 class Framer:
-    """Leaves frames in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
+    """A builder of frames. It leaves them in ``frame`` (headers; all of it, for a packet without payload) and ``trailer``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -79,11 +79,11 @@ class Framer:
         self._out = BytesWriter()
 
     def stamp(self, now: i64) -> i64:
-        """The 16-bit timestamp of a time."""
+        """Return the 16-bit timestamp of a time."""
         return now >> self.shift & 0xFFFF
 
     def _bth(self, op: i64, flags: i64, qpn: i64, word: i64) -> BytesWriter:
-        """A BTH as the iCRC takes it: with ones in byte 4."""
+        """Make a BTH as the iCRC takes it: with ones in byte 4."""
         out = self._out
         out.truncate(0)
         out.append(u8(op))
@@ -94,7 +94,7 @@ class Framer:
         return out
 
     def write(self, now: i64, route: Route, qpn: int, p: WritePacket, payload: memoryview) -> None:
-        """A WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
+        """Build a WRITE packet; the payload itself is not touched, the trailer is padding and iCRC."""
         n: i64 = len(payload)
         pad = -n & 3
         ext: i64 = 40 if p.imm >= 0 else 36
@@ -126,7 +126,7 @@ class Framer:
         self.trailer = headers.trailer(pad, crc)
 
     def bare(self, route: Route, ev: int, klass: int, op: int, qpn: int, psn_word: int, ext: bytes) -> None:
-        """A packet without payload; its iCRC is inside the frame."""
+        """Build a packet without payload; its iCRC is inside the frame."""
         head = route.head(ev, klass, 12 + len(ext) + headers.ICRC)
         out = self._bth(op, 0, qpn, psn_word)
         out.write(ext)

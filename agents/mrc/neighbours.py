@@ -1,8 +1,8 @@
-"""What the hosts at both ends tell each other about ports and paths: Port Status Updates and EV Probes. Sans-IO; one per endpoint.
+"""Exchanges news of ports and paths between the hosts at both ends: Port Status Updates and EV Probes. Sans-IO; one per endpoint.
 
-Both are endpoint requests (QPN 2), known by a request id: bit 15 set is an EV Probe, clear a Port Status Update with a 15-bit serial.
-State is kept per peer and shared by all queue pairs with it. Facts are the specification's as third parties read it; what follows is
-[ours] where they are silent.
+Both are endpoint requests (QPN 2), known by a request id: bit 15 set is an EV Probe, clear a Port Status Update with a 15-bit serial. State
+is kept per peer and shared by all queue pairs with it. Facts are the specification's as third parties read it; what follows is [ours] where
+they are silent.
 
 * **Port Status Update.** On every change of a local port each peer is sent the full mask (bit N: port N is reachable) under a new serial,
   one copy over every live plane, again each RTT, eight times, then with doubling gaps, until one is answered; only the newest serial is
@@ -24,11 +24,11 @@ from agents.mrc.queue_pair import RTS, QueuePair
 from agents.transport import NEVER, Event
 
 EV_PROBE: Final = 0x8000
-"""Bit of a request id."""
+"""The bit of a request id that marks an EV Probe."""
 SERIALS: Final = 0x7FFF
 FAST_TRIES: Final = 8
 MOST_OWED: Final = 64
-"""Answers that may wait for one peer; more requests are refused and counted."""
+"""The most answers that wait for one peer; more requests are refused and counted."""
 ANSWER_RTTS: Final = 4
 """An EV Probe that is not answered for so many base RTTs has failed."""
 ALL_PORTS: Final = 0xFFFFFFFF
@@ -74,7 +74,7 @@ class Neighbour:
 
 
 class Neighbours:
-    """All peers of one endpoint. ``next_at``: when :meth:`timer` has something to do."""
+    """All peers of one endpoint. ``next_at`` is when :meth:`timer` has something to do."""
 
     def __init__(self, planes: int, rng: Random, log: list[Event]) -> None:
         self.planes = planes
@@ -93,7 +93,7 @@ class Neighbours:
         self.too_many = 0
 
     def add(self, qp: QueuePair, evs: list[int]) -> Neighbour:
-        """A queue pair with a peer, which may be a new one; ``evs`` are all paths to it."""
+        """Add a queue pair with a peer, which may be a new one; ``evs`` are all paths to it."""
         peer = self.peers.get(qp.peer)
         if peer is None:
             peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes)
@@ -101,14 +101,14 @@ class Neighbours:
         return peer
 
     def connected(self, now: int, peer: Neighbour) -> None:
-        """A queue pair with the peer came up: the peer must learn which ports are down."""
+        """Announce ports that are down to a peer whose first queue pair came up."""
         if not all(self.port_up) and peer.serial == 0:
             self._announce(now, peer)
 
     # --- our ports -------------------------------------------------------------------------------------------
 
     def local_port(self, now: int, port: int, up: bool) -> None:
-        """A local port changed: every peer must be told."""
+        """Announce a local port's change to every peer."""
         if self.port_up[port] == up:
             return
         self.port_up[port] = up
@@ -126,7 +126,7 @@ class Neighbours:
         self.next_at = min(self.next_at, now)
 
     def _tell(self, now: int, peer: Neighbour) -> None:
-        """One copy over every live plane."""
+        """Send one copy of an update over every live plane."""
         live = [p for p in range(self.planes) if self.port_up[p]]
         for p in [p for p in live if peer.mask >> p & 1] or live:
             self._queue(peer, Operation(peer.route, self._any_ev(peer, p), True, peer.serial, 0, self._mask(), 0, 0))
@@ -141,11 +141,11 @@ class Neighbours:
         return [qp for qp in peer.qps if qp.state == RTS]
 
     def _mask(self) -> int:
-        """Our ports that are up. An EV Probe carries it, too, but nobody acts on it there: it has no serial."""
+        """Return the mask of our ports that are up. An EV Probe carries it, too, but nobody acts on it there: it has no serial."""
         return sum(1 << p for p in range(self.planes) if self.port_up[p])
 
     def _any_ev(self, peer: Neighbour, plane: int) -> int:
-        """An EV drawn at random among those that are GOOD for the first queue pair, otherwise among all."""
+        """Draw an EV at random among those that are GOOD for the first queue pair, otherwise among all."""
         paths = peer.qps[0].requester.paths
         lap = paths.active[plane]
         if lap:
@@ -155,7 +155,7 @@ class Neighbours:
     # --- EV Probes -------------------------------------------------------------------------------------------
 
     def receiving(self, now: int, qp: QueuePair) -> None:
-        """Data came to a queue pair that is not ``watched``."""
+        """Note that data came to a queue pair that is not ``watched``."""
         peer = self.peers[qp.peer]
         if peer.probe_at == NEVER:
             peer.probe_at = now + int(peer.base_rtt * self.rng.random())
@@ -197,7 +197,7 @@ class Neighbours:
         self.queue.append((peer, operation))
 
     def take(self) -> Operation | None:
-        """The next operation that can leave; those whose local port has gone down meanwhile are dropped."""
+        """Take the next operation that can leave; those whose local port has gone down meanwhile are dropped."""
         while self.queue:
             peer, operation = self.queue.pop(0)
             peer.queued -= 1
@@ -206,7 +206,7 @@ class Neighbours:
         return None
 
     def request(self, now: int, peer: Neighbour, ev: int, number: int, op: int, mask: int, stamp: int) -> bool:
-        """A request arrived and must be answered on its plane; True if it changed the state of the peer's ports, ``peer.mask``."""
+        """Take a request, which must be answered on its plane; returns True if it changed the state of the peer's ports, ``peer.mask``."""
         self._queue(peer, Operation(peer.route, ev, False, number, op, 0, stamp, now))
         if number & EV_PROBE:
             self.ev_probes_rx += 1
@@ -223,7 +223,7 @@ class Neighbours:
         return True
 
     def response(self, peer: Neighbour, now: int, number: int) -> None:
-        """A response to one of our requests arrived; a response to no request is counted."""
+        """Take a response to one of our requests; a response to no request is counted."""
         if number & EV_PROBE:
             probe = peer.probes.pop(number, None)
             if probe is not None:
@@ -240,7 +240,6 @@ class Neighbours:
         self.stale += 1  # includes the answers to further copies
 
     def timer(self, now: int) -> None:
-        """Do what is due."""
         self.next_at = NEVER
         for peer in self.peers.values():
             if peer.update_at <= now:
@@ -250,7 +249,8 @@ class Neighbours:
             self.next_at = min(self.next_at, peer.update_at, peer.probe_at)
 
     def counters(self) -> dict[str, int]:
-        """``endpoint_operations_rx`` counts every request and response; updates told count once per try, whatever the number of copies."""
+        """Return the counters. ``endpoint_operations_rx`` counts every request and response; updates count once per try, whatever the
+        number of copies."""
         return {
             "endpoint_operations_rx": self.updates_rx + self.ev_probes_rx + self.responses_rx + self.stale,
             "port_updates_tx": self.updates_tx, "port_updates_rx": self.updates_rx, "ev_probes_tx": self.ev_probes_tx,
@@ -259,10 +259,9 @@ class Neighbours:
 
 
 def request_fields(operation: Operation, stamp: int) -> bytes:
-    """ERTH of a request."""
     return wire.S_ERTH.pack(operation.op, operation.mask, stamp, wire.FTYPE)
 
 
 def response_fields(operation: Operation, stamp: int) -> bytes:
-    """EETH of a response; ``stamp``: the request's, moved on by the time it was held."""
+    """Make the EETH of a response; ``stamp``: the request's, moved on by the time it was held."""
     return wire.S_EETH.pack(operation.op << 2, stamp)

@@ -17,12 +17,12 @@ RTR: Final = 2
 RTS: Final = 3
 ERROR: Final = 4
 PROBE_IDS: Final = 0x7FFF
-"""Ids of Reliability Probes: 1 to so many, which a SACK's signed offset can echo [ours]."""
+"""The largest id of Reliability Probes, which begin at 1: a SACK's signed offset can echo them [ours]."""
 STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "ERROR")
 
 
 class QueuePair:
-    """INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
+    """A queue pair. It is INIT when made, RTS when connected, ERROR once and for ever (states of the specification)."""
 
     def __init__(
         self, qpn: int, peer: int, psn: int, route: Route, health: PlaneHealth, requester: Requester, responder: Responder, log: list[Event]
@@ -50,7 +50,6 @@ class QueuePair:
         self.watched = False  # the neighbours see to EV Probes while it receives
 
     def to(self, now: int, state: int, cause: str) -> None:
-        """Change state and log it."""
         self.state = state
         self.log.append((now, "qp", {"peer": self.peer, "qpn": self.qpn, "state": STATE_NAMES[state], "cause": cause}))
 
@@ -66,17 +65,16 @@ class QueuePair:
         self.to_probe.clear()
 
     def asked(self, pid: int, ev: int, ts: int, shift: int) -> bool:
-        """Whether a Reliability Probe of that id, EV and timestamp is out and not answered."""
+        """Say whether a Reliability Probe of that id, EV and timestamp is out and not answered."""
         probe = self.probes.get(pid)
         return probe is not None and probe[0].ev == ev and probe[2] >> shift & 0xFFFF == ts
 
     def owes(self) -> bool:
-        """Whether a control packet waits."""
         r = self.responder
         return r.sack_due or r.ack_due or r.nak != 0 or len(self.answers) > 0 or len(self.nacks) > 0
 
     def deadline(self) -> int:
-        """The next thing that happens by itself, ps."""
+        """Return when the next thing happens by itself, ps."""
         if self.state != RTS:
             return NEVER
         if self.requester.timers.starting:

@@ -41,7 +41,7 @@ OPCODE_NAMES: Final = {
     PROBE: "Reliability Probe",
 }
 ENDPOINT_QPN: Final = 2
-"""Endpoint requests and responses are addressed to this QPN."""
+"""The QPN that endpoint requests and responses are addressed to."""
 
 # AETH syndromes of an ACK.
 SYNDROME_OK: Final = 0x1F
@@ -67,8 +67,8 @@ M_ALWAYS_SKIP: Final = 2
 F_ACKREQ: Final = 1 << 31
 F_RTX: Final = 1 << 29
 F_TS: Final = 1 << 28
-"""A TSETH follows: of WRITEs alone. Packets that carry their timestamp in another header (SACK, NACK, probe, endpoint operations) have it
-clear."""
+"""The flag that a TSETH follows: of WRITEs alone. Packets that carry their timestamp in another header (SACK, NACK, probe, endpoint
+operations) have it clear."""
 PKEY: Final = 0xFFFF
 """Default partition [ours]."""
 FTYPE: Final = 1
@@ -80,9 +80,9 @@ AFTER_BTH: Final = 114
 WRITE_HEADERS: Final = 138
 """Bytes before the payload of a WRITE without immediate."""
 COUNTED: Final = 88
-"""What congestion control counts of a data packet beside its payload: UDP length + 40, without an immediate (UET)."""
+"""Bytes that congestion control counts of a data packet beside its payload: UDP length + 40, without an immediate (UET)."""
 TRIM_BYTES: Final = 142
-"""What a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
+"""Bytes that a switch leaves of a frame: all headers of a WRITE with immediate [ours; the same in testbed/dataplane/layout.py]."""
 
 S_BTH = Struct("!BBHII")  # opcode, m se pad tver, pkey, res8+dqpn24, flags8+psn24
 S_WRITE_EXT = Struct("!HHHHQII")  # METH (rqmsn, msn), TSETH (tx_ts, tsr/res/ftype), RETH (va, rkey, dmalen)
@@ -101,15 +101,13 @@ EXT_LENGTH: Final = {ACK: 4, ENDPOINT_REQUEST: 16, ENDPOINT_RESPONSE: 36, SACK: 
 
 
 def seth_word(m: int, probe: bool) -> int:
-    """The first 16 bits of a SETH: type4 nxt5 m2 r3 pr1 r1; type and nxt are 0 [ours]."""
+    """Make the first 16 bits of a SETH: type4 nxt5 m2 r3 pr1 r1; type and nxt are 0 [ours]."""
     return m << 5 | (2 if probe else 0)
 
 
 def describe(frame: bytes) -> dict[str, Any]:
-    """Every field of a frame by name, for people, tests and tools. Raises ValueError on what is not MRC.
-
-    ``payload`` includes the padding; of a trimmed WRITE it is what the switch left of it.
-    """
+    """Return every field of a frame by name, for people, tests and tools. Raises ValueError on any other frame than MRC's. ``payload``
+    includes the padding; of a trimmed WRITE it is what the switch left of it."""
     if len(frame) < AFTER_BTH + ICRC:
         raise ValueError(f"{len(frame)} bytes are too short for an MRC packet")
     word, length, nxt, hops, osrc, odst = S_OUTER.unpack_from(frame, OUTER)

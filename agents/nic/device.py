@@ -31,13 +31,13 @@ from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
 from topologies.clos import Fabric
 
 BATCH = 64
-"""Most frames received or sent before the other direction gets its turn."""
+"""The most frames received or sent before the other direction gets its turn."""
 TRANSPORTS = ("mrc", "roce")
 """The transports with an engine of ours; the kernel's are in agents/kernel."""
 
 
 def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
-    """The engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
+    """Make the engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
     if transport not in TRANSPORTS:
         raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
     engine: Engine = importlib.import_module(f"agents.{transport}.endpoint").Endpoint(fabric, host, options, seed)
@@ -59,8 +59,8 @@ _IN_SUMS = (
 
 
 class _Sorter(FrameIO):
-    """Passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled UDP to one of
-    two ports."""
+    """A sorter that passes probes to the mapper, and all other frames to the engine. The socket's filter let nothing through but tunnelled
+    UDP to one of two ports."""
 
     def __init__(self, engine: Engine, mapper: Mapper, port: int) -> None:
         super().__init__()
@@ -77,11 +77,8 @@ class _Sorter(FrameIO):
 
 
 class Nic:
-    """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events.
-
-    ``io`` says which ports are up, which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock``
-    gives ps.
-    """
+    """A host's engine, and a mapper beside it, on ports that other code drives: verbs, counters, events. ``io`` says which ports are up,
+    which frames wait and what it dropped (agents.nic.packet_io.PacketIO, or a simulated host's); ``clock`` gives ps."""
 
     def __init__(self, fabric: Fabric, host: int, engine: Engine, io: Any, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -99,7 +96,6 @@ class Nic:
         self.wakeups = 0
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """A port lost or found its carrier."""
         self._up[port] = up
         self.engine.port_state(now, port, up)
         if self.mapper is not None:
@@ -112,7 +108,7 @@ class Nic:
         return self.engine.register(memory)
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``: see the engine."""
+        """Make a queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``: see the engine."""
         return self.engine.create_qp(peer, evs)
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
@@ -124,7 +120,7 @@ class Nic:
         self.engine.post_recv(qpn, wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
-        """RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
+        """Post an RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
         self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
 
     # Clustermapper, beside the engine.
@@ -147,30 +143,29 @@ class Nic:
             self.mapper.stop()
 
     def mapper_reports(self) -> list[dict[str, Any]]:
-        """The mapper's counts since the last call, one report per bucket."""
+        """Take the mapper's counts since the last call, one report per bucket."""
         return [] if self.mapper is None else list(self.mapper.take_reports())
 
     # What is told of it.
 
     def forget_lag(self) -> None:
-        """Begin counting lateness anew."""
         self.lateness = Lateness(self.clock(), WINDOW_RTTS * self.fabric.base_rtt_ps)
 
     def lag(self) -> dict[str, int]:
-        """How late this process got to timers and frames (agents.lateness), ps."""
+        """Return how late this process got to timers and frames (agents.lateness), ps."""
         return {**self.lateness.figures(self.clock()), "wakeups": self.wakeups}
 
     def housekeeping(self) -> None:
-        """Called a few times a second: reads the receive ring's drops, which the kernel resets when it reports them."""
+        """Read the receive ring's drops, which the kernel resets when it reports them. Called a few times a second."""
         self.io.drops()
 
     def events(self) -> list[Event]:
-        """What happened since the last call, for the log: the engine's, and the mapper's verdicts."""
+        """Take what happened since the last call, for the log: the engine's events, and the mapper's verdicts."""
         events = self.engine.events()
         return events if self.mapper is None else events + list(self.mapper.events())
 
     def counters(self) -> dict[str, int]:
-        """The engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
+        """Return the engine's counters, the receive ring's, and the mapper's, whose frames are in the sums of all frames too."""
         waiting = self.io.waiting()
         counters = {
             **self.engine.counters(), "rx_waiting": waiting, "rx_ring_drops": self.io.drops(), "rx_not_a_port": self.io.ring.not_ours,
@@ -183,15 +178,12 @@ class Nic:
         return counters
 
     def close(self) -> None:
-        """Close the ports."""
         self.io.close()
 
 
 class Device(Nic):
-    """Opens the NIC ports of ``host`` in the current network namespace. Needs root when made.
-
-    Raises OSError if the ports are not there, ValueError on bad options.
-    """
+    """A NIC on the ports of ``host`` in the current network namespace. Needs root when made. Raises OSError if the ports are not there,
+    ValueError on bad options."""
 
     def __init__(
         self, fabric: Fabric, host: int, clock: WallClock, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0
@@ -210,7 +202,8 @@ class Device(Nic):
         return run_until_completion(self, timeout, self.wall)
 
     def work(self, until: int) -> int:
-        """Receive, act on what is due, send. When to do so again at the latest, ps: not after ``until``, and now if there is more."""
+        """Receive, act on what is due, send. Returns when to do so again at the latest, ps: not after ``until``, and now if there is
+        more."""
         engine = self.engine
         io = self.io
         now = self.clock()
@@ -235,7 +228,7 @@ class Device(Nic):
         return now if self.more else min(due, io.ring.next_look()) if io.ring.held else due
 
     def sources(self) -> list[Any]:
-        """What ends a wait: news of links, and frames unless some are held to their time.
+        """Return what ends a wait: news of links, and frames unless some are held to their time.
 
         The ring's socket reads as ready for as long as the newest frame is in its slot (the kernel asks about the slot before its own next
         one), so one would not wait but spin. Nor is it needed then: what comes after the last look is not due before :meth:`work` wants to
@@ -244,7 +237,7 @@ class Device(Nic):
         return self._without_ring if self.io.ring.held else self._readers
 
     def read_links(self) -> None:
-        """The kernel has news of links, and of pauses."""
+        """Read the kernel's news of links, and of pauses."""
         now = self.clock()
         for port, what, on in self.io.news():
             if what == CARRIER:
@@ -253,10 +246,8 @@ class Device(Nic):
                 self.engine.port_paused(now, port, on)
 
     def turn(self, until: int, readers: list[Any] | None = None) -> list[Any]:
-        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader.
-
-        Returns the readers that are ready.
-        """
+        """One turn: :meth:`work`, then sleep until a frame, a deadline, ``until`` (ps) or a ready reader. Returns the readers that are
+        ready."""
         wake = self.work(until)
         wait = 0.0 if self.more else self.wall.until(wake)
         # select: microseconds of resolution, where poll and epoll round up to a millisecond.
@@ -270,7 +261,7 @@ class Device(Nic):
 def make_device(
     fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int
 ) -> Device | KernelDevice:  # fmt: skip
-    """The :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
+    """Make the :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)
     return Device(fabric, host, clock, transport, options, seed)

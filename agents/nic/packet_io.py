@@ -33,17 +33,18 @@ TPACKET_V2: Final = 1
 SO_ATTACH_FILTER: Final = 26
 SO_SNDBUFFORCE: Final = 32
 SEND_BUFFER: Final = 64 << 20
-"""An skb charges its sender until the far end has it; a small buffer would make the fabric lossless by back-pressure."""
+"""The send buffer, in bytes: an skb charges its sender until the far end has it; a small buffer would make the fabric lossless by
+back-pressure."""
 BLOCK: Final = 1 << 18
 RING_BYTES: Final = 16 << 20
-"""Most bytes of a receive ring. The kernel clears all of it when it is made."""
+"""The most bytes of a receive ring. The kernel clears all of it when it is made."""
 FAR_RINGS: Final = 4
-"""And so many times as large with two sites."""
+"""A receive ring is so many times as large with two sites."""
 RING_S: Final = 4
-"""What a receive ring holds of all ports at line rate, with as many short frames, while its agent does not read, wall time [ours]."""
+"""A receive ring holds so much of all ports at line rate, with as many short frames, while its agent does not read, wall time [ours]."""
 CARRIER: Final = 0
 PAUSE: Final = 1
-"""What the kernel has news of, at a port: its carrier; whether its data class is paused (PFC)."""
+"""Kinds of the kernel's news about a port: its carrier; whether its data class is paused (PFC)."""
 IFF_RUNNING: Final = 1 << 6
 SIOCGIFFLAGS: Final = 0x8913
 PR_CAPBSET_DROP: Final = 24
@@ -52,7 +53,8 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
-    """Classic BPF: keep IPv6 in IPv6 whose inner packet is UDP to either port; pings and the kernel's TCP stay out of the ring."""
+    """Make classic BPF that keeps IPv6 in IPv6 whose inner packet is UDP to either port; pings and the kernel's TCP stay out of the
+    ring."""
     ldb, ldh, jeq, ret = 0x30, 0x28, 0x15, 0x06
     code = (
         (ldb, 0, 0, 20), (jeq, 0, 6, 41),  # outer next header
@@ -64,10 +66,8 @@ def _only_tunnelled_udp(ports: tuple[int, int]) -> bytes:
 
 
 class PacketIO:
-    """Frames in and out of a host's ports, those coming in after the fabric's delay. Needs CAP_NET_RAW when made.
-
-    Raises OSError when an interface is missing or the kernel refuses a socket.
-    """
+    """Frames in and out of a host's ports, those coming in after the fabric's delay. Needs CAP_NET_RAW when made. Raises OSError when an
+    interface is missing or the kernel refuses a socket."""
 
     def __init__(self, fabric: Fabric, host: int, udp_ports: tuple[int, int], clock: WallClock) -> None:
         self.ports = [f"h{host}-p{p}" for p in range(fabric.planes)]
@@ -132,7 +132,7 @@ class PacketIO:
         return n
 
     def port_states(self) -> list[bool]:
-        """Whether each port is up and has its carrier now; later changes come from :meth:`news`."""
+        """Say whether each port is up and has its carrier now; later changes come from :meth:`news`."""
         states = []
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
             for name in self.ports:
@@ -141,7 +141,7 @@ class PacketIO:
         return states
 
     def news(self) -> list[tuple[int, int, bool]]:
-        """(port, CARRIER or PAUSE, whether there is one) for every change the kernel told since the last call, in order."""
+        """Return (port, CARRIER or PAUSE, whether there is one) for every change the kernel reported since the last call, in order."""
         changes: list[tuple[int, int, bool]] = []
         while True:
             try:
@@ -164,13 +164,13 @@ class PacketIO:
                         changes.append((port, PAUSE, rate == rtnetlink.STOPPED))
 
     def waiting(self) -> int:
-        """Frames that reached this host and are not due yet, those among them that nobody has looked at."""
+        """Count the frames that reached this host and are not due yet, those among them that nobody has looked at."""
         real = time.time_ns()
         self.ring.look(time.monotonic_ns(), real)
         return self.ring.held
 
     def drops(self) -> int:
-        """Frames that found the receive ring full, since the start."""
+        """Count the frames that found the receive ring full, since the start."""
         _, dropped = struct.unpack("=II", self.receiver.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         self.ring_drops += dropped
         return self.ring_drops

@@ -37,7 +37,6 @@ _HOP_LIMIT: Final = 21
 
 
 def _word(slot: bytes, at: i64) -> i64:
-    """The four bytes at ``at`` as a number."""
     return i64(read_i32_le(slot, at) if _LITTLE else read_i32_be(slot, at)) & 0xFFFF_FFFF
 
 
@@ -63,11 +62,9 @@ class ReceiveRing:
         self.not_ours = 0
 
     def look(self, mono: i64, real: i64) -> None:
-        """Note what came since the last look. ``real``, then ``mono``: this machine's two clocks, read in this order just before, ns.
-
-        A pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and
-        this look, the frame's time is wrong by no more than the time since the last look.
-        """
+        """Note what came since the last look. ``real``, then ``mono``: this machine's two clocks, read in this order just before, ns. A
+        pause between the two readings makes a frame late, never early. If the real-time clock is set between a frame's arrival and this
+        look, the frame's time is wrong by no more than the time since the last look."""
         view = self.view
         words = self.words
         at = self.at
@@ -120,11 +117,10 @@ class ReceiveRing:
         return n
 
     def next_look(self) -> i64:
-        """When to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ps."""
+        """Return when to look again at the latest, while frames are held: one is due, or one that came since the last look could be, ps."""
         unseen = self.looked + self.line.shortest
         return unseen if unseen < self.line.next else self.line.next
 
     def close(self) -> None:
-        """Let go of the memory."""
         self.words.release()
         self.view.release()

@@ -1,4 +1,2 @@
-"""What MRC and RoCE share.
-
-DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory. No state of a transport.
-"""
+"""Modules that MRC and RoCE share: DSCPs, the headers before the BTH, the invariant CRC, PSN arithmetic, registered memory. No state of a
+transport."""

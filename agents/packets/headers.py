@@ -42,27 +42,25 @@ RESIDUE: Final = 0x2144DF1C
 
 
 def u16(data: bytes, at: i64) -> i64:
-    """The two bytes at ``at`` as a number."""
     return i64(read_i16_be(data, at)) & 0xFFFF
 
 
 def u32(data: bytes, at: i64) -> i64:
-    """The four bytes at ``at`` as a number."""
     return i64(read_i32_be(data, at)) & 0xFFFF_FFFF
 
 
 def put16(out: BytesWriter, value: i64) -> None:
-    """Two bytes of a number below 1 << 16; the compiler's own function takes it for a signed one."""
+    """Write two bytes of a number below 1 << 16; the compiler's own function takes it for a signed one."""
     write_i16_be(out, i16((value ^ 0x8000) - 0x8000))
 
 
 def put32(out: BytesWriter, value: i64) -> None:
-    """Four bytes of a number below 1 << 32."""
+    """Write four bytes of a number below 1 << 32."""
     write_i32_be(out, i32((value ^ 0x8000_0000) - 0x8000_0000))
 
 
 def trailer(pad: i64, crc: i64) -> bytes:
-    """What ends a packet: ``pad`` zeros and the iCRC."""
+    """Make the end of a packet: ``pad`` zeros and the iCRC."""
     out = BytesWriter()
     for _ in range(pad):
         out.append(0)
@@ -71,7 +69,7 @@ def trailer(pad: i64, crc: i64) -> bytes:
 
 
 def psn_delta(psn: int, reference: int) -> int:
-    """How far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
+    """Return how far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
     return ((psn - reference + 0x800000) & PSN_MASK) - 0x800000
 
 
@@ -81,18 +79,16 @@ def s24(value: int) -> int:
 
 
 def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:
-    """An IPv6 header; ``payload`` in bytes."""
+    """Make an IPv6 header; ``payload`` in bytes."""
     return S_OUTER.pack(6 << 28 | dscp << 22 | ecn << 20 | flow, payload, next_header, hop_limit, src, dst)
 
 
 def head(
     outer: tuple[bytes, bytes], inner: tuple[bytes, bytes], ev: int, dscp: int, ecn: int, after_udp: int, port: int = UDP_PORT
 ) -> bytes:
-    """The 102 bytes before the BTH; ``outer`` and ``inner``: source and destination address of an IPv6 header.
-
-    ``after_udp`` counts the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source
-    port, its high half the low 16 bits of the inner flow label; which half goes where is our choice.
-    """
+    """Make the 102 bytes before the BTH; ``outer`` and ``inner``: source and destination address of an IPv6 header. ``after_udp`` counts
+    the bytes from the BTH to the iCRC inclusive. The EV is striped: its low half is the UDP source port, its high half the low 16 bits of
+    the inner flow label; which half goes where is our choice."""
     udp = 8 + after_udp
     carried = ip_header(17, udp, dscp, ecn, ev >> 16 & 0xFFFF, 64, *inner)
     carrier = ip_header(41, 40 + udp, dscp, ecn, 0, 64, *outer)
@@ -100,7 +96,7 @@ def head(
 
 
 def icrc_of_head(frame_head: bytes) -> int:
-    """CRC state after the masked inner IPv6 and UDP headers of a 102-byte head."""
+    """Return the CRC state after the masked inner IPv6 and UDP headers of a 102-byte head."""
     b = bytearray(b"\xff" * 8 + frame_head[INNER:HEAD])
     b[8] |= 0x0F
     b[9:12] = b"\xff\xff\xff"
@@ -110,24 +106,22 @@ def icrc_of_head(frame_head: bytes) -> int:
 
 
 def icrc_of(buffer: Any, start: int, length: int) -> int:
-    """The iCRC that a frame should carry, whatever its last four bytes are.
-
-    CRC-32 from the inner IPv6 header on, after 8 bytes of FF, with traffic class, flow label, hop limit, UDP checksum
-    and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17).
-    """
+    """Compute the iCRC that a frame should carry, whatever its last four bytes are. CRC-32 from the inner IPv6 header on, after 8 bytes of
+    FF, with traffic class, flow label, hop limit, UDP checksum and BTH byte 4 as ones (RoCEv2's, InfiniBand annex A17)."""
     frame = bytes(buffer[start : start + length - ICRC])
     return int(crc32(frame[BTH_AT + 5 :], crc32(frame[BTH_AT : BTH_AT + 4] + b"\xff", icrc_of_head(frame[:HEAD]))))
 
 
 class IcrcCheck:
-    """Checks the iCRC of frames that arrive. It holds nothing but the place where their masked heads are written."""
+    """A checker of the iCRC of frames that arrive. It holds nothing but the place where their masked heads are written."""
 
     def __init__(self) -> None:
         self._out = BytesWriter()
         self._out.write(b"\xff" * 8)
 
     def good(self, head: bytes, buffer: Any, start: int, length: int) -> bool:
-        """Whether the frame ``buffer[start:start+length]`` carries its iCRC; ``head``: its first bytes, more than those up to the BTH."""
+        """Say whether the frame ``buffer[start:start+length]`` carries its iCRC; ``head``: its first bytes, more than those up to the
+        BTH."""
         out = self._out
         out.truncate(8)
         out.write(head[INNER:])

@@ -8,7 +8,7 @@ from typing import Any, Final
 from agents.transport import Region
 
 VA_BASE: Final = 0x10_0000_0000
-"""First virtual address handed out [ours]; regions are far apart so that a stray address hits none."""
+"""The first virtual address handed out [ours]; regions are far apart so that a stray address hits none."""
 VA_GAP: Final = 1 << 30
 
 
@@ -32,7 +32,7 @@ class Memory:
         self.next_va = VA_BASE
 
     def register(self, memory: Any) -> Region:
-        """Raises ValueError unless ``memory`` is writable and contiguous."""
+        """Register memory. Raises ValueError unless ``memory`` is writable and contiguous."""
         view = memoryview(memory)
         if view.readonly or not view.contiguous:
             raise ValueError("registered memory must be writable and contiguous")
@@ -54,7 +54,7 @@ class Memory:
         return latest
 
     def allowed(self, rkey: int, va: int, length: int) -> bool:
-        """Whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
+        """Say whether ``[va, va + length)`` lies inside the region of ``rkey``. A zero-length write needs no memory."""
         if length == 0:
             return True
         region = self._find(rkey)

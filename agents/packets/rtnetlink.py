@@ -1,4 +1,4 @@
-"""Rtnetlink messages, read and built without a socket: what the kernel says of interfaces, routes and queues, and how it is asked.
+"""Reads and builds rtnetlink messages, without a socket: what the kernel says of interfaces, routes and queues, and how it is asked.
 
 The one codec of the project; who has the socket decides what to ask. Layouts and numbers are those of netlink(7), rtnetlink(7) and the
 kernel's uapi headers linux/netlink.h, linux/rtnetlink.h, linux/if_link.h. All integers have the machine's byte order.
@@ -31,7 +31,8 @@ IFLA_OPERSTATE: Final = 16
 _TYPE: Final = 0x3FFF
 """An attribute's type without its two flags."""
 STOPPED: Final = 1
-"""Bytes/s of a token bucket that stands still: the least that the kernel takes. A port under PFC whose data class has it is paused."""
+"""The rate of a token bucket that stands still, bytes/s: the least that the kernel takes. A port under PFC whose data class has it is
+paused."""
 _HEADER: Final = 16
 """Bytes of struct nlmsghdr."""
 _TCMSG: Final = 20
@@ -61,17 +62,16 @@ class LinkState(NamedTuple):
 
     @property
     def carries(self) -> bool:
-        """Administratively up, with carrier."""
         return self.flags & (IFF_UP | IFF_LOWER_UP) == IFF_UP | IFF_LOWER_UP
 
 
 def request(kind: int, flags: int, serial: int, body: bytes) -> bytes:
-    """A message to the kernel; NLM_F_REQUEST is added."""
+    """Make a message to the kernel; NLM_F_REQUEST is added."""
     return struct.pack("=IHHII", _HEADER + len(body), kind, NLM_F_REQUEST | flags, serial, 0) + body
 
 
 def messages(data: bytes) -> list[Message]:
-    """The messages in one read of a netlink socket; a truncated message ends the list."""
+    """Yield the messages in one read of a netlink socket; a truncated message ends the list."""
     out = []
     at = 0
     while at + _HEADER <= len(data):
@@ -84,13 +84,13 @@ def messages(data: bytes) -> list[Message]:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """A struct rtattr with its value, padded."""
+    """Make a struct rtattr with its value, padded."""
     size = 4 + len(value)
     return (struct.pack("=HH", size, kind) + value).ljust((size + 3) & ~3, b"\0")
 
 
 def attributes(data: bytes, at: int = 0) -> list[tuple[int, bytes]]:
-    """(type, value) of the attributes from byte ``at`` on; one of impossible length ends the list."""
+    """Yield (type, value) of the attributes from byte ``at`` on; one of impossible length ends the list."""
     out = []
     while at + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, at)
@@ -102,36 +102,35 @@ def attributes(data: bytes, at: int = 0) -> list[tuple[int, bytes]]:
 
 
 def error(message: Message) -> int:
-    """The errno that an NLMSG_ERROR carries; 0 is an acknowledgement."""
+    """Return the errno that an NLMSG_ERROR carries; 0 is an acknowledgement."""
     return -int(struct.unpack_from("=i", message.body)[0])
 
 
 def link(ifindex: int = 0, flags: int = 0, change: int = 0) -> bytes:
-    """A struct ifinfomsg; ``change`` says which of the ``flags`` are to be set."""
+    """Make a struct ifinfomsg; ``change`` says which of the ``flags`` are to be set."""
     return struct.pack("=BxHiII", 0, 0, ifindex, flags, change)
 
 
 def link_state(body: bytes) -> LinkState:
-    """Read the body of an RTM_NEWLINK or RTM_DELLINK."""
     ifindex, flags = struct.unpack_from("=iI", body, 4)
     operstate = next((value[0] for kind, value in attributes(body, 16) if kind == IFLA_OPERSTATE), 0)
     return LinkState(ifindex, flags, operstate)
 
 
 def queue(ifindex: int, handle: int, parent: int = 0) -> bytes:
-    """A struct tcmsg; ``handle`` and ``parent`` with major and minor number."""
+    """Make a struct tcmsg; ``handle`` and ``parent`` with major and minor number."""
     return struct.pack("=BxxxiIII", 0, ifindex, handle, parent, 0)
 
 
 def token_bucket(ifindex: int, handle: int, parent: int, rate: int, burst: int, limit: int) -> bytes:
-    """Body of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
+    """Make the body of an RTM_NEWQDISC about a token bucket (TBF): ``rate`` in bytes/s, ``burst`` and ``limit`` in bytes."""
     parameters = struct.pack("=BBHhHI", 0, _LINKLAYER_ETHERNET, 0, 0, 0, rate) + bytes(12) + struct.pack("=III", limit, 0, 0)
     options = attribute(_TCA_TBF_PARMS, parameters) + attribute(_TCA_TBF_BURST, struct.pack("=I", burst))
     return queue(ifindex, handle, parent) + attribute(_TCA_KIND, _TBF) + attribute(_TCA_OPTIONS, options)
 
 
 def token_rate(body: bytes) -> tuple[int, int]:
-    """(interface, bytes/s) of an RTM_NEWQDISC about a token bucket; (interface, -1) of one about another queue."""
+    """Return (interface, bytes/s) of an RTM_NEWQDISC about a token bucket; (interface, -1) of one about another queue."""
     (ifindex,) = struct.unpack_from("=i", body, 4)
     found = dict(attributes(body, _TCMSG))
     if found.get(_TCA_KIND) == _TBF:

@@ -1,4 +1,4 @@
-"""What a host does, independent of how its packets and messages are carried: collectives and flows over one device, their log, and its
+"""Does a host's work, independent of how its packets and messages are carried: collectives and flows over one device, their log, and its
 answers.
 
 The host process (agents.process.host) runs one over sockets, a simulated host (testbed.simulated.hosts) one in virtual time. No socket,
@@ -34,7 +34,8 @@ _NOT_ARGUMENTS = (ValueError, LookupError, TypeError, AttributeError, OverflowEr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Agent:
-    """``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification; ``clock`` gives ps."""
+    """The agent of one host. ``device`` is an agents.nic.device.Device or the like; ``log`` takes a line, ``notify`` a notification;
+    ``clock`` gives ps."""
 
     def __init__(
         self,
@@ -72,17 +73,15 @@ class Agent:
         self.reports = False  # whether the mapper's counts are sent as notifications
 
     def share_memory(self, size: int) -> tuple[Any, int]:
-        """Memory for a program, and its descriptor; -1: it is of this process."""
+        """Make memory for a program; returns it and its descriptor; -1: it is of this process."""
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
     def tell(self, owner: Any, note: dict[str, Any]) -> None:
-        """Send a notification to the program."""
         self.notify(note)
 
     # --- log -------------------------------------------------------------------------------------------------
 
     def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
-        """Write one line to the log."""
         self.log(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
 
     def record(self, now: int) -> None:
@@ -107,7 +106,8 @@ class Agent:
             self.bin_end = self._bin_after(now)
 
     def _bin_after(self, now: int) -> int:
-        """When the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across hosts."""
+        """Return when the bin that ``now`` lies in ends. Bins are aligned to the clock that all agents share, so that they add up across
+        hosts."""
         return (now // self.bin_ps + 1) * self.bin_ps
 
     # --- what it answers -------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Agent:
         return {"qps": group.local, "connected": standing}
 
     def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
-        """Connect them."""
+        """Connect the queue pairs of the last set-up."""
         if not self.groups:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
@@ -174,11 +174,8 @@ class Agent:
         self, collective: str, message_bytes: int, seed: int = 0, flows: list[dict[str, Any]] | None = None, outstanding: int = 4,
         at: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
-        """Start a collective or flows; results come as notifications.
-
-        Only flows take ``flows`` (other ones than those set up), ``outstanding`` (messages of each at once) and ``at`` (ps; None:
-        now). Only collectives take ``more``: see :meth:`_collective`.
-        """
+        """Start a collective or flows; results come as notifications. Only flows take ``flows`` (other ones than those set up),
+        ``outstanding`` (messages of each at once) and ``at`` (ps; None: now). Only collectives take ``more``: see :meth:`_collective`."""
         if not self.groups or not self.groups[-1].connected:
             raise CollectiveError("setup and connect come before start")
         if self.job is not None:
@@ -201,7 +198,7 @@ class Agent:
         job.completed(pending)
 
     def _collective(self, name: str, message_bytes: int, seed: int, dtype: str = "int32", steps: int = 1, warmup: int = 0) -> Collective:
-        """The prepared collective, if it has these arguments; otherwise a new one."""
+        """Return the prepared collective, if it has these arguments; otherwise a new one."""
         prepared, self.prepared = self.prepared, None
         if (
             prepared is not None
@@ -228,22 +225,19 @@ class Agent:
         self.flow_log = None
 
     def op_counters(self) -> dict[str, int]:
-        """Counters so far."""
         return dict(self.device.counters())
 
     def op_lag(self, forget: bool = False) -> dict[str, int]:
-        """How late this agent was (agents.lateness) since the last job's warm-up, or since it was last asked to ``forget``."""
+        """Report how late this agent was (agents.lateness) since the last job's warm-up, or since it was last asked to ``forget``."""
         lag = dict(self.device.lag())
         if forget:
             self.device.forget_lag()
         return lag
 
     def op_paths(self) -> list[dict[str, Any]]:
-        """Every queue pair's EVs."""
         return list(self.engine.paths())
 
     def op_reroute(self, dead_links: list[str]) -> None:
-        """The network has converged around these links."""
         self.engine.reroute(self.clock(), dead_links)
 
     def op_quiesce(self) -> None:
@@ -261,11 +255,11 @@ class Agent:
         self._report()
 
     def op_mapper(self) -> dict[str, Any]:
-        """The findings of the probes so far; empty if none were sent."""
+        """Return the findings of the probes so far; empty if none were sent."""
         return {} if self.device.mapper is None else dict(self.device.mapper.table())
 
     def op_deny(self, entries: list[str]) -> int:
-        """The complete denylist (topologies/denylist.py), which replaces the one before; the time at which it took effect."""
+        """Take the complete denylist (topologies/denylist.py), which replaces the one before; returns the time at which it took effect."""
         entries = [check_entry(self.fabric, entry) for entry in entries]
         now = self.clock()
         self.engine.deny(now, entries)
@@ -287,11 +281,10 @@ class Agent:
             self.notify({"event": "cut-off", "rank": group.rank, "peers": cut_off, "entries": self.denied})
 
     def op_denied(self) -> list[str]:
-        """The denylist in force."""
         return self.denied
 
     def op_hint(self, links: list[str]) -> int:
-        """The complete list of links that the controller knows to be down; returns the time at which the engine got it."""
+        """Take the complete list of links that the controller knows to be down; returns the time at which the engine got it."""
         links = [self.fabric.link(link).name for link in links]
         now = self.clock()
         self.engine.hint(now, links)
@@ -304,28 +297,28 @@ class Agent:
         return self.calls.memory_of(size)
 
     def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, Any]:
-        """Queue pairs from this rank of a program to all others; ``ranks``: host numbers."""
+        """Make queue pairs from this rank of a program to all others; ``ranks``: host numbers."""
         return self.calls.group(group, ranks, rank, qps, slices)
 
     def op_join(self, group: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
-        """Connect them with what the others' :meth:`op_group` told."""
+        """Connect a group with what the others' :meth:`op_group` returned."""
         self.calls.join(group, remotes)
 
     def op_call(self, group: str, call: int, name: str, dtype: str, size: int, **more: Any) -> None:
-        """A collective on the program's data (agents.collectives.channel.Channel.call); its number comes back in a notification when it is
-        over."""
+        """Call a collective on the program's data (agents.collectives.channel.Channel.call); its number comes back in a notification when
+        it is over."""
         self.calls.usable(group).call(call, name, dtype, size, **more)
 
     def op_send(self, group: str, call: int, peer: int, offset: int, size: int) -> None:
-        """A message of the program's to another rank's."""
+        """Send a message of the program's to another rank's."""
         self.calls.usable(group).send(call, peer, offset, size)
 
     def op_recv(self, group: str, call: int, peer: int, offset: int, size: int, at_most: bool = False) -> None:
-        """A message of another rank's program; with ``at_most``, it may be shorter."""
+        """Receive a message of another rank's program; with ``at_most``, it may be shorter."""
         self.calls.usable(group).recv(call, peer, offset, size, at_most)
 
     def op_tell(self, note: dict[str, Any]) -> None:
-        """What a program says of itself: logged, and passed on to whoever steers this agent."""
+        """Log what a program reports of itself, and pass it on to whoever steers this agent."""
         now = self.clock()
         self.calls.told_bytes += len(json.dumps(note))
         if self.calls.told_bytes > MOST_TOLD:
@@ -334,11 +327,11 @@ class Agent:
         self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 
     def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
-        """The program on another host has ended: why, and after how many collectives of each group."""
+        """Enter that the program on another host has ended: why, and after how many collectives of each group."""
         self.calls.lose(host, reason, steps)
 
     def op_steps(self) -> dict[str, int]:
-        """How many collectives the program here has called, by group."""
+        """Count the collectives that the program here has called, by group."""
         return self.calls.steps()
 
     def op_stop(self) -> dict[str, int]:
@@ -384,13 +377,12 @@ class Agent:
             self.job = None
 
     def _report(self) -> None:
-        """Pass on the mapper's counts."""
         if self.reports:
             for note in self.device.mapper_reports():
                 self.notify(note)
 
     def wake_at(self, now: int) -> int:
-        """When the loop has to look again at the latest, ps."""
+        """Return when the loop has to look again at the latest, ps."""
         due = max(now, min(self.bin_end, self.calls.deadline()))
         return due if self.job is None else min(due, self.job.deadline())
 

@@ -1,4 +1,4 @@
-"""Calls of a program on its agent: shared memory, groups of ranks, collectives and messages on the program's own data.
+"""Carries out calls of a program on its agent: shared memory, groups of ranks, collectives and messages on the program's own data.
 
 The agent stays the host's NIC: it moves all data, in its own loop, whether or not the program computes. A program has one memory with the
 agent and steers it by requests (agents/communicator.py); what is over comes back as a notification. Part of an agent
@@ -15,22 +15,22 @@ from agents.collectives.group import CollectiveError, Group, LostError, Wanted
 from agents.transport import NEVER, Completion, Region
 
 MOST_MEMORY = 1 << 30
-"""Bytes [ours]."""
+"""The most memory of a program, in bytes [ours]."""
 MOST_GROUPS = 64
-"""Groups of a program [ours]."""
+"""The most groups of a program [ours]."""
 MOST_QPS = 4096
-"""Queue pairs of a program: one to each peer in each of its groups, on 64 hosts. Each takes tens of kilobytes [ours]."""
+"""The most queue pairs of a program: one to each peer in each of its groups, on 64 hosts. Each takes tens of kilobytes [ours]."""
 MOST_OUTSTANDING = 1 << 16
-"""Calls of a program that wait [ours]."""
+"""The most calls of a program that wait [ours]."""
 MOST_TOLD = 1 << 26
-"""Bytes that a program may tell: they go into the agent's log [ours]."""
+"""The most bytes that a program may report: they go into the agent's log [ours]."""
 MOST_NAME = 100
-"""Characters of a group's name [ours]."""
+"""The longest name of a group, in characters [ours]."""
 
 
 class Calls:
-    """``device``: its verbs. ``clock`` gives ps. ``share(size)`` makes memory that another process may map; its descriptor, or -1.
-    ``notify(owner, note)``: to the program."""
+    """The calls of one program. ``device``: its verbs. ``clock`` gives ps. ``share(size)`` makes memory that another process may map; its
+    descriptor, or -1. ``notify(owner, note)``: to the program."""
 
     def __init__(
         self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, dict[str, Any]], None]
@@ -49,7 +49,7 @@ class Calls:
     # --- requests --------------------------------------------------------------------------------------------
 
     def memory_of(self, size: int) -> dict[str, int]:
-        """Make the memory. Its descriptor in this process, -1 where program and agent are one process."""
+        """Make the memory; returns its descriptor in this process, -1 where program and agent are one process."""
         if self.memory is not None:
             raise CollectiveError("there is a program already")
         if not 4096 <= size <= MOST_MEMORY:
@@ -60,7 +60,7 @@ class Calls:
         return {"fd": fd, "size": size}
 
     def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, Any]:
-        """Queue pairs to all others; what they need of them. ``ranks``: host numbers."""
+        """Make queue pairs to all others; returns what they need of them. ``ranks``: host numbers."""
         if self.memory is None:
             raise CollectiveError("memory comes before group")
         if name in self.groups or len(self.groups) >= MOST_GROUPS:
@@ -80,7 +80,6 @@ class Calls:
         return {"qps": group.local}
 
     def join(self, name: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
-        """Connect them."""
         self._channel(name).group.connect(remotes)
 
     def _channel(self, name: str) -> Channel:
@@ -89,7 +88,7 @@ class Calls:
         return self.channels[name]
 
     def usable(self, name: str) -> Channel:
-        """The channel of a group. Raises :class:`CollectiveError`, with who was lost."""
+        """Return the channel of a group. Raises :class:`CollectiveError`, with who was lost."""
         channel = self._channel(name)
         if channel.failure is not None:
             rank = channel.failure["peer_rank"]
@@ -101,7 +100,8 @@ class Calls:
         return channel
 
     def lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
-        """The program of another host has ended, after so many collectives of each group: later ones, and messages to and from it, fail."""
+        """Enter that the program of another host has ended, after so many collectives of each group: later ones, and messages to and from
+        it, fail."""
         counts = {name: int(steps.get(name, 0)) for name in self.channels}
         self.lost[host] = str(reason)
         for name, channel in self.channels.items():
@@ -109,13 +109,12 @@ class Calls:
                 channel.lose(channel.group.ranks.index(host), reason, counts[name])
 
     def steps(self) -> dict[str, int]:
-        """Collectives that the program has called, by group."""
         return {name: channel.step + len(channel.waiting) for name, channel in self.channels.items()}
 
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def take(self, completions: list[Completion]) -> list[Completion]:
-        """Give the groups theirs; returns the others."""
+        """Give the groups their completions; returns the others."""
         rest: list[Completion] = []
         own: dict[str, list[Completion]] = {}
         names = {channel: name for name, channel in self.channels.items()}
@@ -131,7 +130,7 @@ class Calls:
         return rest
 
     def advance(self) -> None:
-        """Work beside the network, and news for the program."""
+        """Do work beside the network, and send news to the program."""
         for name, channel in self.channels.items():
             channel.idle()
             if channel.over:
@@ -145,7 +144,7 @@ class Calls:
                 )
 
     def deadline(self) -> int:
-        """When to call :meth:`advance` at the latest, ps."""
+        """Return when to call :meth:`advance` at the latest, ps."""
         return min((channel.deadline() for channel in self.channels.values()), default=NEVER)
 
     def __iter__(self) -> Iterator[Channel]:

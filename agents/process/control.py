@@ -18,18 +18,18 @@ from typing import Any
 import msgspec
 
 MAX_CLIENTS = 8
-"""A runner or prompt, a controller, and some spare ones; more clients are rejected [ours]."""
+"""The most clients: a runner or prompt, a controller, and some spare ones; more are rejected [ours]."""
 
 
 MAX_LINE = 1 << 26
-"""Bytes of a line; a client that sends a longer one is disconnected [ours]."""
+"""The longest line, in bytes; a client that sends a longer one is disconnected [ours]."""
 AT_ONCE = 1 << 16
 """Bytes that a server takes from a client before it looks at what else there is to do [ours]."""
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
 class AgentError(Exception):
-    """The agent refused a request, or is gone. One line. ``rank``: who was lost, if that is why."""
+    """The agent refused a request, or is gone. The text is one line. ``rank``: who was lost, if that is why."""
 
     def __init__(self, line: str, rank: int | None = None) -> None:
         super().__init__(line)
@@ -37,15 +37,15 @@ class AgentError(Exception):
 
 
 def result(answer: dict[str, Any]) -> Any:
-    """What an agent answers to a request. Raises :class:`AgentError`."""
+    """Return what an agent answered to a request. Raises :class:`AgentError`."""
     if "error" in answer:
         raise AgentError(answer["error"], answer.get("rank"))
     return answer["ok"]
 
 
 class Lines:
-    """Newline-framed JSON over a non-blocking stream socket. ``at_once``: about as many bytes a :meth:`read` takes at most, so that a peer
-    that never pauses holds nobody up. ``longest``: bytes of a line, and of what waits for a peer that does not read."""
+    """JSON in lines over a non-blocking stream socket. ``at_once``: about as many bytes a :meth:`read` takes at most, so that a peer that
+    never pauses holds nobody up. ``longest``: bytes of a line, and of what waits for a peer that does not read."""
 
     def __init__(self, sock: socket.socket, at_once: int = MAX_LINE) -> None:
         self.sock = sock
@@ -55,7 +55,7 @@ class Lines:
         self.closed = False
 
     def read(self) -> list[dict[str, Any]]:
-        """Complete lines that have arrived."""
+        """Read complete lines that have arrived."""
         before = len(self.incoming)
         while not self.closed and len(self.incoming) - before < self.at_once:
             try:
@@ -93,7 +93,7 @@ class Lines:
             time.sleep(0.001)
 
     def flush(self) -> bool:
-        """Send what waits, as far as there is room; whether something still waits."""
+        """Send what waits, as far as there is room; returns whether something still waits."""
         while self.outgoing and not self.closed:
             try:
                 del self.outgoing[: self.sock.send(self.outgoing)]
@@ -106,13 +106,13 @@ class Lines:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """User of the process at the other end when it connected, as the kernel reports it."""
+    """Return the user of the process at the other end when it connected, as the kernel reports it."""
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return int(uid)
 
 
 class AgentServer:
-    """Listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
+    """A server that listens at ``path`` (mode 0600, made before root is dropped). Every client gets the answers to its own requests.
 
     It serves its owner (the user who made it) and root: the folder must be closed to others, and the kernel is asked who connects. Raises
     OSError.
@@ -140,11 +140,10 @@ class AgentServer:
         self.sockets: list[socket.socket] = [self.listener]
 
     def readers(self) -> list[socket.socket]:
-        """Sockets to wait on."""
         return self.sockets
 
     def requests(self) -> list[tuple[Lines, dict[str, Any]]]:
-        """Requests that have arrived, each with its client; accepts new clients, and forgets those that hung up."""
+        """Return requests that have arrived, each with its client; accepts new clients, and forgets those that hung up."""
         self._accept()
         requests: list[tuple[Lines, dict[str, Any]]] = []
         for client in self.clients:
@@ -201,7 +200,7 @@ class AgentServer:
         self.listener.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the sockets. Quiet clients are told that this is intended; the client that steers has asked for it."""
+        """Close the sockets. Quiet clients hear that this is intended; the client that steers has asked for it."""
         for client in self.quiet:
             if not client.closed:
                 client.write({"event": "bye"}, wait=False)
@@ -210,7 +209,7 @@ class AgentServer:
 
 
 class AgentClient:
-    """Steers one agent. Raises :class:`AgentError` when it cannot be reached within ``timeout`` seconds."""
+    """A client that steers one agent. Raises :class:`AgentError` when it cannot be reached within ``timeout`` seconds."""
 
     def __init__(self, path: str | Path, timeout: float = 10.0) -> None:
         self.path = str(path)
@@ -231,16 +230,14 @@ class AgentClient:
         self.lines = Lines(sock)
 
     def fileno(self) -> int:
-        """Descriptor for selectors."""
         return self.lines.sock.fileno()
 
     @property
     def closed(self) -> bool:
-        """Whether the agent hung up."""
         return self.lines.closed
 
     def call(self, op: str, **args: Any) -> Any:
-        """Ask and wait for the answer. Raises :class:`AgentError` with the agent's own words, or when it is gone."""
+        """Perform a request and return the answer. Raises :class:`AgentError` with the agent's own words, or when it is gone."""
         self.serial += 1
         me = self.serial
         self.lines.write({"id": me, "op": op, **args})
@@ -264,11 +261,10 @@ class AgentClient:
             select.select([self.lines.sock], [], [], left)
 
     def notifications(self) -> list[dict[str, Any]]:
-        """The agent's notifications since the last call."""
+        """Take the agent's notifications since the last call."""
         notes = self.waiting + [m for m in self.lines.read() if "id" not in m]
         self.waiting = []
         return notes
 
     def close(self) -> None:
-        """Hang up."""
         self.lines.sock.close()

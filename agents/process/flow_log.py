@@ -1,4 +1,4 @@
-"""What a host logs once per goodput bin: packets per EV and windows, and of flows the bytes that arrived (docs/results.md).
+"""Logs, once per goodput bin of a host, packets per EV and windows, and of flows the bytes that arrived (docs/results.md).
 
 All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
 """
@@ -16,7 +16,7 @@ MOST_PATHS = 2048
 
 
 class PathLog:
-    """Packets per EV and windows of every queue pair that sent. ``write(t, kind, fields)`` takes a line."""
+    """The log of packets per EV and windows of every queue pair that sent. ``write(t, kind, fields)`` takes a line."""
 
     def __init__(self, engine: Reports, write: Callable[[int, str, dict[str, Any]], None]) -> None:
         self.engine = engine
@@ -27,14 +27,11 @@ class PathLog:
         self._packets()
 
     def _logs(self, qpn: int) -> bool:
-        """Whether a queue pair is one of those to log."""
         return True
 
     def _packets(self) -> dict[int, dict[int, int]]:
-        """Data packets since the last call: peer's host number -> EV -> packets.
-
-        The k-th row of a queue pair is the same path each time, or the one path of a queue pair that was re-routed meanwhile.
-        """
+        """Count data packets since the last call: peer's host number -> EV -> packets. The k-th row of a queue pair is the same path each
+        time, or the one path of a queue pair that was re-routed meanwhile."""
         counts: dict[int, dict[int, int]] = {}
         rows: dict[int, int] = {}
         paths = self.engine.paths()
@@ -70,9 +67,8 @@ class PathLog:
 
 
 class FlowLog(PathLog):
-    """``write(t, kind, fields)`` takes a line. ``accounted``: payload bytes by QPN that are not theirs; by default all that was placed
-    so far. Peers may have begun before the flows are started here.
-    """
+    """The log of flows. ``write(t, kind, fields)`` takes a line. ``accounted``: payload bytes by QPN that are not theirs; by default all
+    that was placed so far. Peers may have begun before the flows are started here."""
 
     def __init__(
         self, engine: Reports, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
@@ -86,7 +82,7 @@ class FlowLog(PathLog):
         return qpn in self.senders
 
     def _placed(self, placed: dict[int, int] | None = None) -> list[int]:
-        """Payload bytes placed so far (or ``placed``, by QPN), by receiver."""
+        """Count payload bytes placed so far (or ``placed``, by QPN), by receiver."""
         if not self.job.receivers:
             return []
         if placed is None:

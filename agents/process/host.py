@@ -41,13 +41,14 @@ PR_SET_NAME = 15
 PR_SET_TIMERSLACK = 29
 CLONE_NEWNET = 0x40000000
 AT_ONCE = 32
-"""Hosts whose sockets are opened or closed at once: the kernel lets each wait for an RCU grace period, and those that wait share one."""
+"""The most hosts whose sockets are opened or closed at once: the kernel lets each wait for an RCU grace period, and those that wait share
+one."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def inside(namespace: str) -> Iterator[None]:
-    """This thread is in a network namespace, by its path. Raises OSError."""
+    """Keep this thread in a network namespace, by its path. Raises OSError."""
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(namespace)
@@ -69,7 +70,7 @@ def _enter(namespace: str) -> None:
 
 
 def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> Host:
-    """One agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
+    """Open one agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
     clock = WallClock(**config["clock"])
     with inside(place["netns"]):
         device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
@@ -77,7 +78,7 @@ def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> 
 
 
 def main() -> int:
-    """Entry point. Exit status 0, or 2 with one line on stderr; a host process has a stderr of its own."""
+    """Run. Returns exit status 0, or 2 with one line on stderr; a host process has a stderr of its own."""
     parser = argparse.ArgumentParser(description="mrcbed host processes")
     parser.add_argument("--config", required=True, type=Path, help="JSON file")
     parser.add_argument("--parent", required=True, type=int, help="process that adopts them")
@@ -117,14 +118,14 @@ def main() -> int:
 
 
 def _adopted(before: int, parent: int) -> bool:
-    """Wait until this process has its new parent; False if that is gone."""
+    """Wait until this process has its new parent; returns False if that is gone."""
     while (now := os.getppid()) == before:
         time.sleep(0.001)
     return now == parent
 
 
 def _detach(name: str, folder: Path) -> None:
-    """A session and standard streams of its own, and a name by which people can tell it from the others."""
+    """Give this process a session and standard streams of its own, and a name by which people can tell it from the others."""
     os.setsid()
     _LIBC.prctl(PR_SET_NAME, f"agent-{name}".encode(), 0, 0, 0)
     complaints = os.open(folder / f"{name}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

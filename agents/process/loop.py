@@ -23,7 +23,7 @@ from topologies.clos import Fabric
 HOUSEKEEPING_S = 0.1
 PROGRAM_REQUESTS = ("hello", "group", "join", "call", "send", "recv", "tell")
 PROGRAM_LINE = 1 << 20
-"""Bytes of a program's request, and of what waits for a program that does not read [ours]."""
+"""The longest request of a program, in bytes, and the most that waits for a program that does not read [ours]."""
 
 
 class Host(Agent):
@@ -56,25 +56,23 @@ class Host(Agent):
                 client.longest = PROGRAM_LINE
 
     def share_memory(self, size: int) -> tuple[Any, int]:
-        """Sealed: whoever makes a file shorter that another process has mapped ends that by SIGBUS."""
+        """Make sealed memory: whoever makes a file shorter that another process has mapped ends that by SIGBUS."""
         fd = os.memfd_create("mrcbed-program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return mmap.mmap(fd, size), fd
 
     def tell(self, owner: Any, note: dict[str, Any]) -> None:
-        """Never waits: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
+        """Send a note without waiting: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
         self.server.answer(owner, note, wait=False)
         if note["event"] == "lost":
             self.notify(note)
 
     def op_hello(self) -> dict[str, Any]:
-        """Identify the host."""
         module = sys.modules[type(self.device.engine).__module__]
         return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
 
     def loop(self) -> None:
-        """Run until told to stop."""
         while self.running:
             readers = self.device.turn(self.wake_at(self.clock()), self.server.readers())
             if readers:
@@ -99,13 +97,12 @@ class Host(Agent):
         self.file.close()
 
     def close(self) -> None:
-        """Close all sockets."""
         self.server.close()
         self.device.close()
 
 
 class Wakers:
-    """What ends the wait of several hosts: their frames, news of their links, requests."""
+    """Descriptors that end the wait of several hosts: their frames, news of their links, requests."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.poll = select.epoll()
@@ -123,7 +120,8 @@ class Wakers:
         return fd
 
     def _follow(self, host: Host) -> None:
-        """Listen to the control sockets that it has now. The kernel forgets closed ones by itself, and a new one may have such a number."""
+        """Listen to the control sockets that a host has now. The kernel forgets closed ones by itself, and a new one may have such a
+        number."""
         now, before = host.server.readers(), self.clients.get(host.number, [])
         for sock, fd in before:
             if sock not in now:
@@ -133,7 +131,7 @@ class Wakers:
         self.clients[host.number] = known
 
     def arm(self, host: Host) -> None:
-        """The next frame ends the wait, once."""
+        """Let the next frame end the wait, once."""
         host.armed = True
         self.poll.modify(host.device.io.receiver, select.EPOLLIN | select.EPOLLONESHOT)
 

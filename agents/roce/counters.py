@@ -33,7 +33,7 @@ RX_PARTS: Final = (
 
 
 class Counters:
-    """Cumulative; one object per endpoint, shared by its parts."""
+    """The cumulative counters of one endpoint, shared by its parts."""
 
     def __init__(self) -> None:
         self.data_tx: int = 0

@@ -32,7 +32,8 @@ from agents.transport import LONG_AGO, NEVER
 
 @dataclass(frozen=True)
 class Parameters:
-    """Rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come from."""
+    """The parameters: rates in bits/s, times in ps of this fabric, ``byte_counter`` in bytes. Sources are with the options they come
+    from."""
 
     line: int
     min_rate: int
@@ -48,7 +49,8 @@ class Parameters:
 
 
 class Dcqcn(Congestion):
-    """``paced`` says that ``line`` is a limit of the queue pair's own, below its port's rate, which the port does not enforce."""
+    """The state of one queue pair. ``paced`` says that ``line`` is a limit of the queue pair's own, below its port's rate, which the port
+    does not enforce."""
 
     def __init__(self, parameters: Parameters, window: int, slack_ps: int, paced: bool) -> None:
         super().__init__(window, parameters.line if paced else 0, slack_ps)
@@ -65,7 +67,7 @@ class Dcqcn(Congestion):
 
     @property
     def limited(self) -> bool:
-        """Whether a cut has not been made up for yet."""
+        """Say whether a cut has not been made up for yet."""
         return self.timer_at < NEVER
 
     def on_cnp(self, now: int) -> None:
@@ -82,7 +84,7 @@ class Dcqcn(Congestion):
         self.timer_at = now + p.timer_ps
 
     def alpha_now(self, now: int) -> float:
-        """Alpha, with the periods that have gone by without a CNP."""
+        """Return alpha, with the periods that have gone by without a CNP."""
         if now >= self._decay_at:
             periods = (now - self._decay_at) // self.p.alpha_ps + 1
             self.alpha *= (1.0 - self.p.g) ** periods
@@ -118,7 +120,7 @@ class Dcqcn(Congestion):
         self._set_rate(now, new)
 
     def _set_rate(self, now: int, new: float) -> None:
-        """What is left of the wait for the next packet follows the rate."""
+        """Set the rate; what is left of the wait for the next packet follows it."""
         if self.next_send_ps > now:
             self.next_send_ps = now + int((self.next_send_ps - now) * self.current / new)
         self.current = new

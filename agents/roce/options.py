@@ -1,4 +1,4 @@
-"""What a scenario may set on the baseline, with defaults that follow from the fabric. Read once, when an endpoint is made."""
+"""Options that a scenario may set on the baseline, with defaults that follow from the fabric. Read once, when an endpoint is made."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from topologies.units import BYTE, NS, US
 CONGESTION: Final = ("dcqcn", "fixed")
 RECOVERY: Final = ("go-back-n", "selective")
 DEPLOYED_RTO: Final = 67_108_864 * NS
-"""4.096 us x 2^14, the local ACK timeout that adapters ship with (InfiniBand specification volume 1, section 9.7.6.1.3, exponent 14)."""
+"""The local ACK timeout that adapters ship with: 4.096 us x 2^14 (InfiniBand specification volume 1, section 9.7.6.1.3, exponent 14)."""
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """The options as written; KEYS says what each means. A default of -1 follows from the fabric.
-
-    DCQCN's rates are shares of the port's rate, or of ``rate_limit``. "Paper" is Zhu et al., SIGCOMM 2015, whose
-    ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters, "ns-3" the public model that HPCC's authors extended.
-    """
+    """The options as written; KEYS says what each means. A default of -1 follows from the fabric. DCQCN's rates are shares of the port's
+    rate, or of ``rate_limit``. "Paper" is Zhu et al., SIGCOMM 2015, whose ports have 40 Gb/s; "NVIDIA" is its page on DCQCN parameters,
+    "ns-3" the public model that HPCC's authors extended."""
 
     congestion: str = "dcqcn"
     recovery: str = "go-back-n"
@@ -101,10 +99,8 @@ OPTIONS: Final = options_of(Knobs, KEYS)
 
 
 class Options:
-    """The options of an endpoint on a fabric: ps, bytes, bits/s. Raises :class:`topologies.structs.Refused`.
-
-    ``far``: of its queue pairs with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own.
-    """
+    """The options of an endpoint on a fabric: ps, bytes, bits/s. Raises :class:`topologies.structs.Refused`. ``far``: of its queue pairs
+    with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own."""
 
     def __init__(self, fabric: Fabric, options: dict[str, Any], far: bool = False) -> None:
         knobs = Knobs(**given(options, OPTIONS))
@@ -144,7 +140,6 @@ class Options:
         )
 
     def congestion(self) -> Congestion:
-        """A new queue pair's congestion control."""
         if self.algorithm == "fixed":
             return FixedWindow(self.window, self.rate_limit, self.slack_ps)
         return Dcqcn(self.dcqcn, self.window, self.slack_ps, self.rate_limit > 0)

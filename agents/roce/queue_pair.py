@@ -33,7 +33,7 @@ _CACHE: Final = 64
 
 
 class QueuePair:
-    """``address`` is the host's inner address, ``ports`` the UDP source and destination port of every packet it sends."""
+    """A queue pair. ``address`` is the host's inner address, ``ports`` the UDP source and destination port of every packet it sends."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class QueuePair:
         self._heads = {}
 
     def head(self, dscp: int, after_udp: int) -> tuple[bytes, int]:
-        """The 102 bytes before the BTH and their CRC state, for ``after_udp`` bytes from the BTH to the iCRC inclusive."""
+        """Return the 102 bytes before the BTH and their CRC state, for ``after_udp`` bytes from the BTH to the iCRC inclusive."""
         key = after_udp << 1 | (dscp == DATA_DSCP)
         entry = self._heads.get(key)
         if entry is None:
@@ -95,7 +95,7 @@ class QueuePair:
         return entry
 
     def seed_from_peer(self, after_udp: int) -> int:
-        """CRC state before the BTH of a packet from the peer's own source port."""
+        """Return the CRC state before the BTH of a packet from the peer's own source port."""
         seed = self._seeds.get(after_udp)
         if seed is None:
             if len(self._seeds) >= _CACHE:

@@ -54,11 +54,12 @@ class QueuePairs(Transmitter):
     # --- verbs -----------------------------------------------------------------------------------------------
 
     def register(self, memory: bytearray | memoryview) -> Region:
-        """Raises ValueError if the memory is read-only or not contiguous."""
+        """Let peers write into memory. Raises ValueError if it is read-only or not contiguous."""
         return self._memory.register(memory)
 
     def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """A queue pair in INIT. Raises ValueError if ``peer`` is no other host's number. ``evs`` means nothing here: it has one path."""
+        """Make a queue pair in INIT. Raises ValueError if ``peer`` is no other host's number. ``evs`` means nothing here: it has one
+        path."""
         if not 0 <= peer < self._fabric.host_count or peer == self._host:
             raise ValueError(f"no peer {peer}: hosts are 0..{self._fabric.host_count - 1} and this is {self._host}")
         qpn = self._next_qpn
@@ -103,7 +104,7 @@ class QueuePairs(Transmitter):
         self._enter(now, qp, RTS, "connected")
 
     def post_recv(self, qpn: int, wr_id: int) -> None:
-        """On a QP in ERROR it is flushed at once. Raises ValueError on a QP that does not exist."""
+        """Offer a receive request; on a QP in ERROR it is flushed at once. Raises ValueError on a QP that does not exist."""
         qp = self._qp(qpn)
         if qp.state == ERROR:
             self._completions.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
@@ -111,7 +112,7 @@ class QueuePairs(Transmitter):
             qp.rx.receives.append(wr_id)
 
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """Raises ValueError on a QP not in RTS, or a message that does not fit its fields."""
+        """Post a WRITE. Raises ValueError on a QP not in RTS, or a message that does not fit its fields."""
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests")
@@ -155,7 +156,7 @@ class QueuePairs(Transmitter):
         return old
 
     def port_state(self, now: int, port: int, up: bool) -> None:
-        """The state is only stored: a flow does not leave its port until the network re-routes it."""
+        """Store the state of a port: a flow does not leave its port until the network re-routes it."""
         if 0 <= port < len(self._up):
             self._up[port] = up
 
@@ -174,7 +175,7 @@ class QueuePairs(Transmitter):
         """Do nothing: its network re-routes by itself, see :meth:`reroute`."""
 
     def reroute(self, now: int, dead_links: list[str]) -> None:
-        """``dead_links`` are all that are dead now. Every flow is hashed over what lives."""
+        """Hash every flow over the links that live: ``dead_links`` are all that are dead now."""
         self._dead_links = {self._fabric.link(name).name for name in dead_links}
         for qp in self._qps.values():
             was = qp.port
@@ -209,7 +210,8 @@ class QueuePairs(Transmitter):
         return {qpn: qp.rx.placed for qpn, qp in self._qps.items()}
 
     def windows(self) -> list[dict[str, Any]]:
-        """``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK yet."""
+        """Return the windows: ``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK
+        yet."""
         return [
             {
                 "qpn": qpn,
@@ -226,7 +228,7 @@ class QueuePairs(Transmitter):
         return self._counters.as_dict()
 
     def paths(self) -> list[dict[str, Any]]:
-        """One row per queue pair: it has one path. ``dead``: its port is down here, or the network knows of no way."""
+        """Return one row per queue pair: it has one path. ``dead``: its port is down here, or the network knows of no way."""
         rows: list[dict[str, Any]] = []
         for qp in self._qps.values():
             plane, uplink = ev_fields(qp.ev)

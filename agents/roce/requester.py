@@ -19,7 +19,7 @@ from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
 from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion
 
 RING: Final = 1024
-"""Packets that can be outstanding at most, a power of two."""
+"""The most packets that can be outstanding, a power of two."""
 _SLOT: Final = RING - 1
 
 
@@ -39,7 +39,8 @@ class Work:
 
 
 class Requester:
-    """``rto_ps`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's last."""
+    """The sending half. ``rto_ps`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's
+    last."""
 
     def __init__(
         self,
@@ -100,19 +101,19 @@ class Requester:
             self._current = work
 
     def may_send(self) -> bool:
-        """Whether the window lets a packet go (its port and :meth:`release_ps` aside)."""
+        """Say whether the window lets a packet go (its port and :meth:`release_ps` aside)."""
         nxt = self.nxt
         if nxt == self.end or nxt - self.una >= RING:
             return False
         return self.inflight == 0 or self.inflight + self._next_size() <= self.congestion.window
 
     def release_ps(self) -> int:
-        """When the next packet may go: neither held by a receiver that was not ready nor ahead of its rate."""
+        """Return when the next packet may go: neither held by a receiver that was not ready nor ahead of its rate."""
         paced = self.congestion.next_send_ps
         return paced if paced > self.hold_until else self.hold_until
 
     def _next_size(self) -> int:
-        """Frame bytes of packet ``nxt``."""
+        """Return the frame bytes of packet ``nxt``."""
         work = self._current
         if work is None:
             return 0
@@ -127,17 +128,17 @@ class Requester:
         return size + (work.length - (nxt - work.first) * self.mtu + 3 & ~3)
 
     def next_psn(self) -> int:
-        """The packet that is next; only while :meth:`may_send`."""
+        """Return the packet that is next; only while :meth:`may_send`."""
         return self.nxt
 
     def current(self) -> Work:
-        """The message of that packet; only while :meth:`may_send`."""
+        """Return the message of that packet; only while :meth:`may_send`."""
         work = self._current
         assert work is not None
         return work
 
     def advance(self, now: int, frame_bytes: int) -> bool:
-        """Packet ``nxt`` is going out as ``frame_bytes``. Returns whether it must carry the AckReq bit."""
+        """Enter that packet ``nxt`` is going out as ``frame_bytes``. Returns whether it must carry the AckReq bit."""
         psn = self.nxt
         work = self.current()
         slot = psn & _SLOT
@@ -169,12 +170,12 @@ class Requester:
     # --- answers ---------------------------------------------------------------------------------------------
 
     def locate(self, wire_psn: int) -> int:
-        """The plain PSN that an answer names, or -1 unless it is one that is outstanding."""
+        """Return the plain PSN that an answer names, or -1 unless it is one that is outstanding."""
         psn = self.una + psn_delta(wire_psn, self.una)
         return psn if self.una <= psn < self.high else -1
 
     def acknowledge(self, now: int, psn: int) -> None:
-        """All up to ``psn`` (outstanding) has arrived and is placed."""
+        """Enter that all up to ``psn`` (outstanding) has arrived and is placed."""
         if psn >= self._repeated:
             self._sample(now - self.sent_ps[psn & _SLOT])
         done = 0
@@ -224,7 +225,7 @@ class Requester:
         self._current = work
 
     def flush(self, cause: int) -> None:
-        """The QP is in ERROR: the oldest request ends with ``cause``, the rest FLUSHED, in order."""
+        """Give the oldest request the ``cause``, and flush the rest, in order: the QP is in ERROR."""
         work = self._head
         status = cause
         while work is not None:

@@ -38,11 +38,11 @@ ANSWER: Final = 1
 FATAL: Final = 2
 """A NAK is pending that ends the queue pair."""
 MAX_MESSAGE: Final = 1 << 31
-"""Bytes; the largest message of the InfiniBand specification."""
+"""The largest message of the InfiniBand specification, in bytes."""
 
 
 class Responder:
-    """``mtu`` is the path MTU in payload bytes; ``expected`` is set when the peer's first PSN is known."""
+    """The receiving half. ``mtu`` is the path MTU in payload bytes; ``expected`` is set when the peer's first PSN is known."""
 
     def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
         self.qpn: int = qpn
@@ -67,10 +67,8 @@ class Responder:
         self._length: int = 0
 
     def request(self, kind: int, psn: int, ack_requested: bool, view: memoryview, at: int, end: int, pad: int) -> int:
-        """A WRITE packet: extension headers and payload are ``view[at:end]``, ``pad`` bytes of it the pad.
-
-        Returns NOTHING, ANSWER or FATAL.
-        """
+        """Take a WRITE packet: extension headers and payload are ``view[at:end]``, ``pad`` bytes of it the pad. Returns NOTHING, ANSWER or
+        FATAL."""
         gap = (psn - self.expected) & PSN_MASK
         if gap:
             if gap >= PSN_HALF:
@@ -152,15 +150,14 @@ class Responder:
         return FATAL
 
     def answers_wait(self) -> bool:
-        """Whether there is an answer to send."""
         return self.pending >= 0
 
     def take_sack(self, syndrome: int) -> int:
-        """The PSN that an answer of this syndrome names as placed out of order, or -1."""
+        """Return the PSN that an answer of this syndrome names as placed out of order, or -1."""
         return -1
 
     def take_answer(self) -> tuple[int, int]:
-        """(AETH syndrome, PSN) of the answer that waits."""
+        """Take (AETH syndrome, PSN) of the answer that waits."""
         syndrome = self.pending
         self.pending = -1
         if syndrome == ACK:

@@ -28,7 +28,8 @@ _LOST: Final = 2
 
 
 class SelectiveRequester(Requester):
-    """PSNs as in :class:`Requester`; ``nxt`` never goes back. What is lost waits in ``again`` and goes before anything new."""
+    """A requester with selective repeat. PSNs are as in :class:`Requester`; ``nxt`` never goes back. What is lost waits in ``again`` and
+    goes before anything new."""
 
     def __init__(
         self, qpn: int, mtu: int, first_psn: int, rto_ps: int, ack_every: int, congestion: Congestion, counters: Counters,
@@ -107,7 +108,7 @@ class SelectiveRequester(Requester):
         self.congestion.on_ack(now, done)
 
     def arrived(self, now: int, psn: int) -> None:
-        """The peer has placed ``psn`` although one before it is missing."""
+        """Enter that the peer has placed ``psn`` although one before it is missing."""
         if psn < self.una or psn >= self.nxt:
             return
         done = self._arrive(now, psn)
@@ -117,7 +118,7 @@ class SelectiveRequester(Requester):
         self.congestion.on_ack(now, done)
 
     def _arrive(self, now: int, psn: int) -> int:
-        """Count one packet as arrived; the bytes that this takes out of flight."""
+        """Count one packet as arrived; returns the bytes that this takes out of flight."""
         slot = psn & _SLOT
         fate = self.fate[slot]
         if fate == _ARRIVED:
@@ -136,7 +137,7 @@ class SelectiveRequester(Requester):
         return self.sizes[slot]
 
     def find_lost(self) -> list[int]:
-        """PSNs newly known to be lost; they wait to be sent again."""
+        """Find PSNs newly known to be lost; they wait to be sent again."""
         lost: list[int] = []
         limit = self.newest_ps - self.reorder_ps
         fate, sent_ps = self.fate, self.sent_ps
@@ -155,7 +156,7 @@ class SelectiveRequester(Requester):
         self.again.append(psn)
 
     def go_back(self, now: int) -> int:
-        """The timer, or a receiver that was not ready: the oldest packet again, and nothing else."""
+        """Send the oldest packet again, and nothing else: the timer fired, or a receiver was not ready."""
         self.rto_at = NEVER
         self.congestion.on_loss(now)
         if self.una == self.nxt or self.una in self.again:
@@ -173,7 +174,7 @@ class SelectiveRequester(Requester):
 
 
 class SelectiveResponder(Responder):
-    """Places what comes, in whatever order; immediates and the message count stay in order."""
+    """A responder that places what comes, in whatever order; immediates and the message count stay in order."""
 
     def __init__(self, qpn: int, mtu: int, rnr_code: int, memory: Memory, counters: Counters, completions: list[Completion]) -> None:
         super().__init__(qpn, mtu, rnr_code, memory, counters, completions)
@@ -218,7 +219,7 @@ class SelectiveResponder(Responder):
         return NOTHING
 
     def _report(self, psn: int) -> None:
-        """Tell the sender of a packet that came early; of no more than can be outstanding, however many copies come."""
+        """Report a packet that came early to the sender; no more of them than can be outstanding, however many copies come."""
         if len(self.sacks) < RING:
             self.sacks.append(psn)
 

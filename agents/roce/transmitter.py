@@ -1,9 +1,9 @@
-"""What leaves a host, when, and on which port: frames built in one buffer, ports paced, queue pairs taking turns.
+"""Chooses what leaves a host, when, and on which port: frames built in one buffer, ports paced, queue pairs taking turns.
 
 The base of the endpoint, which decides what there is to send. It never looks at what arrives.
 
-Pacing: a port is free when its last packet has left at line rate; one packet more is handed out ahead of that, for
-timer slack, so the host's own queue holds two at most. Answers do not wait for data, but their time on the wire counts.
+Pacing: a port is free when its last packet has left at line rate; one packet more is handed out ahead of that, for timer slack, so the
+host's own queue holds two at most. Answers do not wait for data, but their time on the wire counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Transmitter(Engine):
             self._answers.append(qp)
 
     def _schedule(self, qp: QueuePair) -> None:
-        """Into its port's queue if it has something that the window lets go."""
+        """Put a queue pair into its port's queue if it has something that the window lets go."""
         if not qp.scheduled and not self._quiesced and qp.tx.may_send():
             qp.scheduled = True
             self._ready[qp.port].append(qp)
@@ -171,7 +171,7 @@ class Transmitter(Engine):
         return self._finish_answer(now, qp, length, crc, 0)
 
     def _build_cnp(self, now: int, qp: QueuePair) -> int:
-        """Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
+        """Build a Congestion Notification Packet (RoCEv2 annex A17.9.3), before the ACK that may be waiting, too."""
         qp.cnp_due = False
         frame = self._frame
         head, crc = qp.head(CONTROL, CNP_FRAME - BTH_AT)
@@ -256,7 +256,7 @@ class Transmitter(Engine):
         self._occupy(now, qp.port, bytes_all)
 
     def _wire_ps(self, frame_bytes: int) -> int:
-        """Time on a NIC port's wire, rounded up: never faster than the port."""
+        """Compute the time on a NIC port's wire, rounded up: never faster than the port."""
         return -(-frame_bytes * BYTE // self._rate)
 
     def _occupy(self, now: int, port: int, frame_bytes: int) -> None:

@@ -15,7 +15,7 @@ from agents.packets.dscp import ROCE
 from topologies.units import US
 
 DATA_DSCP: Final = ROCE
-"""Marked on every hop, and never trimmed: this transport cannot use a trimmed packet."""
+"""The DSCP of data: marked on every hop, and never trimmed, since this transport cannot use a trimmed packet."""
 
 ECN_AT: Final = 15
 """The byte with the outer header's ECN, in bits 5:4."""
@@ -29,7 +29,8 @@ MIN_FRAME: Final = BODY_AT + ICRC_BYTES
 ACK_FRAME: Final = MIN_FRAME + 4
 """Bytes of an ACK or NAK frame: the stack, BTH, AETH, iCRC."""
 SACK_FRAME: Final = ACK_FRAME + 4
-"""The same with the PSN of a packet that was placed out of order (IRN, SIGCOMM 2018, section 3.1; the field's place is [ours])."""
+"""Bytes of an ACK frame with the PSN of a packet that was placed out of order (IRN, SIGCOMM 2018, section 3.1; the field's place is
+[ours])."""
 CNP_RESERVED: Final = 16
 """Bytes of zeros after a CNP's BTH (annex A17.9.3)."""
 CNP_FRAME: Final = MIN_FRAME + CNP_RESERVED
@@ -55,7 +56,7 @@ KIND_CNP: Final = 64
 
 
 def _kinds() -> list[int]:
-    """What an opcode is, by its number; 0 for one that is reserved or not of the RC service, which is dropped."""
+    """Return what an opcode is, by its number; 0 for one that is reserved or not of the RC service, which is dropped."""
     kinds = [0] * 256
     for opcode in (*range(0x06), *range(0x0C, 0x11), 0x12, 0x13, 0x14, 0x16, 0x17):
         kinds[opcode] = KIND_UNSUPPORTED  # SEND, READ, ATOMIC: RC requests (and answers to them) that nothing here sends
@@ -75,7 +76,7 @@ KINDS: Final[list[int]] = _kinds()
 ACK: Final = 0x1F
 """AETH syndrome of an ACK that carries no end-to-end credits."""
 RNR: Final = 0x20
-"""Receiver not ready; the low five bits are a timer code."""
+"""AETH syndrome of a receiver that is not ready; the low five bits are a timer code."""
 NAK_SEQUENCE: Final = 0x60
 NAK_INVALID: Final = 0x61
 NAK_ACCESS: Final = 0x62
@@ -90,29 +91,29 @@ RNR_TIMER_US: Final[list[int]] = [
 PSN_HALF: Final = 0x800000
 
 BTH: Final = struct.Struct("!BBHII")
-"""opcode, flags (pad count in bits 5:4), pkey, reserved and QPN, AckReq and PSN."""
+"""The BTH: opcode, flags (pad count in bits 5:4), pkey, reserved and QPN, AckReq and PSN."""
 RETH: Final = struct.Struct("!QII")
-"""va, rkey, DMA length."""
+"""The RETH: va, rkey, DMA length."""
 IMM: Final = struct.Struct("!I")
 AETH: Final = struct.Struct("!I")
 SACKED: Final = struct.Struct("!I")
 """The 24-bit PSN of a packet that was placed out of order."""
 ICRC: Final = struct.Struct("<I")
-"""Least significant byte first."""
+"""The iCRC, least significant byte first."""
 HEADERS: Final = struct.Struct("!H4xHB33xB3xHBx16s16sHHH2xBBHII")
 """Fields from Ethernet's type on: type, outer length and next header, inner version, length, next header, source,
 destination, UDP source port, destination port, length, BTH's five fields."""
 HEADERS_AT: Final = 12
 PKEY: Final = 0xFFFF
 QPN_MASKED: Final = 0xFF000000
-"""BTH byte 4 counts as ones in the iCRC: it is built so, and zeroed once the CRC is taken."""
+"""BTH byte 4 as ones, as it counts in the iCRC: it is built so, and zeroed once the CRC is taken."""
 ACK_REQUEST: Final = 1 << 31
 BECN: Final = 0x40
-"""Bit in BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
+"""The bit in BTH byte 4 of a CNP: what it tells of went through congestion on its way to the CNP's sender."""
 
 
 def rnr_code(delay_ps: int) -> int:
-    """The smallest RNR timer code that waits at least ``delay_ps``."""
+    """Return the smallest RNR timer code that waits at least ``delay_ps``."""
     for code in range(1, 32):
         if RNR_TIMER_US[code] * US >= delay_ps:
             return code

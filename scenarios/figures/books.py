@@ -1,4 +1,4 @@
-"""The books of a run, in packets: where each one went, from the agents' and the ports' counters, without and with background traffic.
+"""Keeps the books of a run, in packets: where each one went, from the agents' and the ports' counters, without and with background traffic.
 
 Switches and host ports recognise background frames by their inner addresses and count them separately (testbed/dataplane/fabric.bpf.c);
 they are taken out of the rows, so that a run's books cover only its workload. Pure; needs no pandas, which a run imports for its tables.
@@ -36,16 +36,13 @@ too slow, or that sent to a port which was down."""
 
 
 def of_host(row: dict[str, Any]) -> bool:
-    """Whether a row belongs to a port of a host."""
     return str(row.get("node", "")).startswith("h")
 
 
 def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """An account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without background traffic.
-
+    """Make an account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without background traffic.
     Its drops are subtracted from the rows. Losses that the counters of :data:`_BY_REMAINDER` hold are the packets still missing, but no
-    more than these counters show; the rest is unexplained. Workload frames mistaken for background frames would be missing there.
-    """
+    more than these counters show; the rest is unexplained. Workload frames mistaken for background frames would be missing there."""
     if not any("background_left" in row for row in ports):
         return None
     sent, delivered = (sum(int(row.get(f"background_{word}", 0)) for row in ports) for word in ("left", "arrived"))
@@ -69,12 +66,12 @@ def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def balanced(packets: dict[str, Any]) -> bool:
-    """Whether a run's books leave no packet unexplained, in the account of background traffic as well."""
+    """Say whether a run's books leave no packet unexplained, in the account of background traffic as well."""
     return bool(packets["unexplained"] == 0) and not packets.get("background", {}).get("unexplained")
 
 
 def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Counters of each port over a run: the value after it, less the value before it."""
+    """Return the counters of each port over a run: the value after it, less the value before it."""
     before = {row["port"]: row for row in record.get("counters_before", [])}
     rows = []
     for row in record.get("counters_after", []):
@@ -90,19 +87,16 @@ def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def port_peaks(record: dict[str, Any]) -> dict[str, int]:
-    """Port -> largest backlog in this run, bytes, from the counters.
-
-    Counters keep the peak for the fabric's whole life, so a port is left out if an earlier run had a backlog as large.
-    """
+    """Return port -> largest backlog in this run, bytes, from the counters. Counters keep the peak for the fabric's whole life, so a port
+    has no entry if an earlier run had a backlog as large."""
     before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
     after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
     return {port: peak for port, peak in after.items() if peak > before.get(port, 0) or not before.get(port, 0)}
 
 
 def books(record: dict[str, Any]) -> dict[str, Any]:
-    """The books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or
-    in a delay line when the books were closed. Background traffic has an account of its own.
-    """
+    """Make the books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue
+    or in a delay line when the books were closed. Background traffic has an account of its own."""
     agents = list(record.get("agent_counters", {}).values())
     ports = port_rows(record)
     background = take_out_background(ports)
@@ -136,9 +130,9 @@ def books(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """(sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to their
-    ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host port.
-    """
+    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to
+    their ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host
+    port."""
     sent = delivered = 0
     for row in filter(of_host, rows):
         sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
@@ -149,7 +143,7 @@ def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
+    """Find cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
     rows = port_rows(record)
     if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
         return []

@@ -1,4 +1,4 @@
-"""How close a collective comes to what theory allows, given what is broken at the time. docs/results.md says what each key means.
+"""Computes how close a collective comes to what theory allows, given what is broken at the time. docs/results.md says what each key means.
 
 Called by scenarios.figures.failures. Pure.
 """
@@ -15,16 +15,16 @@ from scenarios.figures.outages import Outage, changes, dead_at
 from topologies.theory import COLLECTIVES, bus_bandwidth, collective_step_ns
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change that are left out of all figures here."""
+"""Base RTTs after a change that count in no figure here."""
 REGROW_RTTS = 60
-"""The same after capacity came back: NSCC's windows grow by only one or two packets per RTT at these rates [ours]."""
+"""Base RTTs after a repair that count in no figure here: NSCC's windows grow by only one or two packets per RTT at these rates [ours]."""
 FEWEST_FOR_P99 = 1000
 
 Theory = Callable[[frozenset[str]], float]
 
 
 def theory_of(run: Run) -> Theory:
-    """A function: dead cables -> bus bandwidth that is left, bits/s. Each set of cables is solved once."""
+    """Make a function: dead cables -> bus bandwidth that is left, bits/s. Each set of cables is solved once."""
     cache: dict[frozenset[str], float] = {}
 
     def bandwidth_left(dead: frozenset[str]) -> float:
@@ -36,7 +36,7 @@ def theory_of(run: Run) -> Theory:
 
 
 def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, frozenset[str]]]:
-    """(begin, end, dead cables): the measured window without the settling time after each change, which is longer after a repair."""
+    """Return (begin, end, dead cables): the measured window without the settling time after each change, which is longer after a repair."""
     begin, end = run.window
     times = changes(outages)
     slowed = [(o.begin, o.end) for o in outages if o.entry.slows]  # theory does not cover slow links
@@ -54,10 +54,8 @@ def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, froze
 
 
 def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[dict[str, Any]]:
-    """One row per capacity that theory leaves, with the bus bandwidth reached over all stretches of that capacity together.
-
-    Stretches with a dead cable and stretches without one are separate rows. A row needs at least 20 base RTTs in all.
-    """
+    """Make one row per capacity that theory leaves, with the bus bandwidth reached over all stretches of that capacity together. Stretches
+    with a dead cable and stretches without one are separate rows. A row needs at least 20 base RTTs in all."""
     pooled: dict[tuple[float, bool], list[tuple[float, float]]] = {}
     for begin, end, dead in stretches(run, outages):
         pooled.setdefault((float(round(bandwidth_left(dead))), bool(dead)), []).append((begin, end))
@@ -74,7 +72,7 @@ def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[
 
 
 def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[float]:
-    """Per step that all ranks finished: its time, divided by the theoretical time at the least capacity during the step."""
+    """Return, per step that all ranks finished, its time, divided by the theoretical time at the least capacity during the step."""
     kind, ranks, size = run.record["workload"], len(run.record["ranks"]), int(run.record["message_bytes"])
     times = changes(outages)
     ratios = []
@@ -88,7 +86,7 @@ def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list
 
 
 def figures(run: Run, outages: list[Outage]) -> dict[str, Any]:
-    """The keys that the run of a collective adds to its entry in summary.json; {} for other runs."""
+    """Return the keys that the run of a collective adds to its entry in summary.json; {} for other runs."""
     if run.record["workload"] not in COLLECTIVES:
         return {}
     bandwidth_left = theory_of(run)

@@ -17,9 +17,10 @@ from testbed.view.declared import FAR, MOST
 from topologies.files import FileError, opened
 
 ROOM, TIMES = 64 << 20, 50
-"""Bytes that the values of a table may take, beside so many times its file's: real ones take 20 times as much at most [ours]."""
+"""The values of a table may take this number of bytes, and so many times its file's more: real ones take 20 times as much at most
+[ours]."""
 LONGEST = 1 << 14
-"""Bytes of a text [ours]."""
+"""The longest text, in bytes [ours]."""
 BATCH = 1 << 15
 _OWN = "run:s "
 _BINS = "t_ns:f bin_ns:p "
@@ -38,15 +39,15 @@ COLUMNS = {
     "comparison": "transport:s fabric:s figure:s unit:s? n:n median:f? low:f? high:f? ideal:f? degraded:f? doubtful:n?",
     "runs": "",
 }
-"""Table -> its columns that are read, and of what each is: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount,
-(p)ositive; "?": may have gaps, and older tables may lack it."""
+"""Table -> its columns that are read, and the type of each: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive;
+"?": may have gaps, and older tables may lack it."""
 _LEAST = {"i": -FAR, "n": 0, "f": -MOST, "a": 0, "p": 1e-3}
 _FLOATS = dict.fromkeys("fap", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
 _IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """The table in a file, whose name says which. Raises :class:`FileError`, OSError, ValueError."""
+    """Read the table in a file, whose name says which. Raises :class:`FileError`, OSError, ValueError."""
     with opened(path) as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
         room = ROOM + TIMES * path.stat().st_size
         texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
@@ -84,7 +85,8 @@ def _plain(path: Path, column: Any) -> Any:
 
 
 def _check(path: Path, table: Any) -> None:
-    """Raises :class:`FileError` if a column is missing or holds what it should not. A table without rows has no types."""
+    """Check columns and types. Raises :class:`FileError` if a column is missing or holds what it should not. A table without rows has no
+    types."""
     for word in COLUMNS.get(path.stem, "").split() if table.num_rows else ():
         name, kind = word.rstrip("?").split(":")
         if table.column_names.count(name) != 1:

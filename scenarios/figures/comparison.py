@@ -1,4 +1,4 @@
-"""Transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
+"""Compares transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
 
 Called by the runner at the end of a run, and by `mrcbed results compare`. docs/comparison.md says
 how intervals are computed and what is left out.
@@ -60,17 +60,17 @@ COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", 
 
 
 def unit_of(figure: str) -> str:
-    """The unit of a figure, by its name; "" for a share."""
+    """Return the unit of a figure, by its name; "" for a share."""
     return next((unit for end, unit in _UNITS if fnmatchcase(figure, f"*{end}") or fnmatchcase(figure, end)), "")
 
 
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """One row per (scenario, workload, fabric, placement, settings, transport, figure), from rows of scenarios.figures.rows.
+    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure), from rows of scenarios.figures.rows.
 
     ``n``: number of runs that have the figure. ``median``: their median. ``low`` and ``high``: its interval, below six runs the range
     (scenarios.figures.stats.median_interval). ``ideal`` and ``degraded``: medians of what theory allows them. ``failed``: number of runs
-    that are left out of all figures. ``doubtful``: number of runs that are not trustworthy, but included. A figure that no run of a
-    workload has is left out.
+    that no figure counts. ``doubtful``: number of runs that are not trustworthy, but included. A figure that no run of a workload has gets
+    no row.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings
@@ -96,7 +96,7 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
 
 
 def _present(rows: pd.DataFrame, figures: Sequence[str]) -> list[str]:
-    """The columns that the figures name and that have some value, in the order of the figures."""
+    """Return the columns that the figures name and that have some value, in the order of the figures."""
     columns = [column for figure in figures for column in rows.columns if fnmatchcase(column, figure)]
     return [column for column in dict.fromkeys(columns) if rows[column].notna().any()]
 
@@ -118,14 +118,14 @@ def _theory(rows: pd.DataFrame, source: Theory) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """A NumPy scalar as a Python value, a missing value as None."""
+    """Convert a NumPy scalar to a Python value, a missing value to None."""
     if pd.isna(value):
         return None
     return value.item() if hasattr(value, "item") else value
 
 
 def write_comparison(rows: pd.DataFrame, directory: Path) -> pd.DataFrame:
-    """Write ``comparison.csv`` and ``comparison.parquet``; return the table."""
+    """Write ``comparison.csv`` and ``comparison.parquet``; returns the table."""
     frame = compare(rows)
     write_table(frame, directory, "comparison")
     return frame

@@ -1,4 +1,5 @@
-"""What failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not deliver.
+"""Computes what failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not
+deliver.
 
 Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
 cables that were dead at the time). scenarios.figures.summary calls :func:`figures` on one run. The modules that show summaries call
@@ -23,20 +24,20 @@ from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
-"""A flow has recovered when it has this share of what theory leaves it ..."""
+"""A flow has recovered when it has this share of what theory leaves it over :data:`BACK_RTTS`."""
 BACK_RTTS = 20
-"""... over so many base RTTs, as for ports: a shorter window holds too few packets [ours]."""
+"""Base RTTs over which a flow must be back, as for ports: a shorter window holds too few packets [ours]."""
 PART_RTTS = 10
-"""Base RTTs that a part of the time before a failure must have, so that it shows how even goodput was [ours]."""
+"""A part of the time before a failure must have so many base RTTs, so that it shows how even goodput was [ours]."""
 FEWEST_HEALTHY = 5
-"""Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 %
-(1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
+"""The fewest healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two
+with 50 % (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
 Share = Callable[[float], float]
-"""Time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
+"""Type of a function: time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
 
 
 def figures(run: Run) -> dict[str, Any] | None:
-    """``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
+    """Return ``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
     outages = [o for o in outages_of(run) if o.begin < run.window[1] and o.entry.heals]
     if not outages:
         return None
@@ -44,7 +45,8 @@ def figures(run: Run) -> dict[str, Any] | None:
 
 
 def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share: Share) -> float | None:
-    """Duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for ever."""
+    """Compute the duration, from ``begin``, of ``work_ns`` at full pace if the pace is ``share``, which changes at ``marks``; None: for
+    ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
         pace = share(now)
@@ -57,7 +59,7 @@ def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share
 
 
 def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
-    """Stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
+    """Find the stretches of time, up to ``end``, in which something was broken: the outages, with overlapping ones joined."""
     spans: list[Window] = []
     for o in sorted(outages, key=lambda o: o.begin):
         if spans and o.begin <= spans[-1][1]:
@@ -68,7 +70,8 @@ def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
 
 
 def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) -> float | None:
-    """Goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is zero."""
+    """Compute goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is
+    zero."""
     before, duration = rate_in(bins, healthy), sum(b - a for a, b in broken)
     if not before or not duration:
         return None
@@ -79,7 +82,8 @@ def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) 
 
 
 def periods(run: Run) -> tuple[list[float], list[float]]:
-    """(end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not finish.
+    """Return (end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not
+    finish.
 
     A step ends when its last rank ends it; before the first, the last step to warm up ended (without one, the first rank's begin counts).
     These times add up to the elapsed time. The step times themselves need not: ranks may be a step apart, and one stall then lengthens two
@@ -92,17 +96,16 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
-    """The cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first outage; if
-    there are none, of the steps that began after the last outage.
+    """Compute the cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first
+    outage; if there are none, of the steps that began after the last outage.
 
     ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps; None with fewer than
-    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why).
-    ``noise_ns``: the largest deviation of a healthy step, or of any quicker step, from the median, times the steps since the outage;
-    ``noise_share``: that deviation over the median. A failure makes no step quicker: a step quicker than all healthy ones shows that the
-    pace was not settled. So no gain is ever larger than the noise.
-    ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken,
-    over the payload that healthy steps receive in the same time; None of several jobs, which take turns. ``ideal_extra_ns`` of collectives
-    alone: a job computes, too.
+    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish (``unknown`` says why). ``noise_ns``: the largest deviation of a
+    healthy step, or of any quicker step, from the median, times the steps since the outage; ``noise_share``: that deviation over the
+    median. A failure makes no step quicker: a step quicker than all healthy ones shows that the pace was not settled. So no gain is ever
+    larger than the noise. ``slowdown``: the slowest step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while
+    something was broken, over the payload that healthy steps receive in the same time; None of several jobs, which take turns.
+    ``ideal_extra_ns`` of collectives alone: a job computes, too.
     """
     done, durations = periods(run)
     first, last = min(o.begin for o in outages), max(o.end for o in outages)
@@ -150,7 +153,7 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
 
 
 def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None:
-    """Why the cost of a run of steps is not known; None if it is."""
+    """Say why the cost of a run of steps is not known; None if it is."""
     if not finished:
         return "it did not finish"
     if not steps_since:
@@ -162,8 +165,8 @@ def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None
 
 
 def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
-    """The cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of them has
-    no goodput before the first outage.
+    """Compute the cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of
+    them has no goodput before the first outage.
 
     ``undelivered_bytes``: the bytes that they would have delivered since the first outage at their goodput before it, less those that they
     did deliver. ``extra_ns``: that divided by their goodput before. ``back_ns``: from the first outage until the slowest of them had
@@ -217,7 +220,7 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
 
 
 def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
-    """The share of their healthy goodput that theory leaves all flows alike."""
+    """Return the share of their healthy goodput that theory leaves all flows alike."""
     hosts = run.record["ranks"]
     traffic: dict[tuple[int, int], float] = {}
     for flow in run.named_flows:
@@ -235,7 +238,8 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: float, end: float, width: float, share: Share) -> float | None:
-    """Time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without one."""
+    """Find the time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it on average; None without
+    one."""
     step = width / 10
     for begin in np.arange(first, end - width + step / 1000, step):
         share_left = sum(share(begin + i * step) for i in range(10)) / 10
@@ -253,14 +257,13 @@ _NUMBERS = (
 
 
 def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per transport, in their order, from summary entries of one variant and placement; [] if nothing failed.
+    """Make one row per transport, in their order, from summary entries of one variant and placement; [] if nothing failed.
 
-    Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
-    ``extra_ns`` (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``:
-    its interval (scenarios.figures.stats). ``kind``: "steps" or "flows". ``job``: of several, the one whose cost it is. ``runs``: number
-    of all runs. ``unfinished``: runs that did not finish, whose cost has no number. ``doubtful``: runs that are not trustworthy.
-    ``trusted``: whether none of these is in the numbers.
-    ``unknown``: why there is no ``extra_ns``; None if there is one.
+    Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an ``extra_ns``
+    (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``: its interval
+    (scenarios.figures.stats). ``kind``: "steps" or "flows". ``job``: of several, the one whose cost it is. ``runs``: number of all runs.
+    ``unfinished``: runs that did not finish, whose cost has no number. ``doubtful``: runs that are not trustworthy. ``trusted``: whether
+    none of these is in the numbers. ``unknown``: why there is no ``extra_ns``; None if there is one.
     """
     rows: list[dict[str, Any]] = []
     for transport in dict.fromkeys(e["transport"] for e in entries):
@@ -298,10 +301,8 @@ def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def noise(row: dict[str, Any]) -> float | None:
-    """Noise of a row's ``extra_ns``, ns: that of the healthy pace, or the distance to the lower end of the interval over seeds if larger.
-
-    It is at least as large as a gain, because a failure makes nothing quicker. None: not known.
-    """
+    """Compute the noise of a row's ``extra_ns``, ns: that of the healthy pace, or the distance to the lower end of the interval over seeds
+    if larger. It is at least as large as a gain, because a failure makes nothing quicker. None: not known."""
     extra = row["extra_ns"]
     if extra is None:
         return None
@@ -310,5 +311,4 @@ def noise(row: dict[str, Any]) -> float | None:
 
 
 def within_noise(row: dict[str, Any]) -> bool:
-    """Whether a row's ``extra_ns`` is no larger than its noise."""
     return bool(row["extra_ns"] <= (noise(row) or 0))

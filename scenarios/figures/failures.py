@@ -1,4 +1,5 @@
-"""Effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a cause.
+"""Computes effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a
+cause.
 
 Called by scenarios.figures.summary on what scenarios.figures.measure read; calls the other modules of failure figures. Pure.
 docs/results.md says what each key means.
@@ -20,11 +21,11 @@ from scenarios.figures.measure import Run, agent_counters
 from scenarios.figures.outages import ENDLESS, LATE_RTTS, Outage, dead_until, hit_evs, kind_of, traffic_start
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change in which goodput has not yet settled."""
+"""Goodput has not yet settled for so many base RTTs after a change."""
 
 
 def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
-    """The least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
+    """Compute the least share of its earlier goodput that any flow with a path hit by the fault had during, late in and after the fault."""
     run, window = logs.run, all_on(logs.run)
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
@@ -47,17 +48,16 @@ def shares_kept(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
 
 
 def delivered_ns(logs: Logs, lost: Sequence[Mapping[str, Any]]) -> float | None:
-    """When the sender knew that the last of these lost packets had arrived after all, ns; None if of one it never did, or none was lost."""
+    """Find when the sender knew that the last of these lost packets had arrived after all, ns; None if of one it never did, or none was
+    lost."""
     arrivals = [logs.redelivered(line) for line in lost]
     known = [t for t in arrivals if t is not None]
     return max(known) if known and len(known) == len(arrivals) else None
 
 
 def failovers(logs: Logs) -> list[dict[str, Any]]:
-    """``failovers``: per fault, when the last data packet was sent on a path that it killed, what was lost there, and what it cost.
-
-    A path that comes back is used again, so only the time until the repair counts.
-    """
+    """Return ``failovers``: per fault, when the last data packet was sent on a path that it killed, what was lost there, and what it cost.
+    A path that comes back is used again, so only the time until the repair counts."""
     run = logs.run
     rows = []
     lines = run.of("fault")
@@ -115,7 +115,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
 
 
 def cost_ns(run: Run, at: float) -> float | None:
-    """Time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
+    """Compute the time, ns, by which the slowest step that ended at or after ``at`` exceeds the median of the undisturbed steps."""
     times = run.step_times
     if times.empty:
         return None
@@ -132,7 +132,7 @@ def cost_ns(run: Run, at: float) -> float | None:
 
 
 def false_bad(logs: Logs) -> list[dict[str, Any]]:
-    """Verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
+    """Find verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
     margin = LATE_RTTS * logs.run.base_rtt_ns
     sent: dict[tuple[int, int, int, int], list[tuple[float, float]]] = {}
     for line in logs.losses:
@@ -152,16 +152,15 @@ def false_bad(logs: Logs) -> list[dict[str, Any]]:
 
 
 def nacks_lost(run: Run) -> int | None:
-    """NACKs that agents sent and none received; None for transports without. A trim whose NACK is lost looks like a loss to its sender."""
+    """Count the NACKs that agents sent and none received; None for transports without. A trim whose NACK is lost looks like a loss to its
+    sender."""
     counters = [c for c in agent_counters(run).values() if "nacks_tx" in c]
     return sum(c["nacks_tx"] - c["nacks_rx"] for c in counters) if counters else None
 
 
 def dead_at_start(logs: Logs) -> dict[str, Any]:
-    """Paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that took.
-
-    The time counts from when the sender of the path began, because ranks begin one after the other.
-    """
+    """Find the paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that
+    took. The time counts from when the sender of the path began, because ranks begin one after the other."""
     start = traffic_start(logs.run)
     dead = {
         (*pair, ev)
@@ -180,7 +179,7 @@ def dead_at_start(logs: Logs) -> dict[str, Any]:
 
 
 def killed(run: Run) -> list[dict[str, Any]]:
-    """Testbed processes that a fault killed: how long after it the run ended, and whether the reason of its end names the rank."""
+    """Find testbed processes that a fault killed: how long after it the run ended, and whether the reason of its end names the rank."""
     rows = []
     for line in run.of("fault"):
         if kind_of(line["fault"]).heals or line["phase"] != "begin":
@@ -199,7 +198,7 @@ def killed(run: Run) -> list[dict[str, Any]]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """The keys on failures in a run's entry of summary.json. Where a key is one number, it is the worst over all faults."""
+    """Return the keys on failures in a run's entry of summary.json. Where a key is one number, it is the worst over all faults."""
     logs = Logs.of(run)
     rows = failovers(logs)
     false_verdicts = false_bad(logs)

@@ -1,4 +1,5 @@
-"""The fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the thresholds.
+"""Judges the fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the
+thresholds.
 
 **Invalid**: something cannot be right, such as wrong sums or bytes, packets that vanished, ports off their rate, a clock that stepped.
 **Doubtful**: the figures may be those of the machine and not of the transport, because the machine was busy or late. **Trustworthy**:
@@ -17,17 +18,17 @@ TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
 """Interval at which scenarios.run.watch samples the CPU and the clocks [ours]."""
 LATE_RTTS = 0.004
-"""Expected lateness of an agent over the run (agents.lateness), in base RTTs, that changes figures: at 0.006 the median step of `smoke` was
-7 % longer; at 0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
+"""The expected lateness of an agent over the run (agents.lateness), in base RTTs, that changes figures: at 0.006 the median step of `smoke`
+was 7 % longer; at 0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
 LATE_WINDOW_RTTS = 0.015
-"""The same in the worst window: as much as by one pause of a third of a base RTT. At 0.016 the slowest step of `smoke` was a third longer,
-at 0.014 none was [measured; the bound ours]."""
+"""The expected lateness of an agent in its worst window, in base RTTs, that changes figures: as much as by one pause of a third of a base
+RTT. At 0.016 the slowest step of `smoke` was a third longer, at 0.014 none was [measured; the bound ours]."""
 ACT_RTTS = 0.35
-"""Base RTTs by which a fault may begin or end too late: as much as an agent may stand still once [ours]."""
+"""A fault may begin or end too late by so many base RTTs: as much as an agent may stand still once [ours]."""
 RATE_KEPT = 0.98
 """The least share of its rate that a port with a constant backlog must carry."""
 OFF_FRAMES = 1
-"""Frames by which the counted queue and the kernel's queue may differ, in addition to those on the cable [ours]."""
+"""The counted queue and the kernel's queue may differ by so many frames, in addition to those on the cable [ours]."""
 STEP_NS = 1_000_000
 """A clock that jumps by more than this between two samples was set [ours]."""
 SLOWER = "run it slower (--dilation, twice of what it was, say)"
@@ -42,8 +43,8 @@ BAD_CHECKSUM = "rx_bad_icrc"
 
 @dataclass(frozen=True)
 class Judgement:
-    """The reasons why a run is ``invalid`` or ``doubtful``, as text. ``too_slow``: the machine was, by one of them; a run at more dilation
-    may be better."""
+    """The reasons why a run is ``invalid`` or ``doubtful``, as text. ``too_slow``: one of them is that the machine was; a run at more
+    dilation may be better."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()
@@ -59,7 +60,7 @@ class Judgement:
 
 
 def verdict_of(entry: Mapping[str, Any]) -> str:
-    """The fidelity verdict of an entry of summary.json; for older entries without one it follows from reasons, packets and sums."""
+    """Return the fidelity verdict of an entry of summary.json; for older entries without one it follows from reasons, packets and sums."""
     verdict = entry.get("fidelity", {}).get("verdict")
     if verdict in (TRUSTWORTHY, DOUBTFUL, INVALID):
         return str(verdict)
@@ -69,7 +70,7 @@ def verdict_of(entry: Mapping[str, Any]) -> str:
 
 
 def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: float, end_ns: float) -> float | None:
-    """Mean busy share of the usable cores in the window, percent; None without a sample."""
+    """Compute the mean busy share of the usable cores in the window, percent; None without a sample."""
     inside = [share for t, share in samples if begin_ns <= t <= end_ns]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
@@ -80,7 +81,7 @@ class Evidence:
 
     window: tuple[float, float]
     loops: Sequence[Mapping[str, Any]]
-    """How late the loop of each agent was."""
+    """Report of each agent's loop: how late it was."""
     causes: Mapping[str, int]
     unexplained: int | None
     """Packets that the books do not account for; None if the counters could not be read."""
@@ -101,9 +102,9 @@ class Evidence:
     on_the_way: int = 0
     """Packets still in queues or delay lines when the books were closed."""
     late_pause_ns: float = 0
-    """How much later than it should a pause (PFC) took effect, at most."""
+    """The most by which a pause (PFC) took effect later than it should."""
     acts_late_ns: float = 0
-    """How much later than it should the runner began or ended a fault, or a network re-routed, at most."""
+    """The most by which the runner began or ended a fault, or a network re-routed, later than it should."""
 
 
 def judge(run: Evidence) -> Judgement:
@@ -165,7 +166,7 @@ def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
 
 
 def _starved(watch: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
-    """Ports that timers served late."""
+    """Find the ports that timers served late."""
     late = watch.get("shaper_late")
     complaint = f"; the kernel complained {late} times of too many events at ports (HTB)" if late else ""
     for row in watch.get("ports", {}).get("ports", ()):
@@ -194,7 +195,7 @@ def _suspended(watch: Mapping[str, Any], window: tuple[float, float]) -> Iterabl
 
 
 def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
-    """Agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
+    """Judge agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
     waits = {f"h{loop['host']}": (loop.get("lag_mean_ns", 0), loop.get("lag_window_ns", 0)) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}
     if late:
@@ -210,7 +211,7 @@ def _agents(late: Collection[str], agents: Collection[str], worst: str) -> str:
 
 
 def _cause(watch: Mapping[str, Any]) -> str:
-    """What kept the agents from running, as far as known, and the remedy."""
+    """Say what kept the agents from running, as far as known, and the remedy."""
     quota, shares = watch.get("quota", {}), watch.get("cpu_shares")
     if quota.get("times"):
         limit = f"a CPU quota of {quota['cores']:.2g} cores stopped the run {quota['times']:,} times, {quota['wall_ns'] / 1e9:.1f} s in all"
@@ -228,7 +229,7 @@ def _cause(watch: Mapping[str, Any]) -> str:
 
 
 def _apart(watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
-    """Reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
+    """List reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
     unsure = watch.get("clocks", {}).get("unsure_ns", 0)
     if unsure > base_rtt_ns / UNSURE_SHARE:
         share = f"more than a base RTT / {UNSURE_SHARE} ({duration(base_rtt_ns / UNSURE_SHARE)})"
@@ -246,7 +247,7 @@ def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _paused_late(run: Evidence) -> Iterable[str]:
-    """Only if it did harm: headroom has room for more than what usually arrives."""
+    """Judge pauses that took effect late, only if it did harm: headroom has room for more than what usually arrives."""
     drops = run.causes.get("drop_tail", 0)
     if run.late_pause_ns > 0 and drops:
         late = duration(run.late_pause_ns)
@@ -273,14 +274,14 @@ def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
 
 
 def agents_of(watch: Mapping[str, Any]) -> set[str]:
-    """Names of the hosts whose agents were watched: h and a number."""
+    """Return the names of the hosts whose agents were watched: h and a number."""
     return {row["name"] for row in watch.get("processes", ()) if row["name"][:1] == "h" and row["name"][1:].isdigit()}
 
 
 def figures(
     judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
+    """Return ``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
     summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
     summary["too_slow"] = judgement.too_slow
     if watch is None:
@@ -292,7 +293,7 @@ def figures(
     agents = [by_name[name] for name in agents_of(watch)]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "wall_cpu_ns") -> float | None:
-        """Share of the window, in percent of one core."""
+        """Return the share of the window, in percent of one core."""
         return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
 
     return summary | {

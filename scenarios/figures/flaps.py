@@ -1,4 +1,4 @@
-"""How long a path stays out of use each time that it is given up, and what senders do about a lossy path.
+"""Computes how long a path stays out of use each time that it is given up, and what senders do about a lossy path.
 
 Called by scenarios.figures.failures and, on stored events, by the plots. Pure. docs/results.md says what each key means.
 """
@@ -21,11 +21,8 @@ REPLACED_RTTS = 20
 
 
 def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each time that an EV became ASSUMED_BAD, from its state changes in order of time (``t host peer ev from to``, perhaps
-    ``qpn``).
-
-    ``number`` counts these times per EV from 1; ``back_ns`` is when the EV was readmitted, None if it was not.
-    """
+    """Make one row for each time that an EV became ASSUMED_BAD, from its state changes in order of time (``t host peer ev from to``,
+    perhaps ``qpn``). ``number`` counts these times per EV from 1; ``back_ns`` is when the EV was readmitted, None if it was not."""
     rows: list[dict[str, Any]] = []
     open_rows: dict[tuple[int, ...], dict[str, Any]] = {}
     counts: dict[tuple[int, ...], int] = {}
@@ -42,7 +39,7 @@ def given_up(moves: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequence[Outage]) -> list[dict[str, Any]]:
-    """The rows of :func:`given_up` that an outage explains, with its ``fault`` and its end ``mended_ns`` (None: it did not end)."""
+    """Return the rows of :func:`given_up` that an outage explains, with its ``fault`` and its end ``mended_ns`` (None: it did not end)."""
     margin = LATE_RTTS * fabric.base_rtt_ps / NS
     explained = []
     for row in rows:
@@ -54,7 +51,7 @@ def flap_rows(fabric: Fabric, rows: Iterable[Mapping[str, Any]], outages: Sequen
 
 
 def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """``flaps``: for each n, the median time, ns, that EVs stayed out of use when they were given up for the n-th time."""
+    """Return ``flaps``: for each n, the median time, ns, that EVs stayed out of use when they were given up for the n-th time."""
     table = []
     for number in sorted({row["number"] for row in rows}):
         group = [row for row in rows if row["number"] == number]
@@ -74,11 +71,11 @@ def flaps(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def flap_growth(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """How much longer EVs stay out each time, from the rows of :func:`given_up`; None if none came back twice.
+    """Compute how much longer EVs stay out each time, from the rows of :func:`given_up`; None if none came back twice.
 
     Each EV is compared with itself: how long it was out of use, over how long the time before. Returns the least of the medians over EVs by
-    ``number``. Medians of all EVs would compare different ones, since those that are soon back are given up more often.
-    A ``number`` at which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
+    ``number``. Medians of all EVs would compare different ones, since those that are soon back are given up more often. A ``number`` at
+    which less than half of the EVs came back before the run ended is left out, because these are the quick ones.
     """
     lasted = {(path_of(row), row["number"]): row["back_ns"] - row["out_ns"] for row in rows if row["back_ns"] is not None}
     medians = []
@@ -92,7 +89,7 @@ def flap_growth(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def path_of(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """Which path of which queue pair a row of :func:`given_up` is about."""
+    """Return which path of which queue pair a row of :func:`given_up` is about."""
     return row["host"], row["peer"], row["ev"], row["qpn"]
 
 
@@ -100,7 +97,7 @@ def path_of(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
-    """EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
+    """Find the EVs from a host to a peer that carried no packets in the bins before ``t``, and some within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
     soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.base_rtt_ns)]
@@ -108,7 +105,7 @@ def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
 
 
 def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """``lossy_paths``: one row per path-loss fault and path between a sending pair, with the sender's reaction."""
+    """Return ``lossy_paths``: one row per path-loss fault and path between a sending pair, with the sender's reaction."""
     rows = []
     rtt = run.base_rtt_ns
     moves, losses = path_lines(run, "ev"), [line for line in path_lines(run, "loss") if line.get("rule") not in NO_LOSS]
@@ -144,7 +141,7 @@ def lossy_paths(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
 
 
 def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """The keys that these figures add to summary.json."""
+    """Return the keys that these figures add to summary.json."""
     rows = flap_rows(run.fabric, given_up(path_lines(run, "ev")), outages)
     summary: dict[str, Any] = {"flaps": flaps(rows), "flap_growth": flap_growth(rows)}
     if run.named_flows and all_on(run):

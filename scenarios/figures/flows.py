@@ -1,4 +1,5 @@
-"""Figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of another.
+"""Computes figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of
+another.
 
 Called by scenarios.figures.summary on what scenarios.figures.measure read. Pure. docs/results.md says what each key means.
 """
@@ -30,8 +31,8 @@ Window = tuple[float, float]
 
 
 def all_on(run: Run) -> Window | None:
-    """The window in which all flows with a fixed end send: from the latest start, plus settling (the workload's ``settle``, or 20 base
-    RTTs), to the earliest end; None if empty."""
+    """Return the window in which all flows with a fixed end send: from the latest start, plus settling (the workload's ``settle``, or 20
+    base RTTs), to the earliest end; None if empty."""
     ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
     if not ends or "t0" not in run.record:
         return None
@@ -42,7 +43,7 @@ def all_on(run: Run) -> Window | None:
 
 
 def alone_window(run: Run, name: str) -> Window | None:
-    """The window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
+    """Return the window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
     starts = {f["name"]: f["start_ns"] for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
     begin = starts[name] + SETTLE_RTTS * run.base_rtt_ns
@@ -53,7 +54,7 @@ def alone_window(run: Run, name: str) -> Window | None:
 
 
 def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
-    """Bits/s of a flow in a window; a bin that lies partly in the window counts by that part. None without a window."""
+    """Compute bits/s of a flow in a window; a bin that lies partly in the window counts by that part. None without a window."""
     if window is None:
         return None
     begin, end = window
@@ -62,7 +63,7 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
 
 
 def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
-    """``flows`` of a run's summary, by name."""
+    """Return ``flows`` of a run's summary, by name."""
     line = run.fabric.host_rate * run.fabric.payload_share
     window, hosts, notes = all_on(run), run.record["ranks"], run.record.get("flow_notes", [])
     rows = {}
@@ -90,14 +91,15 @@ def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def span_rate(sent: pd.DataFrame) -> float | None:
-    """Bits/s of complete messages, from the begin of the first to the end of the last."""
+    """Compute bits/s of complete messages, from the begin of the first to the end of the last."""
     if sent.empty:
         return None
     return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
 
 
 def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
-    """``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole run."""
+    """Return ``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole
+    run."""
     window = all_on(run) or run.window
     counted = {row["port"]: row for row in port_rows(run.record)}
     peaks = port_peaks(run.record)
@@ -122,7 +124,7 @@ def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
+    """Return ``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
     rows: dict[str, dict[str, Any]] = {}
     for group in dict.fromkeys(flow["group"] for flow in flows.values()):
         by_name = {name: flow for name, flow in flows.items() if flow["group"] == group}
@@ -158,10 +160,8 @@ def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dic
 
 
 def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """(EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses).
-
-    Taken from the paths that the agents reported before the flows began. Empty without a report, or if nothing is shared.
-    """
+    """Return (EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses), from the
+    paths that the agents reported before the flows began. Empty without a report, or if nothing is shared."""
     hosts = run.record["ranks"]
     ends = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in (free, bound)]
     active = [
@@ -174,10 +174,8 @@ def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[l
 
 
 def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
-    """Per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets.
-
-    The ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them.
-    """
+    """Return per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets. The
+    ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them."""
     hosts = run.record["ranks"]
     packets = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
     if packets.empty or not shared:
@@ -190,7 +188,7 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
 
 
 def separations(run: Run) -> list[dict[str, Any]]:
-    """Rows for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves these EVs."""
+    """Make rows for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves these EVs."""
     if "t0" not in run.record:
         return []
     rows = []
@@ -226,7 +224,7 @@ def separations(run: Run) -> list[dict[str, Any]]:
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """The keys that a run of flows adds to its entry in summary.json."""
+    """Return the keys that a run of flows adds to its entry in summary.json."""
     flows, queues = flow_rows(run), queue_rows(run)
     window = all_on(run)
     return {

@@ -28,13 +28,13 @@ HOPS = {
 }  # fmt: skip
 """Hop -> pattern of the names of the ports that send over it."""
 FULL = 0.98
-"""Load from which on M/D/1 says nothing of a network whose senders are held back [ours]."""
+"""From this load on M/D/1 says nothing of a network whose senders are held back [ours]."""
 FEWEST_ON_EV = 8
-"""Packets per EV that the spread over a plane's EVs needs [ours]."""
+"""The spread over a plane's EVs needs so many packets per EV [ours]."""
 
 
 def hop_of(port: str) -> str | None:
-    """The hop that a port sends over, by the port's name."""
+    """Return the hop that a port sends over, by the port's name."""
     return next((hop for hop, form in HOPS.items() if re.fullmatch(form, port)), None)
 
 
@@ -46,8 +46,8 @@ def _apart(counts: Sequence[int]) -> int:
 
 
 def rotation(run: Run) -> dict[str, Any] | None:
-    """``rotation`` of a run's entry: how evenly planes were loaded, in packets that were sent for the first time; None if no transport here
-    sends over planes in turns. ``apart`` of all hosts together is a share of a plane's mean load."""
+    """Return ``rotation`` of a run's entry: how evenly planes were loaded, in packets that were sent for the first time; None if no
+    transport here sends over planes in turns. ``apart`` of all hosts together is a share of a plane's mean load."""
     hosts = run.of("rotation")
     if not hosts:
         return None
@@ -90,8 +90,8 @@ def _rotation_breaks(run: Run) -> Iterable[str]:
 
 
 def _queue_breaks(run: Run, rows: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """``rows`` of switches' ports. Peaks are of the fabric's life: what never waited cannot have marked. What is trimmed does not wait, so
-    a queue may lack a packet to the threshold; on the kernel the queue may also shrink by one between two looks."""
+    """Find breaks in ``rows`` of switches' ports. Peaks are of the fabric's life: what never waited cannot have marked. What is trimmed
+    does not wait, so a queue may lack a packet to the threshold; on the kernel the queue may also shrink by one between two looks."""
     fabric, frame = run.fabric, run.fabric.frame_bytes
     slack = 0 if run.record.get("world") == SIMULATED else frame
     low = fabric.ecn_bytes[0]
@@ -108,7 +108,7 @@ def _queue_breaks(run: Run, rows: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 
 def broken(run: Run) -> list[str]:
-    """The books that a run broke, a line each, with numbers; of many ports the first, and how many more."""
+    """List the books that a run broke, a line each, with numbers; of many ports the first, and how many more."""
     rows = [row for row in port_rows(run.record) if not of_host(row) and "marked" in row]
     queues = list(_queue_breaks(run, rows))
     if len(queues) > 1:
@@ -120,7 +120,7 @@ def broken(run: Run) -> list[str]:
 
 
 def _that_carried_data(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
-    """(hop, row) of each port that data packets met."""
+    """Return (hop, row) of each port that data packets met."""
     for row in port_rows(run.record):
         hop = hop_of(row["port"])
         if hop is not None and row.get("met_packets"):
@@ -128,7 +128,7 @@ def _that_carried_data(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def hops(run: Run) -> dict[str, dict[str, int]]:
-    """Figures by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
+    """Return figures by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
     sums: dict[str, dict[str, int]] = {}
     for hop, row in _that_carried_data(run):
         total = sums.setdefault(hop, dict.fromkeys(("marked", "trimmed", "met_bytes", "met_packets"), 0))
@@ -141,7 +141,7 @@ def hops(run: Run) -> dict[str, dict[str, int]]:
 
 
 def expectations(run: Run) -> dict[str, Any]:
-    """``expectations`` of a run's entry; None for what cannot be told of it.
+    """Return ``expectations`` of a run's entry; None for a figure that the run does not give.
 
     ``ev_spread``: most less fewest packets over the EVs of a plane, as a share of their mean, largest of all pairs of hosts and planes.
     ``lockstep``: share of a host's data packets that left on the plane of the one before, largest of all hosts with several sending queue
@@ -166,7 +166,8 @@ def _ev_spread(run: Run) -> float | None:
 
 
 def _queue_wait(run: Run) -> dict[str, float]:
-    """Backlog met over that of M/D/1, by hop; of the simulated world alone, where what is on the wire does not count as waiting."""
+    """Compute the backlog met over that of M/D/1, by hop; of the simulated world alone, where what is on the wire does not count as
+    waiting."""
     begin, end = run.window
     if run.record.get("world") != SIMULATED or end <= begin:
         return {}

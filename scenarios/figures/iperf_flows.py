@@ -1,4 +1,4 @@
-"""Figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload beside it.
+"""Computes figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload beside it.
 
 Called by scenarios.figures.summary. Reads files, never a network.
 """
@@ -15,7 +15,7 @@ from topologies.theory import COLLECTIVES, bus_bandwidth
 
 
 def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
-    """(link, sending node) -> bits/s on the wire that the flows occupy there. All flows have a known rate."""
+    """Return (link, sending node) -> bits/s on the wire that the flows occupy there. All flows have a known rate."""
     rates: dict[tuple[str, str], float] = {}
     for flow in flows:
         node = f"h{flow['src']}"
@@ -26,11 +26,9 @@ def link_rates(fabric: Fabric, flows: list[dict[str, Any]]) -> dict[tuple[str, s
 
 
 def figures(record: dict[str, Any], fabric: Fabric, directory: Path) -> dict[str, Any]:
-    """The keys of background traffic in a run's entry of summary.json; {} for a run without background traffic.
-
-    ``background``: one entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a
-    rate, or if a flow with a rate has no report. ``beside_background_busbw_bps``: the bus bandwidth that is left; None unless all flows
-    have a rate."""
+    """Return the keys of background traffic in a run's entry of summary.json; {} for a run without background traffic. ``background``: one
+    entry per flow. ``background_sent_share``: the least ratio of the sent to the configured rate; None if no flow has a rate, or if a flow
+    with a rate has no report. ``beside_background_busbw_bps``: the bus bandwidth that is left; None unless all flows have a rate."""
     flows = record.get("background", [])
     if not flows:
         return {}

@@ -1,4 +1,4 @@
-"""Figures of jobs: step times and their spread, GPU time lost, and what each job lost to its neighbours.
+"""Computes figures of jobs: step times and their spread, GPU time lost, and what each job lost to its neighbours.
 
 ``summary.json`` has them by the job's name. Steps count while all jobs run: those that end before the first job has ended.
 """
@@ -12,9 +12,9 @@ from scenarios.figures.stats import beside, slowest, spread, whole_steps
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """Figures by job: ``step_time_ns`` (slowest rank), ``typical_step_ns``, ``gpu_lost_ns`` and ``gpu_lost_share`` (of all ranks' time in
-    measured steps, what was not computing), ``estimate_ns`` of a step, ``late_ns`` (the most by which a rank itself was late in a step),
-    ``alone_step_ns`` and ``slowdown``: typical step over that of the job alone, None where it did not run alone."""
+    """Return figures by job: ``step_time_ns`` (slowest rank), ``typical_step_ns``, ``gpu_lost_ns`` and ``gpu_lost_share`` (of all ranks'
+    time in measured steps, what was not computing), ``estimate_ns`` of a step, ``late_ns`` (the most by which a rank itself was late in a
+    step), ``alone_step_ns`` and ``slowdown``: typical step over that of the job alone, None where it did not run alone."""
     passes, warm = run.passes, int(run.record["warmup_steps"])
     if passes.empty:
         return {}

@@ -1,4 +1,4 @@
-"""How a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
+"""Computes how a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
 
 Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
 """
@@ -34,7 +34,7 @@ from topologies.units import NS
 
 Pair = tuple[int, int]
 Packet = tuple[int, int, int, int]
-"""Sender, receiver, queue pair, PSN."""
+"""A packet: sender, receiver, queue pair, PSN."""
 BUSY_BINS = 10
 """The packet rate of a queue pair is the median over so many bins, before the fault, in which it sent [ours]."""
 
@@ -58,7 +58,7 @@ class Logs:
 
     @cached_property
     def _arrivals(self) -> dict[Packet, list[float]]:
-        """Packet -> when its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
+        """Packet -> times at which its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
         arrivals: dict[Packet, list[float]] = {}
         for line in self.run.of("redelivered"):
             arrivals.setdefault(packet_of(line), []).append(line["t"])
@@ -80,7 +80,7 @@ class Logs:
 
     @cached_property
     def bins_of(self) -> dict[Pair, pd.DataFrame]:
-        """Rows of :attr:`scenarios.figures.measure.Run.evs`."""
+        """The rows of :attr:`scenarios.figures.measure.Run.evs`, by pair."""
         evs = self.run.evs
         places: dict[Any, Any] = evs.groupby(["host", "peer"]).indices
         return {pair: evs.iloc[these] for pair, these in places.items()}
@@ -94,11 +94,11 @@ class Logs:
         return sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
 
     def redelivered(self, loss: Mapping[str, Any]) -> float | None:
-        """When the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
+        """Find when the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
         return next((t for t in self._arrivals.get(packet_of(loss), ()) if t >= loss["t"]), None)
 
     def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
-        """(sender, receiver) -> EVs that the outage hits; pairs without such an EV, or that no log names, are left out."""
+        """Return (sender, receiver) -> EVs that the outage hits, without pairs that have no such EV, or that no log names."""
         evs_by_pair = {(a, b): hit_evs(self.run.fabric, outage, a, b) for a, b in self.heard_of}
         return {pair: evs for pair, evs in evs_by_pair.items() if evs}
 
@@ -112,7 +112,7 @@ def pair_of(line: Mapping[str, Any]) -> Pair:
 
 
 def by_pair(lines: Iterable[dict[str, Any]]) -> dict[Pair, list[dict[str, Any]]]:
-    """A pair without any line has an empty list."""
+    """Group lines by pair of hosts. A pair without any line has an empty list."""
     found: dict[Pair, list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
         found[pair_of(line)].append(line)
@@ -120,7 +120,7 @@ def by_pair(lines: Iterable[dict[str, Any]]) -> dict[Pair, list[dict[str, Any]]]
 
 
 def worst_of(values: Sequence[float | None]) -> float | None:
-    """The largest value; None if there is no value, or if one of them is None."""
+    """Return the largest value; None if there is no value, or if one of them is None."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
 
@@ -129,12 +129,12 @@ def worst_of(values: Sequence[float | None]) -> float | None:
 
 
 def of_queue_pair(lines: Sequence[dict[str, Any]], qpn: int | None) -> list[dict[str, Any]]:
-    """The lines that concern a queue pair; a line without a queue pair concerns all."""
+    """Choose the lines that concern a queue pair; a line without a queue pair concerns all."""
     return [line for line in lines if qpn is None or line.get("qpn", qpn) == qpn]
 
 
 def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapping[str, Any] | None) -> float:
-    """The last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
+    """Find the last smoothed RTT that a sender logged before ``t``, else that of its first verdict, else the base RTT, ns."""
     samples = [line["srtt_ns"] for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= t and line.get("srtt_ns")]
     if samples:
         return float(samples[-1])
@@ -144,7 +144,7 @@ def srtt_before(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapp
 
 
 def packet_gap_ns(logs: Logs, pair: Pair, t: float) -> float | None:
-    """Mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
+    """Compute the mean time between two data packets of a sender to one peer before ``t``; None if it had not sent."""
     run = logs.run
     bins = logs.bins_of.get(pair, run.evs[:0])
     bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
@@ -160,7 +160,7 @@ def packet_gap_ns(logs: Logs, pair: Pair, t: float) -> float | None:
 
 
 def evs_in_use(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
-    """Number of EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
+    """Count the EVs in use: from the verdict, else all EVs, limited by the transport's option ``active_evs``."""
     if verdict is not None and verdict.get("evs"):
         return int(verdict["evs"])
     limit = int(run.record.get("options", {}).get("active_evs", 128))
@@ -168,17 +168,15 @@ def evs_in_use(run: Run, pair: Pair, verdict: Mapping[str, Any] | None) -> int:
 
 
 def counted_bytes(run: Run) -> int:
-    """Bytes of a full packet as the sender's window counts them: RoCE's counts whole frames, MRC's the payload and 88 bytes."""
+    """Return the bytes of a full packet as the sender's window counts them: RoCE's counts whole frames, MRC's the payload and 88 bytes."""
     fabric = run.fabric
     return fabric.mtu + wire.COUNTED if run.record.get("kind") == "mrc" else fabric.frame_bytes
 
 
 def window_until(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Mapping[str, Any] | None) -> int | None:
-    """The largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
-
-    Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that
-    was logged; the verdict contains the window at its time.
-    """
+    """Find the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
+    Windows are logged every few RTTs and grow in between. So the window that held the lost packets may be larger than the last one that was
+    logged; the verdict contains the window at its time."""
     until = t if verdict is None else verdict["t"]
     lines = [line for line in of_queue_pair(logs.samples_of[pair], qpn) if line["t"] <= until]
     windows = [(line["t"], int(line[key])) for line in lines for key in ("cwnd", "window") if line.get(key)]
@@ -193,17 +191,15 @@ def window_until(logs: Logs, pair: Pair, qpn: int | None, t: float, verdict: Map
 
 
 def queues_of(logs: Logs, pair: Pair) -> list[int | None]:
-    """Queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
+    """List the queue pairs of a sender to a peer that occur in verdicts or losses; None stands for lines that name no queue pair."""
     qpns = {line.get("qpn") for line in (*logs.verdicts_of[pair], *logs.losses_of[pair])}
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
 def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], qpn: int | None) -> dict[str, Any] | None:
-    """How a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them.
-
-    A sender that has data uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its
-    rank waited for another one) and could not notice: its time then counts from one rotation before that packet [ours].
-    """
+    """Compute how a queue pair left the paths that an outage killed; None if it has no verdict and no loss on them. A sender that has data
+    uses a dead EV within one rotation. If its first packet there is later, it had nothing to send in between (its rank waited for another
+    one) and could not notice: its time then counts from one rotation before that packet [ours]."""
     run, rtt = logs.run, logs.run.base_rtt_ns
     end = dead_until(run, outage)
     deadline = end + LATE_RTTS * rtt
@@ -236,7 +232,7 @@ def departure_from(logs: Logs, outage: Outage, pair: Pair, evs: frozenset[int], 
 
 
 def worst_departure(logs: Logs, outages: Sequence[Outage]) -> dict[str, Any]:
-    """The worst of :func:`departure_from` over all senders and all outages of a fault that began after the traffic."""
+    """Find the worst of :func:`departure_from` over all senders and all outages of a fault that began after the traffic."""
     start = traffic_start(logs.run)
     departures = [
         departure

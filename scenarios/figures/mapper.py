@@ -1,4 +1,4 @@
-"""What Clustermapper found in a run, compared with what was broken, for summary.json. Pure; scenarios.figures.measure reads the lines."""
+"""Compares what Clustermapper found in a run with what was broken, for summary.json. Pure; scenarios.figures.measure reads the lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from scenarios.figures.measure import Run
 
 LATE_RTTS = 60
-"""Base RTTs after the end of a fault in which a verdict may still concern it: the last probes have yet to be judged [ours]."""
+"""A verdict may still concern a fault for so many base RTTs after its end: the last probes have yet to be judged [ours]."""
 _NEVER = 1 << 62
 
 
 def figures(run: Run) -> dict[str, Any] | None:
-    """``faults``: per fault, whether and when one of its links was named, denied and cleared. ``right`` and ``wrong``: number of verdicts
-    whose links a fault hit at that time, or did not hit. ``denied_at_start``: entries written before the workload began. None for a run
-    without Clustermapper. Times in ns after the fault began."""
+    """Compute ``faults``: per fault, whether and when one of its links was named, denied and cleared. ``right`` and ``wrong``: number of
+    verdicts whose links a fault hit at that time, or did not hit. ``denied_at_start``: entries written before the workload began. None for
+    a run without Clustermapper. Times in ns after the fault began."""
     if not run.record.get("clustermapper"):
         return None
     verdicts = [line for line in run.of("mapper") if line["host"] < 0 and "state" in line]
@@ -49,7 +49,7 @@ def figures(run: Run) -> dict[str, Any] | None:
 
 
 def _faults(run: Run) -> list[dict[str, Any]]:
-    """The faults that have links: name, links, begin and end."""
+    """Return the faults that have links: name, links, begin and end."""
     lines = run.of("fault")
     faults = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""Tables from the raw files of a run. Only this module reads the agents' logs; it never uses a network.
+"""Makes tables from the raw files of a run. Only this module reads the agents' logs; it never uses a network.
 
 The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
 a results directory is computed from these files, so that a later version can compute it again. They are in this machine's time; all that
@@ -41,11 +41,9 @@ _TRANSFERS = b'"kind":"transfers"'
 
 
 def read_lines(path: Path, transfers: bool = False, **more: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """(file and number of the line, object) of a JSONL file, with ``more`` where a line does not say it; an incomplete last line (its
-    writer was killed) is left out. Raises :class:`FileError`.
-
-    ``transfers``: those of kind transfers, which are the bulk of a long run; otherwise all others.
-    """
+    """Yield (file and number of the line, object) of a JSONL file, with ``more`` where a line does not say it; an incomplete last line (its
+    writer was killed) is dropped. Raises :class:`FileError`. ``transfers``: those of kind transfers, which are the bulk of a long run;
+    otherwise all others."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
     decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -79,17 +77,15 @@ class Run:
 
     @property
     def base_rtt_ns(self) -> float:
-        """The fabric's."""
         return self.fabric.base_rtt_ps / NS
 
     @property
     def key(self) -> str:
-        """Its name, which its directory has."""
         return self.directory.name
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of all agents' logs and of the runner's journal, by time. ``host`` -1 is the runner. Without those of transfers."""
+        """The lines of all agents' logs and of the runner's journal, by time, without those of transfers. ``host`` -1 is the runner."""
         lines = list(self.checked(self.directory / "runner.jsonl", host=-1))
         for path in self._logs:
             lines += self.checked(path, host=int(path.stem[1:]))
@@ -101,7 +97,7 @@ class Run:
         return [path for path in sorted(self.directory.glob("h*.jsonl")) if path.stem[1:].isdecimal()]
 
     def checked(self, path: Path, kind: str = "", **more: Any) -> Iterator[dict[str, Any]]:
-        """The lines of a log of this run, which are as declared. Raises :class:`FileError`."""
+        """Yield the lines of a log of this run, checked against what is declared. Raises :class:`FileError`."""
         lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
         for where, line in read_lines(path, kind == "transfers", **more):
             lines.check(line, where, kind)
@@ -116,7 +112,6 @@ class Run:
         return places
 
     def of(self, *kinds: str) -> list[dict[str, Any]]:
-        """The lines of these kinds, by time."""
         return [self.lines[place] for place in sorted(place for kind in set(kinds) for place in self._places.get(kind, ()))]
 
     @cached_property
@@ -138,12 +133,12 @@ class Run:
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
-        """A run's jobs, if it has any: name, ranks, compute_ns, estimate_ns of each."""
+        """The run's jobs, if it has any: name, ranks, compute_ns, estimate_ns of each."""
         return list(self.record.get("jobs", ()))
 
     @cached_property
     def passes(self) -> pd.DataFrame:
-        """Steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
+        """The steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
         rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
         rows = []
         for line in self.of("told"):
@@ -153,7 +148,7 @@ class Run:
         return pd.DataFrame(rows, columns=["phase", "step", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
 
     def _job_steps(self, warm: int) -> pd.DataFrame:
-        """The last phase's, in which all jobs run."""
+        """Return the steps of the last phase, in which all jobs run."""
         last = self.passes[self.passes["phase"] == self.passes["phase"].max()].sort_values(["end_ns", "rank"])
         own = {
             "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
@@ -169,12 +164,12 @@ class Run:
 
     @cached_property
     def _with_warm_up(self) -> pd.DataFrame:
-        """The same, and those to warm up."""
+        """The rows of :attr:`steps` of measured and warm-up steps that all ranks finished; of several jobs, the first one's."""
         return whole_steps(self.steps, self.jobs[0]["ranks"] if self.jobs else range(len(self.record["ranks"])))
 
     @cached_property
     def warm_ns(self) -> float | None:
-        """When the last of these ranks ended the last step to warm up; None without one."""
+        """The time at which the last of these ranks ended the last step to warm up; None without one."""
         ends = self._with_warm_up.loc[self._with_warm_up["step"] == -1, "end_ns"]
         return float(ends.max()) if len(ends) else None
 

@@ -1,4 +1,4 @@
-"""Figures, and all that people read, are in ns with three decimals, which is to the ps. Pure."""
+"""Rounds times to the ps: figures, and all that people read, are in ns with three decimals. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMAT = 4
 
 
 def rounded(figures: Any) -> Any:
-    """Figures whose times are to the ps again, after what was computed with them."""
+    """Round figures to the ps, after what was computed with them."""
     if isinstance(figures, list):
         return [rounded(value) for value in figures]
     if not isinstance(figures, dict):

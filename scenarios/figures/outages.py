@@ -1,4 +1,4 @@
-"""Outages of a run, from its journal: what was broken when. All figures of failures build on them.
+"""Finds outages of a run, from its journal: what was broken when. All figures of failures build on them.
 
 Called by the modules of figures. Pure: turns the files of a run into stretches of time and sets of cables and EVs.
 """
@@ -20,13 +20,13 @@ from topologies.theory import COLLECTIVES, collective_phases
 
 ENDLESS = 1 << 62
 LATE_RTTS = 4
-"""Base RTTs after the end of a fault in which a verdict may still concern packets sent before [ours]."""
+"""A verdict may still concern packets sent before the end of a fault for so many base RTTs after it [ours]."""
 NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
 """Rules of ``loss`` events for packets that were not lost on the way: they were trimmed, or never left their host."""
 
 
 def kind_of(name: str) -> Kind:
-    """The entry of a kind of fault in the catalogue; for a kind of another version, an entry without effects."""
+    """Find a kind of fault in the catalogue; for a kind of another version, return an entry without effects."""
     return KINDS.get(name, Kind())
 
 
@@ -64,7 +64,7 @@ class Outage:
 
 
 def outages_of(run: Run) -> list[Outage]:
-    """The outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
+    """List the outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
     lines = run.of("fault")
     cycles = {line["name"] for line in lines if line["phase"] == "down"}
     outages = []
@@ -86,7 +86,7 @@ def outages_of(run: Run) -> list[Outage]:
 
 @lru_cache(maxsize=1024)
 def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, frozenset[str]]:
-    """EV -> the cables of its path in a direction: the first half of a path goes up, the second half goes down."""
+    """Return EV -> the cables of its path in a direction: the first half of a path goes up, the second half goes down."""
     cables = {}
     for ev in path_evs(fabric, src, dst):
         names = [link.name for link in path_links(fabric, src, dst, ev)]
@@ -97,7 +97,8 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """The EVs from ``src`` to ``dst`` of which an outage drops some or all packets; none where an EV names no path (adaptive routing)."""
+    """Find the EVs from ``src`` to ``dst`` of which an outage drops some or all packets; none where an EV names no path (adaptive
+    routing)."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()
@@ -106,7 +107,8 @@ def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int
 
 
 def dead_until(run: Run, outage: Outage) -> float:
-    """Moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around it."""
+    """Find the moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around
+    it."""
     reconvergence_ns = run.record.get("reconvergence_ns")
     if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
         return outage.end
@@ -114,17 +116,16 @@ def dead_until(run: Run, outage: Outage) -> float:
 
 
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
-    """Cables that carry nothing at ``t``."""
     return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 
 
 def changes(outages: Iterable[Outage]) -> list[float]:
-    """The times at which cables went down or came back, in order."""
+    """List the times at which cables went down or came back, in order."""
     return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
 
 
 def sending_pairs(run: Run) -> list[tuple[int, int]]:
-    """The pairs (sending host, receiving host) of the run's data."""
+    """Return the pairs (sending host, receiving host) of the run's data."""
     hosts = run.record["ranks"]
     if run.named_flows:
         return list(dict.fromkeys((hosts[flow["src"]], hosts[flow["dst"]]) for flow in run.named_flows))
@@ -135,7 +136,7 @@ def sending_pairs(run: Run) -> list[tuple[int, int]]:
 
 
 def peers_at_once(run: Run, host: int) -> int:
-    """Number of hosts to which a host sends at the same time."""
+    """Count the hosts to which a host sends at the same time."""
     hosts = run.record["ranks"]
     if run.named_flows:
         return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
@@ -146,7 +147,7 @@ def peers_at_once(run: Run, host: int) -> int:
 
 @lru_cache(maxsize=16)
 def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
-    """Host -> to how many others it sends in the phase of a collective in which they are most."""
+    """Return host -> to how many others it sends in the phase of a collective in which they are most."""
     most: Counter[int] = Counter()
     for phase in collective_phases(collective, hosts):
         most |= Counter(src for src, _ in phase.traffic)
@@ -154,7 +155,7 @@ def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
 
 
 def traffic_start(run: Run, host: int | None = None) -> float:
-    """When the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents started."""
+    """Find when the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents started."""
     if "t0" in run.record:
         hosts = run.record["ranks"]
         return float(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
@@ -163,5 +164,4 @@ def traffic_start(run: Run, host: int | None = None) -> float:
 
 
 def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:
-    """The log lines of some kinds that name a peer and an EV."""
     return [line for line in run.of(*kinds) if line.get("peer") is not None and line.get("ev") is not None]

@@ -1,4 +1,4 @@
-"""How often switches paused those who sent to them (PFC), for how long, and how far from the congestion that reached.
+"""Computes how often switches paused those who sent to them (PFC), for how long, and how far from the congestion that reached.
 
 Called by scenarios.figures.summary. Pure. docs/results.md says what each key means.
 """
@@ -17,14 +17,14 @@ TIERS = {"nic": "NIC ports", "up": "T0 uplinks", "down": "T1 downlinks"}
 
 
 def tier_of(row: Mapping[str, Any]) -> str | None:
-    """The key in :data:`TIERS` of a counters row's port."""
+    """Return the key in :data:`TIERS` of a counters row's port."""
     if row["kind"] == "nic":
         return "nic" if row["node"].startswith("h") else None
     return "up" if "-t0-" in row["node"] else "down"
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """The key ``pfc`` of a run's entry in summary.json; {} without PFC, or without counters."""
+    """Return the key ``pfc`` of a run's entry in summary.json; {} without PFC, or without counters."""
     rows = [(tier_of(row), row) for row in port_rows(run.record)] if run.fabric.pfc else []
     if not rows:
         return {}
@@ -49,13 +49,14 @@ def figures(run: Run) -> dict[str, Any]:
 
 
 def late_ns(run: Run) -> float:
-    """How much later than ``Fabric.pfc_ps`` a pause took effect, at most, ns; 0 if none was late, or it was not measured."""
+    """Compute by how much a pause took effect later than ``Fabric.pfc_ps``, at most, ns; 0 if none was late, or it was not measured."""
     rows = port_rows(run.record) if run.fabric.pfc else []
     return max(0, max((row.get("longest_pause_reaction_ns", 0) for row in rows), default=0) - run.fabric.pfc_ps / NS)
 
 
 def _reaction(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How long it took from the frame that crossed XOFF until the port's queue was stopped, where that is measured, and when it is due."""
+    """Compute how long it took from the frame that crossed XOFF until the port's queue was stopped, where that is measured, and when it is
+    due."""
     count = sum(row["pauses"] for row in rows)
     if not count or "pause_reaction_ns" not in rows[0]:
         return {}

@@ -1,4 +1,5 @@
-"""NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the planes.
+"""Judges NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the
+planes.
 
 Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
 """
@@ -19,15 +20,15 @@ from topologies.theory import sack_share
 from topologies.units import NS
 
 SETTLE_RTTS = 20
-"""Base RTTs after a change that are left out of the goodput to which it settles [ours]."""
+"""Base RTTs after a change that do not count for the goodput to which it settles [ours]."""
 SLIDING_RTTS = 20
 """Goodput is judged over windows of so many base RTTs: a bin of two has about 20 packets per plane, too few to resolve 3 % [ours]."""
 TOLERANCE = 0.03
 """Goodput has settled if it stays this close to what is expected [ours]; :func:`settled_ns` allows a packet more."""
 JUDGED_RTTS = 40
-"""Base RTTs that a phase must last to be judged [ours]."""
+"""A phase must last so many base RTTs to be judged [ours]."""
 FEWEST_PACKETS = 1000
-"""Packets per plane that the comparison of planes needs [ours]."""
+"""The comparison of planes needs so many packets per plane [ours]."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,11 @@ class Phase:
 
 
 def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
-    """Planes on which a host's NIC port has a carrier."""
     return tuple(link.plane for link in run.fabric.links if link.kind == "nic" and link.a.node == f"h{host}" and link.name not in dead)
 
 
 def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
-    """The phases of a host after the first change of its ports, while all flows send; [] if no port changes."""
+    """Return the phases of a host after the first change of its ports, while all flows send; [] if no port changes."""
     window = all_on(run)
     if window is None:
         return []
@@ -66,7 +66,7 @@ def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
-    """Bytes per bin of some flows together, as counted by their receivers: ``t_ns``, ``bin_ns``, ``rx_bytes``. Empty bins have 0."""
+    """Add up bytes per bin of some flows, as counted by their receivers: ``t_ns``, ``bin_ns``, ``rx_bytes``. Empty bins have 0."""
     flow_bins = run.flows[run.flows["flow"].isin(list(names))]
     if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
@@ -79,7 +79,7 @@ def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
 
 
 def mean_share(bins: pd.DataFrame, line_bps: float, begin: float, end: float) -> float | None:
-    """Mean goodput between two times, as a share of the line; None if the interval is empty."""
+    """Compute the mean goodput between two times, as a share of the line; None if the interval is empty."""
     rate = rate_in(bins, (begin, end)) if begin < end else None
     return None if rate is None else rate / line_bps
 
@@ -87,8 +87,8 @@ def mean_share(bins: pd.DataFrame, line_bps: float, begin: float, end: float) ->
 def settled_ns(
     bins: pd.DataFrame, line_bps: float, expected: float, begin: float, end: float, width: float, edge_bytes: int = 0
 ) -> float | None:
-    """Time from ``begin`` to the first window of ``width`` ns whose goodput is within 3 % of ``expected`` (a share of the line), if the
-    mean from that window to ``end`` is too [ours]: a stall of the machine long afterwards is no part of settling.
+    """Find the time from ``begin`` to the first window of ``width`` ns whose goodput is within 3 % of ``expected`` (a share of the line),
+    if the mean from that window to ``end`` is too [ours]: a stall of the machine long afterwards is no part of settling.
 
     Windows begin where bins begin. None if there is no such window. ``edge_bytes``: what the edges of a window may cut off, a packet on
     each plane; a window may deviate by so much more [ours].
@@ -103,7 +103,7 @@ def settled_ns(
 
 
 def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
-    """``ports``: one row per host, direction and phase of a run of flows."""
+    """Return ``ports``: one row per host, direction and phase of a run of flows."""
     hosts, fabric = run.record["ranks"], run.fabric
     line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ps / NS
     rows: list[dict[str, Any]] = []
@@ -138,11 +138,9 @@ def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
 
 
 def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """``plane_loads``: first transmissions per plane, and an equal share for each plane that was up, over the phases with some port down.
-
-    One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
-    largest over planes whose equal share is 1,000 packets or more; None without such a plane.
-    """
+    """Return ``plane_loads``: first transmissions per plane, and an equal share for each plane that was up, over the phases with some port
+    down. One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
+    largest over planes whose equal share is 1,000 packets or more; None without such a plane."""
     fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []
     for host in sorted(run.record["ranks"]):
@@ -170,7 +168,7 @@ def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
 
 
 def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """The keys that a run of flows in which NIC ports changed adds to its entry in summary.json; {} for other runs."""
+    """Return the keys that a run of flows in which NIC ports changed adds to its entry in summary.json; {} for other runs."""
     if not run.named_flows:
         return {}
     rows = rows_of(run, outages)

@@ -1,4 +1,4 @@
-"""One results directory as pandas frames, for notebooks, lessons and scripts of your own: ``results.load(directory)``.
+"""Gives one results directory as pandas frames, for notebooks, lessons and scripts of your own: ``results.load(directory)``.
 
 Reads what ``mrcbed run`` wrote, and writes nothing. docs/python.md shows it at work.
 """
@@ -118,7 +118,7 @@ class Results:
         return self._table("counters")
 
     def run(self, transport: str, seed: int | None = None) -> dict[str, Any]:
-        """The entry in ``summary`` of a transport's run, of the first seed if none is given. Raises :class:`ResultsError`."""
+        """Return the entry in ``summary`` of a transport's run, of the first seed if none is given. Raises :class:`ResultsError`."""
         for run in self._runs:
             if run["transport"] == transport and seed in (None, run["seed"]):
                 return run
@@ -140,13 +140,12 @@ class Results:
         return self._named(self._from_begin(self._read(name)))
 
     def _from_begin(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same with its moments counted from the begin of each run; lengths (``bin_ns``, ``cost_ns``) stay."""
+        """Count the moments of a frame from the begin of each run; lengths (``bin_ns``, ``cost_ns``) stay."""
         begins = {run["run"]: self._stored.begin_ns(run) or 0.0 for run in self._runs}
         begin = frame["run"].map(begins).astype(float)
         return frame.assign(**{name: frame[name] - begin for name in _MOMENTS if name in frame})
 
     def _named(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The same with the transport and the seed of each row's run."""
         by_run = {run["run"]: run for run in self._runs}
         names = {key: frame["run"].map({run: entry[key] for run, entry in by_run.items()}) for key in ("transport", "seed")}
         return frame.assign(**names)
@@ -156,7 +155,7 @@ _MOMENTS = ("t_ns", "start_ns", "end_ns", "at_ns", "healed_ns", "last_on_dead_pa
 
 
 def load(directory: str | Path) -> Results:
-    """Open the results directory that ``mrcbed run`` wrote, of any world. Raises :class:`ResultsError` if it is none."""
+    """Open the results directory that ``mrcbed run`` wrote, of any world. Raises :class:`ResultsError` for any other directory."""
     results = Results(Path(directory))
     results.summary  # noqa: B018  # whether it is one is said here, not at the first table
     return results

@@ -1,4 +1,4 @@
-"""Runs as rows of one flat table: independent variables first, then all figures. Written to ``runs.csv`` and ``runs.parquet``.
+"""Writes runs as rows of one flat table: independent variables first, then all figures. The files are ``runs.csv`` and ``runs.parquet``.
 
 Called by the runner after each run, and by comparisons. A row depends only on the run's entry in summary.json.
 """
@@ -21,7 +21,7 @@ Scalar = str | int | float | bool | None
 
 
 def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
-    """One flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are left out."""
+    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are dropped."""
     variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
     figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
     _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
@@ -42,16 +42,14 @@ def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> N
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
-    """The keys of the sweep, from a frame of rows."""
+    """Return the keys of the sweep, from a frame of rows."""
     columns = [str(column) for column in frame.columns]
     return columns[columns.index("seed") + 1 : columns.index(FIRST_FIGURE)] if FIRST_FIGURE in columns else []
 
 
 def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> pd.DataFrame:
-    """The rows as a frame that Parquet accepts: columns in order of appearance, with one type each (text if runs differ in type).
-
-    ``floats``: columns that are floating-point, even if all their values are whole.
-    """
+    """Make the rows a frame that Parquet accepts: columns in order of appearance, with one type each (text if runs differ in type).
+    ``floats``: columns that are floating-point, even if all their values are whole."""
     keys = list(dict.fromkeys(key for r in rows for key in r))
     columns: dict[str, pd.Series[Any]] = {}
     for key in keys:
@@ -81,7 +79,7 @@ def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
 
 
 def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:
-    """Write ``runs.csv`` and ``runs.parquet`` from summary entries; return the table."""
+    """Write ``runs.csv`` and ``runs.parquet`` from summary entries; returns the table."""
     frame = table([row(entry, scenario_name) for entry in entries])
     write_table(frame, directory, "runs")
     return frame

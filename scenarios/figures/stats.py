@@ -10,59 +10,57 @@ from typing import Any
 import pandas as pd
 
 CONFIDENCE = 0.95
-"""Probability with which an interval must hold the median."""
+"""An interval must hold the median with this probability."""
 FEWEST = 6
-"""Values that an interval of this confidence needs: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
+"""An interval of this confidence needs so many values: the range of five holds the median with 93.75 %, that of six with 96.9 %."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 
 
 def percentile(times: pd.Series[Any], q: float) -> float | None:
-    """Nearest-rank percentile; None below 10 / (1 - q) samples, which are too few for it."""
+    """Compute a nearest-rank percentile; None below 10 / (1 - q) samples, which are too few for it."""
     if len(times) < round(10 / (1 - q)):
         return None
     return float(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
 
 
 def spread(times: pd.Series[Any]) -> dict[str, float | None]:
-    """n, percentiles and maximum of durations, ns."""
     percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
     return {"n": len(times), **percentiles, "max": float(times.max()) if len(times) else None}
 
 
 def whole_steps(steps: pd.DataFrame, ranks: Collection[int]) -> pd.DataFrame:
-    """The rows of ``ranks`` in the steps that all of them finished; ``steps`` has a row per ``step`` and ``rank``."""
+    """Choose the rows of ``ranks`` in the steps that all of them finished; ``steps`` has a row per ``step`` and ``rank``."""
     own = steps[steps["rank"].isin(ranks)]
     return own[own.groupby("step")["rank"].transform("count") == len(ranks)]
 
 
 def slowest(steps: pd.DataFrame) -> pd.Series[Any]:
-    """The time of the slowest rank by ``step``, in the unit of ``start_ns`` and ``end_ns``."""
+    """Compute the time of the slowest rank by ``step``, in the unit of ``start_ns`` and ``end_ns``."""
     return (steps["end_ns"] - steps["start_ns"]).groupby(steps["step"]).max()
 
 
 def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.DataFrame]:
-    """Rows of :func:`whole_steps` of each job, given as its ranks, that ended before the first job was through: the steps that it
-    made beside all others. Of a single job these are all."""
+    """Return the rows of :func:`whole_steps` of each job, given as its ranks, that ended before the first job was through: the steps that
+    it made beside all others. Of a single job these are all."""
     last = pd.Series([steps.loc[steps["rank"].isin(ranks), "end_ns"].max() for ranks in jobs]).min()
     return [whole_steps(steps[steps["end_ns"] <= last], ranks) for ranks in jobs]
 
 
 def jain(rates: Sequence[float]) -> float | None:
-    """Jain's fairness index: 1 if all rates are equal, 1/n if one of n has everything. None without rates, or if all are 0."""
+    """Compute Jain's fairness index: 1 if all rates are equal, 1/n if one of n has everything. None without rates, or if all are 0."""
     squares = sum(x * x for x in rates)
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
 
 
 def coverage(n: int, cut: int = 0) -> float:
-    """Probability that the range of ``n`` values, without the ``cut`` least and ``cut`` largest, holds the median of their distribution.
-
-    Exact for any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n, 1/2) <= cut).
-    """
+    """Compute the probability that the range of ``n`` values, without the ``cut`` least and ``cut`` largest, holds the median of their
+    distribution. Exact for any continuous distribution: each value is above the median with probability 1/2, so this is 1 - 2 P(Binomial(n,
+    1/2) <= cut)."""
     return 1.0 - 2 * sum(math.comb(n, i) for i in range(cut + 1)) / float(2**n)
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """(low, high): two of ``values`` that form an interval around their median; None below two values.
+    """Return (low, high), two of ``values`` that form an interval around their median; None below two values.
 
     From :data:`FEWEST` values on it is the narrowest order-statistic interval that holds the median with 95 % or more: the range of 6 to 8
     values (96.9, 98.4, 99.2 %), without one value at each end for 9 to 11 (96.1, 97.9, 98.8 %), and so on. Below that it is the range,
@@ -78,22 +76,19 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def interval_name(n: int) -> str:
-    """The name of the interval around the median of ``n`` values."""
     return "95 % interval" if n >= FEWEST else "range"
 
 
 def interval_note(counts: Iterable[int]) -> str:
-    """Name, for a caption, of the intervals around medians of ``counts`` values; "" if none has an interval."""
+    """Name, for a caption, the intervals around medians of ``counts`` values; "" if none has an interval."""
     names = {interval_name(n) for n in counts if n > 1}
     return f"95 % interval (range below {FEWEST} seeds)" if len(names) > 1 else next(iter(names), "")
 
 
 def medians(trees: Sequence[Any], missing: float = math.inf) -> Any:
-    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree.
-
-    A summary that lacks a number which others have counts as ``missing``: infinity, of the sign that is worse for whoever asks. The median
-    is None if it is infinite, so if half of the summaries or more lack the number.
-    """
+    """Merge several summaries into one whose numbers are the medians. Other values are kept only if all summaries agree. A summary that
+    lacks a number which others have counts as ``missing``: infinity, of the sign that is worse for whoever asks. The median is None if it
+    is infinite, so if half of the summaries or more lack the number."""
     first = trees[0]
     if all(isinstance(tree, dict) for tree in trees):
         return {key: medians([tree[key] for tree in trees], missing) for key in first if all(key in tree for tree in trees)}

@@ -1,4 +1,4 @@
-"""Access of plots and the report to a results directory: they read its summary, manifest and Parquet tables, nothing else.
+"""Gives plots and the report a results directory: they read its summary, manifest and Parquet tables, nothing else.
 
 A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
 """
@@ -25,12 +25,11 @@ from topologies.files import FileError
 from topologies.units import NS
 
 SEEDS_SHOWN = 2
-"""Most seeds that figures of single runs show: of more they show only the first [ours]."""
+"""Figures of single runs show at most so many seeds: of more they show only the first [ours]."""
 FAR_OFF = 100
-"""Lengths of a run within which its bins lie, and the root of as many base RTTs [ours]."""
+"""Bins lie within so many lengths of a run, and the square of so many base RTTs [ours]."""
 VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 OF_FIGURES = ("runs", "comparison")
-"""Tables of figures."""
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
 
@@ -63,7 +62,7 @@ class Stored:
         return read(self.directory / "manifest.json", MANIFEST)
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
+        """Read a table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
         return self._fitting(name, self.unjudged_table(name))
 
     def unjudged_table(self, name: str) -> pd.DataFrame:
@@ -82,8 +81,8 @@ class Stored:
             raise ResultsError(f"{path} cannot be read ({first_line(error)}): {again}") from None
 
     def _fitting(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-        """``frame`` if its rows are of runs of the summary, of hosts and planes that their fabrics have, and of times within them. Raises
-        :class:`ResultsError` otherwise."""
+        """Return ``frame`` if its rows are of runs of the summary, of hosts and planes that their fabrics have, and of times within them.
+        Raises :class:`ResultsError` otherwise."""
         if name in (*OF_FIGURES, "counters") or "run" not in frame:
             return frame
         runs = {run["run"]: run for run in self.summary["runs"]}
@@ -147,7 +146,7 @@ class Stored:
 
     @cached_property
     def variants(self) -> list[Stored]:
-        """One object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
+        """Return one object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
         settings: list[dict[str, Any]] = []
         for run in self.summary["runs"]:
             if run.get("settings", {}) not in settings:
@@ -175,7 +174,6 @@ class Stored:
         return self.whole.goodput if self.whole else self.table("goodput")
 
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
-        """The rows of one run in a table."""
         if name not in self._tables:
             self._tables[name] = self.table(name)
         frame = self._tables[name]
@@ -200,32 +198,32 @@ class Stored:
         return seeds if len(seeds) <= SEEDS_SHOWN else seeds[:1]
 
     def seed_words(self, seed: int) -> str:
-        """The end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
+        """Write the end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
         count = len({r["seed"] for r in self.runs})
         label = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
         return f"{label}{self.settings_words}"
 
     @property
     def settings_words(self) -> str:
-        """A line per setting of this variant, for a title; empty without a sweep."""
+        """Write a line per setting of this variant, for a title; empty without a sweep."""
         names = short_keys(list(self.settings or {}))
         return "".join(f"\n{short} = {(self.settings or {})[key]}" for key, short in names.items())
 
     def groups(self) -> list[tuple[str, list[int]]]:
-        """(placement, its seeds), in order."""
+        """Return (placement, its seeds), in order."""
         return [
             (p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p)))
             for p in dict.fromkeys(r["placement"] for r in self.runs)
         ]
 
     def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
-        """Runs of a placement, in the scenario's order of transports."""
+        """Return the runs of a placement, in the scenario's order of transports."""
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
         runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
         return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
     def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """(placement, seed, its runs for which ``wanted`` holds), in order; only seeds that are shown and have such runs."""
+        """Yield (placement, seed, its runs for which ``wanted`` holds), in order; only seeds that are shown and have such runs."""
         for placement, seeds in self.groups():
             for seed in self.shown_seeds(seeds):
                 runs = [run for run in self.ordered(placement, seed) if wanted(run)]
@@ -233,7 +231,7 @@ class Stored:
                     yield placement, seed, runs
 
     def fabric(self, run: dict[str, Any]) -> Fabric:
-        """The network that a run stands for."""
+        """Return the network that a run stands for."""
         derived = self.manifest.get("fabrics", {}).get(run["fabric"])
         if derived is None:
             raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
@@ -243,15 +241,15 @@ class Stored:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 
     def begin_ns(self, run: dict[str, Any]) -> float | None:
-        """When the first measured step of a run began; for flows, their t0."""
+        """Find when the first measured step of a run began; for flows, their t0."""
         if run.get("t0_ns") is not None:
             return float(run["t0_ns"])
         steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
         return float(steps["start_ns"].min()) if len(steps) else None
 
     def step_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
-        """Times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that it made
-        beside the others."""
+        """Return the times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that
+        it made beside the others."""
         ranks, begin = {}, 0
         for job, figures in run.get("jobs", {"": run}).items():
             ranks[job] = range(begin, begin + figures["ranks"])
@@ -260,16 +258,16 @@ class Stored:
         return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 
     def transfer_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
-        """Time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
+        """Return the time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
         transfers = self.rows("transfers", run)
         return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 
     def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        """[{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
+        """Return [{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
         return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]
 
     def outages(self, run: dict[str, Any]) -> list[Outage]:
-        """The outages of scenarios.figures.outages; one per fault for older results, which do not contain them."""
+        """Return the outages of scenarios.figures.outages; one per fault for older results, which do not contain them."""
         outages = []
         for f in run["failovers"]:
             links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))

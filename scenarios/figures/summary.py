@@ -1,4 +1,5 @@
-"""``summary.json``: the figures of a scenario's runs and the checks on them. The keys are a contract: later versions add, never rename.
+"""Makes ``summary.json``: the figures of a scenario's runs and the checks on them. The keys are a contract: later versions add, never
+rename.
 
 Called by the runner on what scenarios.figures.measure read. Pure.
 """
@@ -35,7 +36,7 @@ NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
 def collective_figures(run: Run) -> dict[str, Any]:
-    """Steps and bandwidths, as nccl-tests defines them; all None or 0 for a run of flows, which has no steps."""
+    """Compute steps and bandwidths, as nccl-tests defines them; all None or 0 for a run of flows, which has no steps."""
     record, fabric, kind = run.record, run.fabric, run.record["workload"]
     hosts, size, times = record["ranks"], int(record["message_bytes"]), run.step_times
     figures: dict[str, Any] = {
@@ -63,7 +64,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
 
 
 def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
-    """One entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
+    """Make one entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
     steps are not judged."""
     record, fabric = run.record, run.fabric
     packets, steps = books(record), collective_figures(run)
@@ -134,7 +135,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
-    """The fidelity of a run. If the scenario wants it to end badly, only wrong results count."""
+    """Judge the fidelity of a run. If the scenario wants it to end badly, only wrong results count."""
     if expected != "done":
         return fidelity.Judgement((f"{wrong} results are wrong",) if wrong else ())
     record = run.record
@@ -165,8 +166,8 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run. One run's files are in
-    memory at a time."""
+    """Make the content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run. One run's files
+    are in memory at a time."""
     variants = scenario.variants
 
     def entry_of(run: Run) -> dict[str, Any]:
@@ -204,12 +205,11 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
 
 
 def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
-    """The outcome that the scenario wants for runs of these settings."""
     return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
 
 
 def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
+    """Return ``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
     checks = []
     places = list(dict.fromkeys(e["placement"] for e in entries))
     seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
@@ -243,5 +243,5 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
 
 
 def exit_status(summary: dict[str, Any]) -> int:
-    """0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
+    """Return the exit status: 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
     return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary["verdict"]]

@@ -1,4 +1,4 @@
-"""Writing of result files: whole or not at all, with a one-line error if they cannot be written.
+"""Writes result files: whole or not at all, with a one-line error if they cannot be written.
 
 Called by all that writes into a results directory. A disk may be full, or become read-only, at any moment of a run that took hours: what
 was finished stays as it is, and the error says what to do.
@@ -42,7 +42,7 @@ def check_writable(directory: Path) -> None:
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the disk of a directory has no space left."""
+    """Say whether the disk of a directory has no space left."""
     try:
         filesystem = os.statvfs(directory)
     except OSError:
@@ -52,8 +52,8 @@ def is_full(directory: Path) -> bool:
 
 @contextmanager
 def written_to(directory: Path) -> Iterator[None]:
-    """Context for code that writes results into a directory. Raises :class:`Unwritable` if the machine refuses disk space, memory or files,
-    also if an agent died for this reason."""
+    """Guard code that writes results into a directory. Raises :class:`Unwritable` if the machine refuses disk space, memory or files, also
+    if an agent died for this reason."""
     try:
         yield
     except ClusterDied as error:

@@ -6,7 +6,7 @@ parallel, _DP data parallel, _EP expert parallel, _DP_EP data parallel among equ
 
 What SimAI's own front end makes of a file is a state machine; ours is the plain reading: all layers forward, then all backward from the
 last to the first, in which the weights' communication overlaps with what follows. Pipeline stages and their messages are not in the file's
-lines, so pp is taken as more data parallelism, and said so. An operation that is not known here is left out, as SimAI does, and said so.
+lines, so pp is taken as more data parallelism, and this is reported. An unknown operation is dropped, as SimAI does, and reported.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ GROUPS = ("", "TP", "DP", "EP", "DP_EP")
 COLUMNS = 12
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{0,19})?(e\+?[0-9]{1,2})?", re.IGNORECASE)
 MOST_SKIPPED = 20
-"""Operations that are named one by one [ours]."""
+"""The most operations that are named one by one [ours]."""
 HEADS = ("HYBRID_TRANSFORMER_FWD_IN_BCKWD", "HYBRID_TRANSFORMER", "MICRO")
 ASTRA_SIM_1 = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA", "HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 """Heads of the format that AICB's comes from, whose groups follow from a network's dimensions; Chakra's converter reads them."""
 
 
 def read(path: Path, ranks: int, hosts: int | None = None) -> Plan:
-    """The plan of so many ranks; ``hosts``: how many there could be. Raises :class:`PlanError` with the number of the line, OSError."""
+    """Read the plan of so many ranks; ``hosts``: how many there could be. Raises :class:`PlanError` with the number of the line,
+    OSError."""
     lines = content(path).decode(errors="replace").splitlines()
     if lines and "," in lines[0] and "comm_type" in lines[0]:
         raise PlanError("line 1: a list of calls (CSV) for AICB's own runner; what is read is the text that AICB writes for SimAI")
@@ -102,7 +103,7 @@ def _parallelism(line: str) -> dict[str, int]:
 
 
 def _group(suffix: str, rank: int, ranks: int, tp: int, ep: int) -> tuple[int, ...]:
-    """Ranks of a group, as Megatron orders them: tensor parallel next to each other, experts next among data-parallel ones."""
+    """List the ranks of a group, as Megatron orders them: tensor parallel next to each other, experts next among data-parallel ones."""
     t, d = rank % tp, rank // tp
     match suffix:
         case "" | "TP":

@@ -32,11 +32,11 @@ from topologies import files
 from topologies.units import MAX_TIME, NS
 
 MOST_READ = 500_000
-"""Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
+"""The most nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
 MOST_TABLES = 8_000_000
-"""Tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
+"""The most tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
 MOST_NAMED = 4096
-"""Groups in a JSON file [ours]."""
+"""The most groups in a JSON file [ours]."""
 MOST_RANKS = 1024
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 COLLECTIVE_TYPES = (
@@ -62,7 +62,7 @@ _OTHER = {  # keys of a JSON file -> what it is
 
 
 class _Broken(ValueError):
-    """Bytes that are no protobuf message."""
+    """Bytes are not a protobuf message."""
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -81,7 +81,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """(field number, its int or bytes) of a message."""
+    """Yield (field number, its int or bytes) of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -102,7 +102,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _numbers(value: int | memoryview) -> list[int]:
-    """A repeated number: one, or packed."""
+    """Read a repeated number: one, or packed."""
     if isinstance(value, int):
         return [value]
     result: list[int] = []
@@ -124,7 +124,7 @@ def _whole(value: float) -> int | None:
 
 
 def _attribute(data: memoryview) -> tuple[str, Value]:
-    """Name and value; a value of a kind that no node needs is None, and one that is left out 0."""
+    """Read name and value; a value of a kind that no node needs is None, and a missing one 0."""
     name, value, other = "", None, False
     for number, field in _fields(data):
         if number == 1 and not isinstance(field, int):
@@ -159,7 +159,7 @@ class _Raw:
         return f"rank {self.rank}: node {self.number} {self.name!r}"
 
     def read(self, data: memoryview) -> None:
-        """Read it from protobuf."""
+        """Read the node from protobuf."""
         for number, field in _fields(data):
             if number in (1, 3, 7) and not isinstance(field, int):
                 raise _Broken(f"field {number} of a node is no number")
@@ -183,7 +183,7 @@ class _Raw:
                 self.attributes[name] = value
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Take it from JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
+        """Take the node from JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
         for key, value in data.items():
             key = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", key).lower()
             if key == "id":
@@ -208,7 +208,7 @@ class _Raw:
                 self.attributes[key] = value
 
     def value(self, name: str) -> int | None:
-        """A number, however it is written."""
+        """Read a number, however it is written."""
         value = self.attributes.get(name)
         if isinstance(value, str):
             return int(value) if re.fullmatch(r"-?[0-9]{1,20}", value) else None
@@ -216,7 +216,7 @@ class _Raw:
 
     @property
     def weight(self) -> int:
-        """1 for a node and its first dependencies; those beyond take as much memory as nodes."""
+        """Return 1 for a node and its first dependencies; those beyond take as much memory as nodes."""
         return 1 + (len(self.data) + len(self.control)) // 16
 
     @property
@@ -228,7 +228,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Process groups of PyTorch, which a metadata node holds as JSON within a list; no ranks are all ranks."""
+        """Read process groups of PyTorch, which a metadata node holds as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -237,14 +237,14 @@ class _Raw:
 
 
 def _integer(value: Any) -> int:
-    """Protobuf's mapping to JSON writes long numbers as strings."""
+    """Read a number, which protobuf's mapping to JSON writes as a string if it is long."""
     if isinstance(value, (int, float, str)) and re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
-    """Number of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
+    """Return the number of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
     word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)
@@ -266,7 +266,7 @@ def _messages(data: memoryview, name: str) -> Iterator[memoryview]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of all ranks, in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
+    """List the files of all ranks, in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
     folder = path if path.is_dir() else path.parent
     found: dict[tuple[str, str], dict[int, Path]] = {}  # by name and kind
     files = sorted(file for file in (folder.iterdir() if folder.is_dir() else ()) if file.is_file())
@@ -302,7 +302,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
-    """Groups by name. Raises :class:`PlanError`."""
+    """Read groups by name. Raises :class:`PlanError`."""
     try:
         data = files.parse_json(content(path, MOST_FILE >> 4), path)
     except OSError as error:
@@ -325,7 +325,7 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
-    """The nodes of a JSON file."""
+    """Read the nodes of a JSON file."""
     if (count := data.count(b"{") + data.count(b"[")) > MOST_TABLES:
         raise PlanError(f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or steps")
     text, at = data.decode(errors="replace").strip(), 0
@@ -372,8 +372,8 @@ def _protobuf(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
 
 
 def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None) -> Plan:
-    """The plan. ``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the node's
-    number, OSError."""
+    """Read the plan. ``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the
+    node's number, OSError."""
     found = files_of(path)
     if len(found) == 1:
         if ranks is None:
@@ -428,7 +428,7 @@ def _with(node: Node, before: tuple[int, ...]) -> Node:
 
 
 def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
-    """Why a rank's control dependencies cannot be followed beside those of data."""
+    """Say why a rank's control dependencies cannot be followed beside those of data."""
     numbers = {node.number for node in nodes}
     for node in nodes:
         for before in node.after:

@@ -1,4 +1,4 @@
-"""What is in a file of a trace, however it is packed."""
+"""Reads a file of a trace, however it is packed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.jobs.plan import PlanError
 from topologies import files
 
 MOST_FILE = 64 << 20
-"""Bytes of a file, unpacked [ours]."""
+"""The largest file, in bytes, unpacked [ours]."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -31,10 +31,10 @@ def content(path: Path, most: int = MOST_FILE) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """A first message of ten bytes begins with a line feed, too; JSON that a program writes does not."""
+    """Say whether data is JSON. A first message of ten bytes begins with a line feed, too; JSON that a program writes does not."""
     return data[:1] in (b"{", b"[") or (data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"["))
 
 
 def is_text(path: Path) -> bool:
-    """Whether it is AICB's and not Chakra's."""
+    """Say whether a file is AICB's and not Chakra's."""
     return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(content(path))

@@ -17,10 +17,10 @@ FORWARD = 1 / 3
 
 @dataclass(frozen=True)
 class Job:
-    """``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a stage has
-    layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent between
-    stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are reduced while
-    earlier layers still compute."""
+    """A job. ``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a
+    stage has layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent
+    between stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are
+    reduced while earlier layers still compute."""
 
     name: str
     ranks: int
@@ -37,11 +37,10 @@ class Job:
 
     @property
     def data(self) -> int:
-        """Data-parallel ranks of a stage."""
         return self.ranks // (self.tensor * self.pipeline)
 
     def check(self) -> None:
-        """Raises :class:`PlanError`."""
+        """Check the numbers together. Raises :class:`PlanError`."""
         shape = f"job {self.name!r}: {self.ranks} ranks"
         if self.ranks % (self.tensor * self.pipeline):
             raise PlanError(f"{shape} are no multiple of tensor {self.tensor} times pipeline {self.pipeline}")
@@ -62,12 +61,13 @@ class Job:
 
     @property
     def nodes(self) -> int:
-        """Nodes of all ranks in a step, about: computing and what is exchanged beside it."""
+        """The number of nodes of all ranks in a step, about: computing and what is exchanged beside it."""
         return self.ranks * 2 * self.microbatches * self.layers // self.pipeline * (1 + 2 * (self.tensor > 1) + 2 * (self.expert > 1))
 
 
 def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """One forward, one backward: (direction, microbatch) in the order in which a stage computes them (PipeDream-Flush, as Megatron-LM)."""
+    """Yield one forward, one backward: (direction, microbatch) in the order in which a stage computes them (PipeDream-Flush, as
+    Megatron-LM)."""
     ahead = min(stages - stage - 1, microbatches)
     order = [("forward", m) for m in range(ahead)]
     for m in range(microbatches - ahead):
@@ -76,7 +76,7 @@ def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]
 
 
 def nodes_of(job: Job, rank: int, first: int) -> tuple[Node, ...]:
-    """What a rank of the job does in a step; ``first``: the number of the job's first rank among all."""
+    """List what a rank of the job does in a step; ``first``: the number of the job's first rank among all."""
     t, rest = rank % job.tensor, rank // job.tensor
     d, stage = rest % job.data, rest // job.data
 
@@ -129,13 +129,12 @@ def _reduce(job: Job, add: Callable[..., int], name: str, after: tuple[int, ...]
 
 
 def ranks_of(jobs: Sequence[Job]) -> list[range]:
-    """The ranks of each job among all."""
     begins = [sum(job.ranks for job in jobs[:number]) for number in range(len(jobs))]
     return [range(begin, begin + job.ranks) for begin, job in zip(begins, jobs, strict=True)]
 
 
 def plan_of(jobs: Sequence[Job], hosts: int) -> Plan:
-    """One step of all jobs, on the first ranks; the others of ``hosts`` ranks do nothing. Raises :class:`PlanError`."""
+    """Plan one step of all jobs, on the first ranks; the others of ``hosts`` ranks do nothing. Raises :class:`PlanError`."""
     for job in jobs:
         job.check()
     total = sum(job.ranks for job in jobs)

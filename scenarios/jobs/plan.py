@@ -1,4 +1,4 @@
-"""What every rank of a job computes and communicates, the checks before the start, and how long it takes at best.
+"""Plans what every rank of a job computes and communicates, checks it before the start, and estimates how long it takes at best.
 
 A rank's nodes depend on each other. They run as a GPU with streams runs them: computing one node after the other, calls of a group in one
 order, messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not
@@ -18,7 +18,7 @@ from topologies.theory import bus_bandwidth, collective_step_ns
 from topologies.units import NS
 
 COMPUTE, SEND, RECV, NOTHING = "compute", "send", "recv", "nothing"
-"""The last is a node that only others depend on."""
+"""Kinds of nodes other than collectives; a node of kind "nothing" is there for others that depend on it."""
 COLLECTIVES = {
     "all_reduce": "ring-allreduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter", "all_to_all": "all-to-all",
     "broadcast": "all-gather",
@@ -26,21 +26,21 @@ COLLECTIVES = {
 """Operation -> the collective by whose traffic its time is estimated; a broadcast's pipeline carries about what an all-gather's does."""
 KINDS = (COMPUTE, SEND, RECV, *COLLECTIVES, NOTHING)
 MOST_NODES = 200_000
-"""Most nodes of all ranks together that do something [ours]."""
+"""The most nodes of all ranks together that do something [ours]."""
 MOST_TIES = 64
-"""Dependencies through which a node that does nothing is left out [ours]."""
+"""The most dependencies of a node that does nothing and is taken out [ours]."""
 MOST_GROUPS = 60
-"""Most groups that one rank is in; an agent keeps 64 [ours]."""
+"""The most groups that one rank is in; an agent keeps 64 [ours]."""
 MOST_BYTES = 1 << 30
-"""Most bytes of one call, after scaling [ours]."""
+"""The most bytes of one call, after scaling [ours]."""
 
 
 class PlanError(ValueError):
-    """A job that cannot be carried out. One line that names the node."""
+    """A job cannot be carried out. The text is one line that names the node."""
 
 
 class NeedsHosts(PlanError):
-    """More ranks than there are hosts. ``hosts``: how many it takes."""
+    """A job has more ranks than there are hosts. ``hosts``: how many it takes."""
 
     def __init__(self, line: str, hosts: int) -> None:
         super().__init__(line)
@@ -49,10 +49,9 @@ class NeedsHosts(PlanError):
 
 @dataclass(frozen=True)
 class Node:
-    """``number``: as its file has it. ``after``: numbers of nodes of the same rank that come before. ``ns``: of computing, network time.
-
-    ``size``: bytes, as nccl-tests counts them: all that a rank has at the end of an all-gather, and at the begin of the other operations.
-    ``group``: ranks of a collective. ``peer``: of a message."""
+    """A node. ``number``: as its file has it. ``after``: numbers of nodes of the same rank that come before. ``ns``: of computing, network
+    time. ``size``: bytes, as nccl-tests counts them: all that a rank has at the end of an all-gather, and at the begin of the other
+    operations. ``group``: ranks of a collective. ``peer``: of a message."""
 
     number: int
     kind: str
@@ -64,11 +63,11 @@ class Node:
     peer: int = -1
     tag: int = 0
     stage: str = ""
-    """What of the job it belongs to; only for people."""
+    """The part of the job that it belongs to; only for people."""
 
     @property
     def stream(self) -> Hashable:
-        """Nodes of one stream begin in the order of the plan."""
+        """The stream of the node. Nodes of one stream begin in the order of the plan."""
         match self.kind:
             case "compute":
                 return COMPUTE
@@ -85,7 +84,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Plan:
-    """``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how often."""
+    """A plan. ``ranks``: nodes of each, in order. ``skipped``: what of a trace is not replayed, and how often."""
 
     ranks: tuple[tuple[Node, ...], ...]
     skipped: dict[str, int] = field(default_factory=dict)
@@ -97,7 +96,6 @@ class Plan:
 
     @property
     def compute_ns(self) -> list[int]:
-        """Computing time of each rank, ns."""
         return [sum(node.ns for node in nodes) for nodes in self.ranks]
 
     @property
@@ -107,7 +105,7 @@ class Plan:
 
     @property
     def incoming(self) -> list[dict[int, list[int]]]:
-        """Receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
+        """Return the receives by rank and peer, in the order in which the peer sends; each takes the oldest message of its tag."""
         lines: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
         for rank, nodes in enumerate(self.ranks):
             for node in nodes:
@@ -122,14 +120,14 @@ class Plan:
 
 
 def moved(plan: Plan) -> tuple[int, int]:
-    """Payload and messages that all ranks send in a pass: bytes, number."""
+    """Count the payload and the messages that all ranks send in a pass: bytes, number."""
     calls = [node for nodes in plan.ranks for node in nodes if node.group or node.kind == SEND]
     payload = sum(node.size * (2 if node.kind == "all_reduce" else 1) for node in calls)
     return payload, sum(_rounds(algorithm(node), len(node.group)) if node.group else 1 for node in calls)
 
 
 def algorithm(node: Node) -> str:
-    """How rank.py carries a collective out, by the name that theory gives it."""
+    """Name the algorithm by which rank.py carries a collective out, as theory does."""
     n = len(node.group)
     return "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
 
@@ -139,7 +137,7 @@ def _rounds(kind: str, n: int) -> int:
 
 
 def scaled(plan: Plan, sigma: float) -> Plan:
-    """Bytes and computing divided by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
+    """Divide bytes and computing by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
     if sigma == 1:
         return plan
 
@@ -151,8 +149,8 @@ def scaled(plan: Plan, sigma: float) -> Plan:
 
 
 def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
-    """The nodes that do something, so that each comes after those that it depends on, otherwise by number: equal programs of several ranks
-    come out in equal order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
+    """Order the nodes that do something, so that each comes after those that it depends on, otherwise by number: equal programs of several
+    ranks come out in equal order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
     by_number: dict[int, Node] = {}
     for node in nodes:
         if node.number in by_number:
@@ -183,7 +181,8 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
 
 
 def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
-    """Who depended on a node that does nothing depends on what that one depended on. Traces of PyTorch are nine tenths such nodes."""
+    """Take out nodes that do nothing: who depended on one depends on what that one depended on. Traces of PyTorch are nine tenths such
+    nodes."""
     left_out: dict[int, tuple[int, ...]] = {}
     result = []
     for node in nodes:
@@ -197,7 +196,7 @@ def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
-    """A node of a cycle: following what is open from any open one ends in one."""
+    """Find a node of a cycle: following what is open from any open one ends in one."""
     number, seen = next(number for number, count in open_count.items() if count), set()
     while number not in seen:
         seen.add(number)
@@ -206,8 +205,8 @@ def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
 
 
 def checked(plan: Plan) -> Plan:
-    """The plan with the nodes of each rank in order. Raises :class:`PlanError` for a node that cannot be carried out. That the whole comes
-    to its end is :func:`rehearse`'s to say."""
+    """Return the plan with the nodes of each rank in order. Raises :class:`PlanError` for a node that cannot be carried out. That the whole
+    comes to its end is :func:`rehearse`'s to say."""
     count = len(plan.ranks)
     if count < 2:
         raise PlanError(f"{count} ranks: a job needs two")
@@ -263,11 +262,11 @@ class Pass:
         return (node.kind, node.number) if self.free and node.kind in (COMPUTE, SEND) else node.stream
 
     def begin(self) -> list[Node]:
-        """What begins at the start."""
+        """Return what begins at the start."""
         return self._now([node for stream in list(self.lines) for node in self._startable(stream)])
 
     def finish(self, node: Node) -> list[Node]:
-        """What begins when this one is over."""
+        """Return what begins when this node is over."""
         self.left -= 1
         self.over.add(node.number)
         streams: dict[Hashable, None] = {self._stream(node): None}
@@ -300,8 +299,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: the nodes of each in the order in
-    which they began: carried out in that order, no message waits behind one that waits for it."""
+    """The result of :func:`rehearse`. ``ns``: network time of one pass. ``lost_ns``: of it, what each rank did not compute. ``ranks``: the
+    nodes of each in the order in which they began: carried out in that order, no message waits behind one that waits for it."""
 
     ns: int
     lost_ns: list[int]
@@ -381,7 +380,7 @@ def _stuck(
     passes: Sequence[Pass], calls: dict[tuple[int, ...], dict[int, deque[Node]]],
     sent: dict[tuple[int, int, int], deque[tuple[float, Node]]], wanted: dict[tuple[int, int, int], deque[Node]],
 ) -> str:  # fmt: skip
-    """Who waits for whom, where nothing goes on any more: a rank has begun a call or a message that another has not."""
+    """Say who waits for whom, where nothing goes on any more: a rank has begun a call or a message that another has not."""
 
     def line(here: int, node: Node, there: int, what: str, own: Iterable[Node]) -> str:
         held = next(iter(own), None)
@@ -410,8 +409,8 @@ def _stuck(
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
-    """Times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is
-    the theory's, and each round waits for one message on its way [ours]."""
+    """Estimate times of communication, ns of the network, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The
+    rate is the theory's, and each round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def duration(node: Node) -> float:

@@ -1,7 +1,7 @@
-"""What every rank of a job runs (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
+"""The program of every rank of a job (agents.communicator): ``rank.py PLAN``; PLAN is a file of scenarios/jobs/replay.py.
 
 Computing is declared, not done. What is sent is known to all, so that every element that arrives is compared. In each phase some ranks make
-passes. After each pass a rank tells the phase, its number, when it began and ended (seconds of the network's time), how late the rank
+passes. After each pass a rank reports the phase, its number, when it began and ended (seconds of the network's time), how late the rank
 itself was, and how many elements were wrong so far.
 """
 
@@ -22,17 +22,18 @@ from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Pass
 PERIOD = 97
 """Elements of the pattern that is sent: a prime, so that displaced parts are seen [ours]."""
 MARK = 128.0
-"""Between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
+"""The difference between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
 PART = 1 << 18
 """Elements of a message that travel at once [ours]."""
 AHEAD = 4
 """Parts of one peer's messages that are asked for before they come [ours]: four times a link's bandwidth times delay."""
 MOST_AHEAD = 64
-"""The same, of all peers together: a quarter of the memory that program and agent share."""
+"""Parts of all peers' messages that are asked for before they come: a quarter of the memory that program and agent share."""
 
 
 class Messages:
-    """The messages of one pass, part by part. What comes is asked for and compared whether or not its receive has begun (plan.py)."""
+    """The messages of one pass, part by part. A part that comes is asked for and compared whether or not its receive has begun
+    (plan.py)."""
 
     def __init__(self, player: Player) -> None:
         self.player, self.comm = player, player.comm
@@ -52,7 +53,7 @@ class Messages:
             self.lines.setdefault((SEND, node.peer), deque()).extend(parts)
 
     def go_on(self) -> list[Node]:
-        """Take what is over, post what comes next; the nodes that are over."""
+        """Take what is over, post what comes next; returns the nodes that are over."""
         over: list[Node] = []
         for (kind, peer), line in self.lines.items():
             still = []
@@ -84,7 +85,7 @@ def _parts(node: Node) -> list[tuple[Node, slice]]:
 
 
 class Player:
-    """Carries out one rank's nodes."""
+    """A player that carries out one rank's nodes."""
 
     def __init__(self, comm: Communicator, nodes: list[Node], incoming: dict[str, list[int]], groups: list[list[int]]) -> None:
         self.comm, self.nodes = comm, nodes
@@ -97,13 +98,13 @@ class Player:
         self.wrong = 0
 
     def pattern(self, count: int) -> Array:
-        """The first elements of what everybody sends."""
+        """Return the first elements of what everybody sends."""
         if count > len(self.base):
             self.base = (np.arange(max(count, 2 * len(self.base))) % PERIOD).astype(np.float32)
         return self.base[:count]
 
     def play(self) -> float:
-        """One pass; how late this rank itself was with what it declared, seconds of the network's time."""
+        """Play one pass; returns how late this rank itself was with what it declared, seconds of the network's time."""
         comm, way = self.comm, Pass(self.nodes)
         calls: list[tuple[Handle, Node, Array | float]] = []
         messages = Messages(self)

@@ -1,4 +1,4 @@
-"""A plan on a living cluster: its ranks as programs, the times of their passes, and what is to be said of them."""
+"""Replays a plan on a living cluster: its ranks as programs, the times of their passes, and figures of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAN_FILE = "plan.jsonl"
 def read_trace(
     path: Path, fabric: Fabric, ranks: int | None, groups: Path | None, sigma: float, most_ns: float = math.inf
 ) -> tuple[Plan, Rehearsal]:  # fmt: skip
-    """A trace, ready to be replayed on the fabric's first hosts, and how it goes by the estimate. ``most_ns``: that a pass may take. Raises
+    """Read a trace, ready to be replayed on the fabric's first hosts, and estimate how it goes. ``most_ns``: that a pass may take. Raises
     :class:`UserError`, one line, with a sigma or a number of ranks that works."""
     try:
         text = path.is_file() and is_text(path)
@@ -75,7 +75,7 @@ def _named(path: Path, error: PlanError) -> str:
 
 
 def _fitting(plan: Plan, sigma: float, ns: float, delays_ns: float, duration: Callable[[Node], float], most_ns: float) -> float:
-    """The sigma at which a pass fits. ``plan``: at ``sigma``, where a pass takes ``ns``; ``delays_ns``: what stays of it."""
+    """Compute the sigma at which a pass fits. ``plan``: at ``sigma``, where a pass takes ``ns``; ``delays_ns``: the part that stays."""
     while ns > most_ns:
         factor = 1.05 * (ns - delays_ns) / (most_ns - delays_ns)
         sigma, plan = sigma * factor, scaled(plan, factor)
@@ -84,7 +84,6 @@ def _fitting(plan: Plan, sigma: float, ns: float, delays_ns: float, duration: Ca
 
 
 def _rounded(sigma: float) -> str:
-    """Up, to two digits."""
     unit = Decimal(10) ** (math.floor(math.log10(sigma)) - 1)
     return f"{math.ceil(Decimal(sigma) / unit) * unit:f}"
 
@@ -103,7 +102,7 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
 
 
 class Stopped(KeyboardInterrupt):
-    """A stop by Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
+    """The replay was stopped by Ctrl-C or SIGTERM. ``told``: as :func:`play` returns it, of the passes before."""
 
     def __init__(self, told: dict[int, list[list[float]]]) -> None:
         super().__init__("stopped")
@@ -114,8 +113,8 @@ def play(
     world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
     look: Callable[[], int | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
-    """Carry a plan out on agents that have been started. What each rank told of each pass (rank.py), what went wrong by rank, and what
-    they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""
+    """Carry a plan out on agents that have been started. Returns what each rank reported of each pass (rank.py), what went wrong by rank,
+    and what they printed. ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""
     told: dict[int, list[list[float]]] = {rank: [] for rank in range(len(plan.ranks))}
     lines: list[str] = []
 
@@ -135,7 +134,7 @@ def play(
 
 
 def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]], warmup: int) -> dict[str, Any]:
-    """Times in us of the network. ``gpu_lost_us``: of all ranks and measured passes, what was not computing."""
+    """Compute figures; times are in us of the network. ``gpu_lost_us``: of all ranks and measured passes, what was not computing."""
     passes = min((len(rows) for rows in told.values()), default=0)
     measured = range(warmup, passes)
     # A pass is as long as its slowest rank takes from its own begin: ranks do not wait for each other between passes.

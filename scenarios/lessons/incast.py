@@ -23,7 +23,7 @@ def of(results: Mapping[str, Results], transport: str) -> dict[str, Any]:
 
 
 def wait_us(results: Mapping[str, Results], transport: str) -> float:
-    """How long a packet waits in the mean queue of the target's last hop."""
+    """Compute how long a packet waits in the mean queue of the target's last hop."""
     mean_bytes: float = of(results, transport)["groups"]["incast"]["queue_mean_bytes"]
     return mean_bytes * 8 / PORT_BPS * 1e6
 

@@ -14,16 +14,16 @@ RUN = Planned(
     ("mrc", "roce-1p"),
 )
 CROWDED = 0.6
-"""Share of the line below which a flow does not have its path for itself: two on one path have 48 % each, one alone has more than 90 %."""
+"""A flow with a smaller share of the line does not have its path for itself: two on one path have 48 % each, one alone has more than 90
+%."""
 
 
 def shares(results: Mapping[str, Results], transport: str) -> list[float]:
-    """Goodput of each flow, as a share of what a host's links carry in payload."""
+    """Return the goodput of each flow, as a share of what a host's links carry in payload."""
     return [flow["share"] for flow in results[RUN.folder].run(transport)["flows"].values()]
 
 
 def paths_used(results: Mapping[str, Results], transport: str) -> int:
-    """How many paths h0's data took."""
     evs = results[RUN.folder].evs
     used = evs[(evs["transport"] == transport) & (evs["host"] == 0)]
     return len(used[["plane", "uplink"]].drop_duplicates())

@@ -1,4 +1,4 @@
-"""A lesson's questions, and how an answer is judged: against the student's own results, never against a stored answer."""
+"""A lesson's questions, and the judgement of answers: against the student's own results, never against a stored answer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Question:
     text: str
     answer: Callable[[Mapping[str, Results]], float | str]
     look: str
-    """Shown after a wrong answer: where to look. Must not contain the answer."""
+    """A hint after a wrong answer: where to look. Must not contain the answer."""
     why: str
-    """Shown after a right answer."""
+    """The explanation after a right answer."""
     unit: str = ""
     within: float = 0.0
     slack: float = 0.0
     choices: tuple[str, ...] = ()
-    """The words that may be answered; empty for a number."""
+    """The words that are answers; empty for a number."""
 
     def parse(self, text: str) -> float | str:
-        """What a student wrote, as a number in :attr:`unit` or as a word. Raises :class:`UserError`."""
+        """Read what a student wrote, as a number in :attr:`unit` or as a word. Raises :class:`UserError`."""
         text = text.strip()
         if self.choices:
             if text.lower() not in self.choices:
@@ -59,7 +59,7 @@ class Question:
         return abs(given - right) <= max(self.within * abs(right), self.slack, 1e-9)
 
     def spell(self, value: float | str) -> str:
-        """An answer for people, with its unit."""
+        """Write an answer for people, with its unit."""
         if isinstance(value, str):
             return value
         digits = f"{value:.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
@@ -73,11 +73,11 @@ class Planned:
     folder: str
     command: str
     scenario: str = ""
-    """Empty: any but a shipped one."""
+    """The scenario that it must be of; empty for any but a shipped one."""
     transports: tuple[str, ...] = ()
 
     def open(self, parent: Path) -> Results:
-        """The student's results. Raises :class:`UserError` with the command to run if they are missing or another scenario's."""
+        """Open the student's results. Raises :class:`UserError` with the command to run if they are missing or another scenario's."""
         directory = parent / self.folder
         if not (directory / "summary.json").is_file():
             raise UserError(f"{directory} has no results yet: run this first: {self.command}")
@@ -98,10 +98,8 @@ class Planned:
 
 
 class Opened(Mapping[str, Results]):
-    """Results of several runs, each opened when a question first asks for it: a student may answer before all runs are there.
-
-    Raises :class:`UserError` as :meth:`Planned.open`.
-    """
+    """Results of several runs, each opened when a question first asks for it: a student may answer before all runs are there. Raises
+    :class:`UserError` as :meth:`Planned.open`."""
 
     def __init__(self, runs: Sequence[Planned], parent: Path) -> None:
         self._planned = {planned.folder: planned for planned in runs}
@@ -121,7 +119,6 @@ class Opened(Mapping[str, Results]):
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of the runs that were asked for."""
         return sorted({run["seed"] for results in self._results.values() for run in results.summary["runs"]})
 
 
@@ -134,7 +131,6 @@ class Lesson:
     questions: tuple[Question, ...]
 
     def open(self, parent: Path) -> Opened:
-        """The student's results of the runs of this lesson, by folder."""
         return Opened(self.runs, parent)
 
     @cached_property

@@ -22,12 +22,12 @@ WIRE = Planned(
 )
 OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --out results/lesson-5-own", transports=("mrc",))
 HEALTHY_STEPS = 5
-"""Steps before the failure without which its cost has nothing to be measured against (scenarios.figures.cost)."""
+"""So many steps come before the failure, or its cost has nothing to be measured against (scenarios.figures.cost)."""
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}
 
 
 def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
-    """The packets of the cable that is pulled. Raises :class:`UserError` if the run has no capture of it."""
+    """Read the packets of the cable that is pulled. Raises :class:`UserError` if the run has no capture of it."""
     directory = results[WIRE.folder].directory
     capture = Path(directory, "pcap", "tiny", f"{LINK.replace(':', '_')}.pcap")
     if not capture.is_file():
@@ -36,23 +36,24 @@ def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 
 def sizes(results: Mapping[str, Results]) -> int:
-    """Bytes of a full data packet on the wire: the most that any packet has."""
+    """Return the bytes of a full data packet on the wire: the most that any packet has."""
     return max(int(packet["bytes"]) for packet in packets(results))
 
 
 def gap(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """The longest time in which no packet crossed the cable, ns, and the place of the packet that ended it."""
+    """Return the longest time in which no packet crossed the cable, ns, and the place of the packet that ended it."""
     return max((after["at_ns"] - before["at_ns"], place) for place, (before, after) in enumerate(pairwise(rows), 1))
 
 
 def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What came first after the gap, data or a probe. A host that only receives probes by endpoint requests (agents/mrc/neighbours.py)."""
+    """Say what came first after the gap, data or a probe. A host that only receives probes by endpoint requests
+    (agents/mrc/neighbours.py)."""
     types = [str(packet["type"]) for packet in rows[gap(rows)[1] :]]
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 
 
 def own(results: Mapping[str, Results]) -> dict[str, Any]:
-    """The student's run under MRC. Raises :class:`UserError` for what is no scenario of the student's own, or measures nothing."""
+    """Open the student's run under MRC. Raises :class:`UserError` for a scenario that is not the student's own, or measures nothing."""
     mine = results[OWN.folder]
     name = mine.summary["scenario"]
     fix = f"change mine.toml, delete {mine.directory}, then run: {OWN.command}"

@@ -33,11 +33,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 MAX_LETTERS = 500
-"""Most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
+"""The most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
 
 
 class CheckError(ValueError):
-    """An expression that is not a check, or a missing figure. One line."""
+    """An expression is not a check, or names a figure that is missing. The text is one line."""
 
 
 def _parse(text: str) -> ast.Compare:
@@ -139,7 +139,7 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_time(node: ast.expr) -> bool:
-    """Whether the value is a time in ns, by the names of the figures."""
+    """Say whether the value is a time in ns, by the names of the figures."""
     match node:
         case ast.Attribute() | ast.Subscript():
             return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
@@ -173,11 +173,8 @@ def evaluate(
     text: str, figures: Mapping[str, Any], name: str | None = None, unmeasured: Mapping[str, str] = MappingProxyType({}), exempt: str = ""
 ) -> dict[str, Any]:
     """Return one entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}, and "unit" of a check on a time: "ns". A missing
-    figure fails the check.
-
-    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
-    does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
-    """
+    figure fails the check. ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check
+    that names such a figure does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason."""
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"

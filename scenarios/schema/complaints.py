@@ -1,4 +1,5 @@
-"""All that is wrong with a file, one line each: readers stop at the first mistake, a person who mends a file wants to see the next, too.
+"""Lists all that is wrong with a file, one line each: readers stop at the first mistake, a person who mends a file wants to see the next,
+too.
 
 A key that is refused is taken out, and the file is read again. Called by ``mrcbed check``. Pure but for reading files.
 """
@@ -20,15 +21,13 @@ from topologies.structs import Refused
 from topologies.toml_files import parse_toml
 
 MOST = 20
-"""Most lines for one file [ours]."""
+"""The most lines for one file [ours]."""
 T = TypeVar("T")
 
 
 def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, list[str]]:
-    """(the scenario, or None, and what is wrong). ``changes`` as those of :func:`scenarios.schema.scenario.load_scenario`.
-
-    Raises :class:`ScenarioError` for a file that cannot be read at all, and :class:`FabricError`.
-    """
+    """Return (the scenario, or None, and what is wrong). ``changes`` are those of :func:`scenarios.schema.scenario.load_scenario`. Raises
+    :class:`ScenarioError` for a file that cannot be read at all, and :class:`FabricError`."""
     path, text, data = read_scenario_file(name_or_file)
     try:
         return scenario_of(path, text, copy.deepcopy(data), **changes), []
@@ -44,7 +43,7 @@ def check_scenario(name_or_file: str, **changes: Any) -> tuple[Scenario | None, 
 
 
 def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:
-    """(the fabric, or None, and what is wrong). Raises :class:`FabricError` for a file that cannot be read at all."""
+    """Return (the fabric, or None, and what is wrong). Raises :class:`FabricError` for a file that cannot be read at all."""
     return _all(read_fabric_file(name_or_file), fabric_of)
 
 
@@ -92,7 +91,7 @@ def _stand_in(data: dict[str, Any], key: str, removed: list[str]) -> bool:
 
 
 def _in_file(key: str, removed: list[str]) -> str:
-    """A key of what is left, as it is numbered in the file."""
+    """Number a key of what is left as it is numbered in the file."""
     parts = re.split(r"(\[\d+\])", key)
     path = ""
     for part in parts:
@@ -107,7 +106,7 @@ def _in_file(key: str, removed: list[str]) -> str:
 
 
 def _take_out(data: dict[str, Any], key: str) -> bool:
-    """Take a key, or an entry of a list, out of the tables; False if it is not in them."""
+    """Take a key, or an entry of a list, out of the tables; returns False if it is not in them."""
     parts: list[str | int] = [int(number) if number else name for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)]
     at: Any = data
     try:

@@ -1,4 +1,4 @@
-"""What the emulated world cannot do of a scenario: simulated switches' ways, and waits of hours. Pure."""
+"""Finds what the emulated world cannot do of a scenario: ways of simulated switches, and waits of hours. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from topologies import Fabric, FabricError
 from topologies.units import MAX_TIME, NS, S
 
 MOST_WAIT_S = 3600.0
-"""Longest wait that a file may ask for, of this machine [ours]."""
+"""The longest wait that a file may ask for, of this machine [ours]."""
 LEAST_PERIOD_S = 0.002
-"""Shorter cycles would show the machine's scheduling, not ours [ours]."""
+"""The shortest period: a shorter cycle would show the machine's scheduling, not ours [ours]."""
 LEAST_RATE, MOST_RATE = 100_000, 10**13
-"""Bits/s that tc keeps [measured]."""
+"""The least and the largest bits/s that tc keeps [measured]."""
 
 
 def check_rates(fabric: Fabric, dilation: float) -> None:
-    """Raises :class:`topologies.FabricError` for links whose rate the kernel cannot keep at this dilation."""
+    """Check that the kernel can keep the rates of links at this dilation. Raises :class:`topologies.FabricError`."""
     for key in ("nic_rate", "fabric_rate", "long_haul_rate"):
         rate = getattr(fabric, key)
         if rate and not LEAST_RATE <= rate / dilation <= MOST_RATE:
@@ -33,7 +33,7 @@ def check_rates(fabric: Fabric, dilation: float) -> None:
 
 
 def needs_simulation(scenario: Scenario) -> str:
-    """What only simulated switches do, and which transport has it, in words; "" if there is nothing."""
+    """Say what only simulated switches do, and which transport has it, in words; "" if there is nothing."""
     for transport in scenario.transports:
         if setting := transport.fabric.simulated_only:
             return f"transport {transport.name!r} has {setting}, which only simulated switches do"
@@ -41,7 +41,7 @@ def needs_simulation(scenario: Scenario) -> str:
 
 
 def patient(scenario: Scenario, factor: float) -> Scenario:
-    """The scenario with a ``timeout`` for runs that are stretched ``factor`` times more than usual: never a shorter one."""
+    """Return the scenario with a ``timeout`` for runs that are stretched ``factor`` times more than usual: never a shorter one."""
     return replace(
         scenario,
         timeout_s=min(scenario.timeout_s * max(1.0, factor), MAX_TIME / S),
@@ -50,8 +50,8 @@ def patient(scenario: Scenario, factor: float) -> Scenario:
 
 
 def check_emulable(scenario: Scenario, dilation: float) -> None:
-    """Raise :class:`ScenarioError` if the emulated world cannot run it: what only simulated switches do, or what takes hours here.
-    Raises :class:`topologies.FabricError` for links that are too slow, or too fast, at this dilation."""
+    """Check that the emulated world can run it. Raises :class:`ScenarioError` for what only simulated switches do, or takes hours here, and
+    :class:`topologies.FabricError` for links that are too slow, or too fast, at this dilation."""
     if reason := needs_simulation(scenario):
         raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
     for transport in scenario.transports:

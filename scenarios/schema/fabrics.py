@@ -22,13 +22,12 @@ _FABRIC = docs_of(Fabric)
 
 
 def _as_in(key: str) -> Doc:
-    """The meaning that a key has in a fabric file."""
     return replace(_FABRIC[key], default="as in its fabric")
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None: as in the fabric, which checks the
-    bounds. ``name`` ends the variant's name, instead of what differs."""
+    """A transport's ``fabric_options``: how queues behave and who chooses paths, never the shape. None stands for the value of the fabric,
+    which checks the bounds. ``name`` ends the variant's name, instead of what differs."""
 
     delay_ps: Annotated[Duration | None, _as_in("delay_ps")] = field(name="delay", default=None)
     buffer_bdp: Annotated[float | None, _as_in("buffer_bdp")] = None
@@ -69,10 +68,8 @@ def routable(kind: str, fabric: Fabric) -> Fabric:
 
 
 def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
-    """Return the fabric with NIC ports of ``nic_rate`` bits/s; other rates scale with it and the delay inversely, so that BDPs stay.
-
-    Raises :class:`topologies.FabricError`.
-    """
+    """Return the fabric with NIC ports of ``nic_rate`` bits/s; other rates scale with it and the delay inversely, so that BDPs stay. Raises
+    :class:`topologies.FabricError`."""
     if nic_rate == fabric.nic_rate:
         return fabric
     name = f"{fabric.name}-{nic_rate / 1e9:g}Gbit".replace(".", "_")
@@ -83,10 +80,8 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
-    """Return the fabric with these options, named after those that differ; the same fabric if none does.
-
-    Raises :class:`topologies.FabricError`.
-    """
+    """Return the fabric with these options, named after those that differ; the same fabric if none does. Raises
+    :class:`topologies.FabricError`."""
     given = {key: value for key, value in sorted(asdict(options).items()) if key != "name" and value is not None}
     changed = {key: value for key, value in given.items() if value != getattr(fabric, key)}
     suffixes = [options.name] if options.name else map(_suffix, changed.items())

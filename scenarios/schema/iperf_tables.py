@@ -21,14 +21,14 @@ from topologies.units import Duration, Rate, Span, parse_rate
 
 TOOLS = ("iperf3",)
 MAX_FLOWS = 32
-"""Each flow takes two processes for the length of a run [ours]."""
+"""The most flows: each takes two processes for the length of a run [ours]."""
 
 
 Host = Annotated[str, text(r"h[0-9]{1,9}", "a host, like 'h3'")]
 
 
 class _Rate(int, metaclass=Written):
-    """Bits/s of payload."""
+    """A payload rate in bits/s."""
 
     words, schema, example = Rate.words, Rate.schema, '"25Gbit"'
 
@@ -66,7 +66,6 @@ class Background:
         return Stream(number, self.src, self.dst, self.protocol, self.rate_bps, time, self.ev_on(fabric), self.parallel, self.congestion)
 
     def path_on(self, fabric: Fabric) -> str:
-        """Return its path as scenario files write it."""
         return "p{}/{}".format(*ev_fields(self.ev_on(fabric)))
 
 

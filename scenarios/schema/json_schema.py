@@ -1,4 +1,5 @@
-"""JSON Schema (draft 7) of scenario and fabric files, for editors: from the table of keys (scenarios/schema/keys.py), nothing by hand.
+"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors: from the table of keys (scenarios/schema/keys.py), nothing by
+hand.
 
 It says what a value may look like. What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
 """
@@ -15,7 +16,7 @@ from topologies.structs import Written
 
 Schema = dict[str, Any]
 DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest that Taplo, the usual language server for TOML, reads in full."""
+"""The newest draft that Taplo, the usual language server for TOML, reads in full."""
 _SWEEP: Schema = {
     "type": "object",
     "additionalProperties": {"type": "array", "minItems": 1, "items": {"type": ["string", "number", "boolean"]}},
@@ -23,7 +24,7 @@ _SWEEP: Schema = {
 
 
 def json_schema(file: str) -> Schema:
-    """The schema of a ``"scenario"`` or a ``"fabric"`` file."""
+    """Make the schema of a ``"scenario"`` or a ``"fabric"`` file."""
     forms: dict[str, list[Table]] = {}
     for table in tables():
         if table.file == file:
@@ -52,8 +53,8 @@ def json_schema(file: str) -> Schema:
 
 
 def _of_kinds(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """A table whose keys depend on its kind. An editor offers all of them; what is checked is the form of the kind that is there, so that
-    a mistake is named where it is."""
+    """Describe a table whose keys depend on its kind. An editor offers all of them; what is checked is the form of the kind that is there,
+    so that a mistake is named where it is."""
     checked = [_if_kind(form.kinds, _object(form.keys, shapes)) for form in forms]
     return {"type": "object", "properties": _offered(forms, shapes), "required": ["kind"], "allOf": checked}
 
@@ -63,7 +64,7 @@ def _if_kind(kinds: tuple[str, ...], then: Schema) -> Schema:
 
 
 def _offered(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """Every key of several forms. One that differs between them may be anything here."""
+    """Offer every key of several forms. A key that differs between them may have any value here."""
     offered: Schema = {}
     for form in forms:
         for name, schema in _object(form.keys, shapes)["properties"].items():
@@ -80,7 +81,7 @@ def _list(item: Schema, least: int = 1) -> Schema:
 
 
 def _object(keys: Iterable[Key], shapes: dict[str, Schema] | None = None) -> Schema:
-    """A table without other keys. ``shapes``: those of keys that hold tables."""
+    """Describe a table without other keys. ``shapes``: those of keys that hold tables."""
     keys = tuple(keys)
     shapes = shapes or {}
     properties = {key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)} for key in keys}
@@ -94,7 +95,6 @@ def _description(key: Key) -> str:
 
 
 def of_type(kind: inspect.Type) -> Schema:
-    """The schema of a value of this type."""
     match kind:
         case inspect.CustomType(cls=Written() as written):
             return dict(written.schema)

@@ -14,14 +14,12 @@ from scenarios.schema.keys import CHOICES, FABRIC, SCENARIO, Key, keys
 LISTS = ("transport", "fault", "background", "expect", "workload.flow", "workload.job")
 """Lists of tables: one entry is named by number, name or kind."""
 IN_FABRIC = "fabric"
-"""Before a key, for those of a fabric file: ``fabric.planes``."""
+"""The word before a key of a fabric file: ``fabric.planes``."""
 
 
 def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """(the keys that ``words`` name, the keys of the table that it names). Both are () if there is nothing of that name.
-
-    A name without its table is enough, if that table is the only one that has it or no dotted key is called so.
-    """
+    """Return (the keys that ``words`` name, the keys of the table that it names). Both are () if there is nothing of that name. A name
+    without its table is enough, if that table is the only one that has it or no dotted key is called so."""
     every = keys()
     exact = [key for key in every if key.file == SCENARIO and _matches(words, key)]
     if words.startswith(f"{IN_FABRIC}."):
@@ -33,7 +31,7 @@ def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
 
 
 def _matches(words: str, key: Key) -> bool:
-    """Whether ``words`` is this key, with or without saying which entry of a list. A kind among the words must be one of the key's."""
+    """Say whether ``words`` is this key, with or without saying which entry of a list. A kind among the words must be one of the key's."""
     parts = re.sub(r"\[([0-9]+)\]", r".\1", words).split(".")
     place = 0
     walked: list[str] = []
@@ -54,7 +52,7 @@ def _every_kind(key: Key) -> Iterable[str]:
 
 
 def nearest_keys(words: str, most: int = 2) -> list[str]:
-    """The dotted keys that look most like ``words``: by their whole names, then by their last parts."""
+    """Return the dotted keys that look most like ``words``: by their whole names, then by their last parts."""
     dotted = list(dict.fromkeys(named(key) for key in keys()))
     last: dict[str, str] = {}
     for name in dotted:
@@ -65,12 +63,11 @@ def nearest_keys(words: str, most: int = 2) -> list[str]:
 
 
 def named(key: Key) -> str:
-    """The key as one asks for it."""
     return f"{IN_FABRIC}.{key.name}" if key.file == FABRIC else key.dotted
 
 
 def example_in_file(key: Key) -> str:
-    """Lines of TOML that hold the key."""
+    """Write lines of TOML that hold the key."""
     if key.dotted in LISTS or not key.example:
         return f"[[{key.dotted}]]" if key.dotted in LISTS else f"[{key.dotted}]"
     line = f"{key.name} = {key.example}"
@@ -85,7 +82,7 @@ def example_in_file(key: Key) -> str:
 
 
 def example_of_set(key: Key) -> str:
-    """The same for ``--set``; "" for what no --set can say."""
+    """Write an example of --set for the key; "" where no --set can give it."""
     if key.file == FABRIC or not key.example or key.name == "format" or key.dotted in LISTS:
         return ""
     parts: list[str] = []

@@ -1,6 +1,5 @@
-"""A resolved scenario as the tables of a file that says the same. Blocks of sweeps are read that way
-(scenarios/sweeps/blocks.py): whoever has written one, each of its values passes the checks of a scenario file. Pure.
-"""
+"""Writes a resolved scenario as the tables of a file that says the same. Blocks of sweeps are read that way (scenarios/sweeps/blocks.py):
+whoever has written one, each of its values passes the checks of a scenario file. Pure."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ if TYPE_CHECKING:
     from scenarios.schema.scenario import Scenario, Transport
 
 _ENDS = ("", "_ps", "_s", "_bps", "_bytes", "s")
-"""What a name of ours may have after the key of a file."""
+"""Endings that a name of ours may have after the key of a file."""
 _RENAMED = {"experts": "expert_bytes"}
 
 
 def _name(record: Any, key: str) -> str:
-    """The field of a resolved record that a file's key makes; the key itself if there is none of a like name."""
+    """Find the field of a resolved record that a file's key makes; the key itself if there is none of a like name."""
     names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _ENDS))
     return next((name for name in names if hasattr(record, name)), key)
 
 
 def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
-    """A table of a file: the fields of a record that have a key there, but for those in ``own``."""
+    """Make a table of a file: the fields of a record that have a key there, but for those in ``own``."""
     row = {}
     for key in form.__struct_encode_fields__:
         name = _name(record, key)
@@ -44,7 +43,7 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
 
 
 def tables_of(scenario: Scenario) -> dict[str, Any]:
-    """What :class:`ScenarioFile` reads, with times and rates as they are resolved; without checks on figures."""
+    """Make what :class:`ScenarioFile` reads, with times and rates as they are resolved; without checks on figures."""
     return _row(
         scenario, ScenarioFile, fabric=scenario.fabric.name, workload=_workload(scenario.workload), expect=None,
         transport=[*map(_transport, scenario.transports)], fault=[*map(_fault, scenario.faults)],
@@ -80,7 +79,7 @@ def _background(flow: Background) -> dict[str, Any]:
 
 
 def place(scenario: Scenario, key: str) -> str:
-    """A file's key, dotted, as a resolved scenario names it: ``faults[0].at_ps`` for ``fault[0].at``."""
+    """Name a file's key, dotted, as a resolved scenario does: ``faults[0].at_ps`` for ``fault[0].at``."""
     at: Any = scenario
     parts = []
     for key_, number in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", key):

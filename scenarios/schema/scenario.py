@@ -52,8 +52,6 @@ class Transport:
 
 @dataclass(frozen=True)
 class Variant:
-    """A scenario at one setting of its sweep."""
-
     settings: Settings  # {} where nothing is swept
     scenario: Scenario
 
@@ -94,7 +92,6 @@ class Scenario:
 
 
 def named_scenarios() -> tuple[str, ...]:
-    """Return the names that :func:`load_scenario` knows."""
     return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
 
 
@@ -112,7 +109,7 @@ def load_scenario(
 
 
 def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
-    """(path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
+    """Read (path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -135,8 +132,8 @@ def scenario_of(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """The scenario that a file's tables describe, which may be changed meanwhile. Raises :class:`ScenarioError`; its cause is
-    the :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
+    """Make the scenario that a file's tables describe, which may be changed meanwhile. Raises :class:`ScenarioError`; its cause is the
+    :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
     file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
@@ -174,8 +171,8 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
 
 
 def read_again(scenario: Scenario) -> Scenario:
-    """A scenario of one setting as its own tables make it, so that nothing is in it that no file could say. Raises :class:`Refused` and
-    :class:`ScenarioError`, which name what is wrong as files have it (:func:`scenarios.schema.resolved.place`)."""
+    """Make a scenario of one setting as its own tables make it, so that nothing is in it that no file could say. Raises :class:`Refused`
+    and :class:`ScenarioError`, which name what is wrong as files have it (:func:`scenarios.schema.resolved.place`)."""
     reader = _Reader("scenario", {}, Path(), None)
     table = convert(tables_of(scenario), ScenarioFile)
     workload = read_workload(table.workload, "workload")
@@ -187,10 +184,11 @@ def read_again(scenario: Scenario) -> Scenario:
 
 
 class _Reader:
-    """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name."""
+    """A reader that resolves the content of a file. ``swept_values``: swept key -> every value that a check may name."""
 
     def __init__(self, file: str, swept_values: dict[str, Any], folder: Path, fabric_override: str | None) -> None:
-        """``folder``: that of the file, searched first for fabric files, except for ``fabric_override``, the command line's fabric."""
+        """Make a reader. ``folder`` is that of the file, searched first for fabric files, except for ``fabric_override``, the command
+        line's fabric."""
         self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, folder, fabric_override
 
     def fabric(self, value: str, where: str, base: Fabric | None = None) -> Fabric:
@@ -223,7 +221,7 @@ class _Reader:
         self, table: ScenarioFile, workload: Workload, base: Fabric, dilation: float, transports: list[Transport],
         selected: list[Transport], file: str, text: str,
     ) -> Scenario:  # fmt: skip
-        """The scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
+        """Make the scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
         if len({t.name for t in transports}) < len(transports):
             raise Refused("transport", f"names are not unique ({', '.join(t.name for t in transports)}): give each its own name")
         for transport in selected:
@@ -274,7 +272,7 @@ class _Reader:
         return self.on_fabric(table, where, fabric)
 
     def on_fabric(self, table: TransportTable, where: str, fabric: Fabric) -> Transport:
-        """The transport on the fabric that its table stands for."""
+        """Make the transport on the fabric that its table stands for."""
         kind, fabric = table.kind, routable(table.kind, fabric)
         common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":

@@ -33,9 +33,9 @@ TRANSPORTS = {
 """Kinds of transports, with a line for each."""
 KINDS = tuple(TRANSPORTS)
 MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
-"""Most seeds of a scenario, most transports, and most of each of faults and checks [ours]."""
+"""The most seeds of a scenario, the most transports, and the most of each of faults and checks [ours]."""
 OUTCOMES = ("done", "failed")
-"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
+"""Outcomes that a scenario may expect of its runs: "failed" if a fault takes something that every run needs."""
 _FabricName = Annotated[str, Meta(description="a fabric's name or file")]
 
 

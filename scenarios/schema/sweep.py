@@ -1,4 +1,4 @@
-"""Settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them.
+"""Reads settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them.
 
 Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner, for the names. Pure. docs/scenarios.md is
 the manual.
@@ -20,7 +20,7 @@ from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
-"""A file with more settings is probably wrong [ours]."""
+"""The most settings of a file: one with more is probably wrong [ours]."""
 FIXED = ("name", "description", "seeds", "transport", "expect", "sweep", "workload.placement")
 """Keys that a sweep cannot vary as a whole: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -35,10 +35,8 @@ Settings = dict[str, Any]
 
 
 def assign(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
-    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind.
-
-    ``source`` begins the error: the option or table that sets the key, as written. Raises :class:`ScenarioError`.
-    """
+    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source`` begins the error:
+    the option or table that sets the key, as written. Raises :class:`ScenarioError`."""
     *parents, last = dotted.split(".")
     if len(parents) >= MAX_DEPTH:
         raise ScenarioError(f"{_shortened(source)}: a key has at most {MAX_DEPTH} parts")
@@ -66,7 +64,7 @@ def _list_entry(entries: list[Any], key: str, source: str) -> Any:
 
 
 def override(data: dict[str, Any], item: str) -> None:
-    """One ``--set``: ``KEY=VALUE``. A key that the scenario sweeps then has only this value. Raises :class:`ScenarioError`."""
+    """Apply one ``--set``: ``KEY=VALUE``. A key that the scenario sweeps then has only this value. Raises :class:`ScenarioError`."""
     dotted, equals, raw = item.partition("=")
     if not equals:
         raise ScenarioError(f"--set {item}: write it like --set workload.steps=3")
@@ -89,12 +87,9 @@ def pin(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
 
 
 def read_sweep(file: str, data: Any, file_table: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
-    """Return (every setting of a ``[sweep]`` table, or one setting without keys; key -> values that checks may name).
-
-    The last key varies fastest. ``file_table``: the table before the command line changed it. Checks may still name its values; such
-    checks then do not apply.
-    Raises :class:`ScenarioError`.
-    """
+    """Return (every setting of a ``[sweep]`` table, or one setting without keys; key -> values that checks may name). The last key varies
+    fastest. ``file_table``: the table before the command line changed it. Checks may still name its values; such checks then do not apply.
+    Raises :class:`ScenarioError`."""
     for table in (file_table, data):
         _check(file, table)
     count = math.prod(map(len, data.values()))

@@ -9,4 +9,4 @@ __all__ = ["ScenarioError", "parse_duration", "parse_size"]
 
 
 class ScenarioError(UserError):
-    """A scenario that cannot run: one line with file, key and fix."""
+    """A scenario cannot run. The text is one line with file, key and fix."""

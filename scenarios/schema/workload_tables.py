@@ -26,7 +26,7 @@ PLACEMENT_DOC = Doc(
 )
 Degree = Annotated[int, Meta(ge=1, le=1024)]
 MAX_TABLES = 1000
-"""Flows or jobs of a workload [ours]."""
+"""The most flows or jobs of a workload [ours]."""
 Messages = Annotated[int, Meta(ge=1, le=1 << 24)]
 
 
@@ -68,7 +68,7 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Steps(_Table, frozen=True, kw_only=True):
-    """A collective."""
+    """The keys of a collective."""
 
     steps: Annotated[int, Meta(ge=1, le=1_000_000), Doc("measured steps; p50 in the data needs 20, p99 1000", example="20")]
     warmup_steps: Annotated[int, Meta(ge=0, le=1000), Doc("steps before the measured ones, in no figure")] = 1
@@ -170,7 +170,7 @@ class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Training jobs, whose ranks are programs on the hosts."""
+    """The keys of training jobs, whose ranks are programs on the hosts."""
 
     kind: Annotated[str, Doc("collective or pattern", example='"job"')]
     job: Annotated[list[JobTable], Meta(min_length=1, max_length=MAX_TABLES), Doc("the jobs, one table each")]

@@ -25,13 +25,13 @@ DTYPES = ("float32", "int32")
 SLOTS_PER_MESSAGE = 2
 """Slots of a receiver per message that its sender may have in flight (agents.collectives.flows)."""
 MOST_QPS = 1 << 18
-"""Most queue pairs of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
+"""The most queue pairs of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
 SWAPS = 20
 """Random swaps per flow that mix a permutation [ours]."""
 
 
 class WorkloadError(ValueError):
-    """A workload that a fabric cannot carry. One line that begins with the key."""
+    """A fabric cannot carry a workload. The text is one line that begins with the key."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,10 @@ class Flow:
 
     @property
     def end_ps(self) -> int | None:
-        """When it posts its last message; None if it posts a number of messages."""
+        """The time at which it posts its last message; None if it posts a number of messages."""
         return None if self.for_ps is None else self.start_ps + self.for_ps
 
     def for_agents(self) -> dict[str, Any]:
-        """Return the flow as agents receive it."""
         fields = {k: v for k, v in asdict(self).items() if k not in ("group", "evs")}
         return {**fields, "evs": self.evs} if self.evs else fields
 
@@ -103,7 +102,7 @@ class Workload:
 
 
 def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
-    """The most hosts that send to one host in a workload, whether at the same time or not; 0 where only a run can tell."""
+    """Count the most hosts that send to one host in a workload, whether at the same time or not; 0 where only a run can tell."""
     if work.jobs:
         return 0
     ranks = place_ranks(fabric, work.placement[0])
@@ -182,11 +181,8 @@ def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
 
 def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
     """Return the flows of an incast. Roles [ours]: the target is the first host under the last T0; senders are first hosts under other T0s,
-    then neighbours of the target.
-
-    The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it shares T0s, T1s and
-    every path's switches with the incast, but not its last hop.
-    """
+    then neighbours of the target. The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it
+    shares T0s, T1s and every path's switches with the incast, but not its last hop."""
     target = (fabric.t0_per_plane - 1) * fabric.hosts_per_t0
     far, near = list(range(target)), list(range(target + 1, fabric.host_count))
     if work.victim and (not near or work.senders >= len(far)):

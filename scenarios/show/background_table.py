@@ -30,5 +30,5 @@ COLUMNS: list[tuple[str, Callable[[Row], str]]] = [
 
 
 def background_rows(runs: Sequence[Row]) -> list[Row]:
-    """All background flows of all runs, in their order, with the transport of the run."""
+    """List all background flows of all runs, in their order, with the transport of the run."""
     return [{"transport": run["transport"], **flow} for run in runs for flow in run.get("background", [])]

@@ -8,18 +8,17 @@ from typing import Any
 from testbed.terminal import duration
 
 _BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
-"""What is expected, up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
+"""Pattern of an expected value: text up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
 
 
 def format_value(value: Any) -> str:
-    """A value of any kind as text."""
     if isinstance(value, float):
         return f"{value:,.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def bound_and_seen(check: dict[str, Any]) -> tuple[str, str]:
-    """(expected, seen) of an entry of ``checks``, as text; times with their unit."""
+    """Write (expected, seen) of an entry of ``checks``; times with their unit."""
     expected, seen = str(check["expected"]), check["seen"]
     bound = _BOUND.match(expected)
     if check.get("unit") != "ns" or bound is None or not isinstance(seen, (int, float)):

@@ -39,7 +39,7 @@ THEORY = {
 
 
 def rtts(row: Row) -> str:
-    """The extra time in base RTTs of the row's fabric."""
+    """Write the extra time in base RTTs of the row's fabric."""
     value = row["extra_rtts"]
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
@@ -49,7 +49,7 @@ def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
 
 
 def extra_time(row: Row) -> str:
-    """The extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
+    """Write the extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
     size = noise(row)
     if within_noise(row):
         return "none" if not size else f"within noise (±{duration(size)})"
@@ -69,12 +69,12 @@ def _interval(row: Row) -> str:
 
 
 def slowdown(row: Row) -> str:
-    """The slowest step, as a multiple of a healthy step."""
+    """Write the slowest step as a multiple of a healthy step."""
     return number(row.get("slowdown"), ",.1f", "×")
 
 
 def kept(row: Row) -> str:
-    """The share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
+    """Write the share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
     share, noise_share = row.get("goodput_kept"), row.get("noise_share")
     if share is None:
         return "–"
@@ -90,9 +90,8 @@ def _healthy(row: Row) -> str:
 
 
 def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
-    """(labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which something
-    broke. A single group has no labels.
-    """
+    """Yield (labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which
+    something broke. A single group has no labels."""
     keys: list[tuple[dict[str, Any], str]] = []
     for e in entries:
         if (key := (e.get("settings", {}), e["placement"])) not in keys:
@@ -111,7 +110,7 @@ def _has_theory(rows: Sequence[Row]) -> bool:
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """(head, function: row -> cell), most important first; columns without a value in any row are left out."""
+    """Return (head, function: row -> cell), most important first, without columns that have no value in any row."""
     world = world_words(rows)
     heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
     heads.append(("n", lambda r: str(r["n"])))
@@ -147,7 +146,6 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 
 
 def footnotes(rows: Sequence[Row]) -> list[str]:
-    """The notes that explain the table."""
     notes = [
         NOTES[kind] + (f" {THEORY[kind]}" if _has_theory([r for r in rows if r["kind"] == kind]) else "")
         for kind in dict.fromkeys(r["kind"] for r in rows)
@@ -172,10 +170,8 @@ def footnotes(rows: Sequence[Row]) -> list[str]:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """The main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it.
-
-    Runs that are not trustworthy are in none of its figures.
-    """
+    """Write the main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it. Runs that
+    are not trustworthy are in none of its figures."""
     trusted = [row for row in rows if row["trusted"]]
     slowdowns = [f"{row['transport']} {slowdown(row)}" for row in trusted if row.get("slowdown") is not None]
     shares = [f"{row['transport']} {kept(row)}" for row in trusted if row.get("goodput_kept") is not None]

@@ -17,20 +17,20 @@ from topologies import Fabric, Link
 from topologies.clos import t0_name, t1_name
 
 MOST_LINKS = 20_000
-"""More than a viewer draws in a moment [ours]."""
+"""The most cables of a drawing: a viewer does not draw more in a moment [ours]."""
 INK, SOFT, LINE, PAPER = "#1F2933", "#616E7C", "#D9DEE4", "#FFFFFF"
 EDGE, GAP, PAD = 32.0, 22.0, 16.0
-"""Margin of the drawing, between cards, and within one; pixels, like all lengths here."""
+"""Margin of the drawing, space between cards, and space within one; pixels, like all lengths here."""
 RISE = 118.0
 """Height from the row of T1s to that of T0s."""
 HEAD = 34.0
 """Height of a card's head, for its title."""
 STREAM = 74.0
-"""Between the cards and the racks."""
+"""Height between the cards and the racks."""
 HAUL_RISE = 22.0
 """Height of the arc of a long-haul cable above the T1s."""
 HOST_ROW = 8
-"""Most hosts side by side in a rack."""
+"""The most hosts side by side in a rack."""
 _FONT = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
 
 
@@ -96,7 +96,7 @@ def fabric_svg(fabric: Fabric) -> str:
 
 
 def _layout(fabric: Fabric) -> tuple[list[_Card], list[_Rack], float, float]:
-    """(cards, racks, width, height)."""
+    """Return (cards, racks, width, height)."""
     rows = 1 if fabric.planes <= 4 else 2
     per_row = -(-fabric.planes // rows)
     pitch = 30.0 if fabric.t1_count <= 8 else 17.0 if fabric.t1_count <= 24 else 10.0
@@ -131,7 +131,7 @@ def _spread(x: float, width: float, count: int) -> tuple[float, ...]:
 
 
 def _rack_size(fabric: Fabric, room: float) -> tuple[float, float, int, tuple[float, float]]:
-    """(width, height, hosts side by side, (width, height) of a host), no wider than ``room`` if that holds a host."""
+    """Return (width, height, hosts side by side, (width, height) of a host), no wider than ``room`` if that holds a host."""
     host = (max(44.0, 9.0 * min(fabric.planes, 8) + 10), 42.0 if fabric.planes <= 8 else 51.0)
     columns = max(1, min(fabric.hosts_per_t0, HOST_ROW, int((room - 2 * PAD + 8) / (host[0] + 8))))
     rows = -(-fabric.hosts_per_t0 // columns)
@@ -172,14 +172,14 @@ def _card(card: _Card, fabric: Fabric) -> Iterator[str]:
 
 
 def _long_haul(card: _Card, link: Link, rise: float) -> str:
-    """A cable between sites, as an arc on the side of the T1s that is away from the T0s."""
+    """Draw a cable between sites, as an arc on the side of the T1s that is away from the T0s."""
     one, other = (card.t1[int(port.node.rsplit("-", 1)[1])] for port in (link.a, link.b))
     curve = f"M{one:.1f} {card.t1_y:.1f}Q{(one + other) / 2:.1f} {card.t1_y - rise:.1f} {other:.1f} {card.t1_y:.1f}"
     return f'<path d="{curve}" fill="none" stroke-dasharray="4 3"><title>{link.name}</title></path>'
 
 
 def _streams(card: _Card, racks: list[_Rack], fabric: Fabric) -> Iterator[str]:
-    """The NIC cables of each T0, as one band from its card to the rack. Bands of planes lie side by side where they arrive."""
+    """Draw the NIC cables of each T0, as one band from its card to the rack. Bands of planes lie side by side where they arrive."""
     colour = PLANES[card.plane % len(PLANES)]
     width = min(7.0, 1.5 + 0.5 * fabric.hosts_per_t0)
     for i, (x, rack) in enumerate(zip(card.t0, racks, strict=True)):
@@ -213,7 +213,7 @@ def _rack(rack: _Rack, number: int, fabric: Fabric) -> Iterator[str]:
 def _rect(
     place: tuple[float, float, float, float], corner: float, fill: str, stroke: str = "none", line: float = 1.0, title: str = ""
 ) -> str:
-    """``place``: x, y, width, height."""
+    """Draw a rectangle at ``place``: x, y, width, height."""
     x, y, width, height = place
     inner = f"><title>{title}</title></rect>" if title else "/>"
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{corner:.1f}"'

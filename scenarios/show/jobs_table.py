@@ -15,7 +15,7 @@ NOTE = (
 
 
 def _job(line: Line) -> dict[str, Any]:
-    """The job in one of the line's runs, for what is the same in all."""
+    """Return the job in one of the line's runs, for what is the same in all."""
     return next(run["jobs"][line["group"]] for run in line["runs"])
 
 
@@ -24,7 +24,7 @@ def _us(key: str) -> Callable[[Line], str]:
 
 
 def rows_and_columns(runs: Sequence[dict[str, Any]]) -> tuple[list[Line], list[Column]]:
-    """Both empty if no run has jobs."""
+    """Make rows and columns, both empty if no run has jobs."""
     runs = [run for run in runs if run.get("jobs")]
     columns: list[Column] = [
         labels(runs),

@@ -18,16 +18,14 @@ Column = tuple[str, Callable[[Line], str]]
 
 
 def applies_to(runs: Sequence[Line]) -> bool:
-    """Whether there are several seeds or settings, so that a line per run would be too much."""
+    """Say whether there are several seeds or settings, so that a line per run would be too much."""
     return len({r["seed"] for r in runs}) > 1 or any(r.get("settings") for r in runs)
 
 
 def lines(runs: Sequence[Line], part: str = "groups") -> list[Line]:
-    """One line per transport, fabric, placement and setting, and per group of flows (or per job, with ``part`` "jobs"), in the order of
-    the runs.
-
-    ``runs``: the line's entries; ``figures``: name -> row of the comparison. The names of a group's figures omit the group.
-    """
+    """Make one line per transport, fabric, placement and setting, and per group of flows (or per job, with ``part`` "jobs"), in the order
+    of the runs. ``runs`` are the line's entries; ``figures`` is name -> row of the comparison. The names of a group's figures omit the
+    group."""
     groups: list[tuple[Line, list[Line]]] = []
     for run in runs:
         key = {name: run[name] for name in ("transport", "fabric", "placement")} | {"settings": run.get("settings", {})}
@@ -48,14 +46,14 @@ def lines(runs: Sequence[Line], part: str = "groups") -> list[Line]:
 
 
 def compared(runs: Sequence[Line]) -> dict[str, Line]:
-    """Figure -> its row in the comparison of these runs; missing values are None."""
+    """Return figure -> its row in the comparison of these runs; missing values are None."""
     frame = compare(table([row(run, "") for run in runs])).astype(object)
     rows: list[Line] = [{str(key): value for key, value in line.items()} for line in frame.where(frame.notna(), None).to_dict("records")]
     return {str(line["figure"]): line for line in rows}
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """A function: line -> cell with the median, and below it the interval or range."""
+    """Make a function: line -> cell with the median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
         row = line["figures"].get(name)
@@ -73,14 +71,14 @@ def of_ideal(line: Line) -> str:
 
 
 def health(line: Line) -> str:
-    """The number of runs per verdict other than "ok"; "ok" if there are none."""
+    """Write the number of runs per verdict other than "ok"; "ok" if there are none."""
     verdicts = [r["verdict"] for r in line["runs"]]
     bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
     return "; ".join(bad) or "ok"
 
 
 def labels(runs: Sequence[Line]) -> Column:
-    """The first column: what tells the lines of these runs from each other."""
+    """Return the first column: what tells the lines of these runs from each other."""
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
     def label(line: Line) -> str:
@@ -93,7 +91,7 @@ def labels(runs: Sequence[Line]) -> Column:
 
 
 def columns(runs: Sequence[Line]) -> list[Column]:
-    """(head, function: line -> cell)."""
+    """Return (head, function: line -> cell)."""
     n: Column = ("n", lambda line: str(max(row["n"] for row in line["figures"].values())))
     if "groups" in runs[0]:
         rest: list[Column] = [
@@ -119,7 +117,6 @@ def columns(runs: Sequence[Line]) -> list[Column]:
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
-    """The table for the terminal."""
     rows = lines(runs)
     intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])
     brackets = f", in brackets the {intervals}" if intervals else ""
@@ -129,7 +126,7 @@ def table_of(title: str, runs: Sequence[Line]) -> Table:
 
 
 def transfers_table(runs: Sequence[Line]) -> Table:
-    """The times of transfers, for one seed or several."""
+    """Make the table of the times of transfers, for one seed or several."""
     rows = lines(runs)
     names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
     intervals = interval_note([int(row["n"]) for line in rows for row in line["figures"].values()])

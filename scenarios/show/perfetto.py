@@ -1,4 +1,4 @@
-"""A run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed results export``.
+"""Writes a run as a Chrome trace, which Perfetto's viewer (ui.perfetto.dev) and chrome://tracing open. Called by ``mrcbed results export``.
 
 A process per host and one for the fabric. Threads of a host: its steps, and every EV of the pairs whose paths changed, with intervals of
 state. Faults are intervals and instants of the fabric. Counters: goodput by plane, window and RTT of queue pairs, queues that were watched.
@@ -24,7 +24,7 @@ from topologies.paths import path_evs
 
 Event = dict[str, Any]
 FABRIC = 1_000_000
-"""Process of the fabric: hosts are processes 1, 2, ... [ours]."""
+"""The process of the fabric: hosts are processes 1, 2, ... [ours]."""
 STEPS, FIRST_EV = 1, 10
 """Threads of a host."""
 FIRST_FAULT = 1
@@ -35,7 +35,7 @@ INSTANTS = ("rto", "quick_adapt", "reroute", "spurious")
 
 
 class Clock:
-    """Turns a run's times into ns since its begin, as whole numbers; those outside it into its ends."""
+    """A clock that turns a run's times into ns since its begin, as whole numbers, and times outside it into its ends."""
 
     def __init__(self, run: Run) -> None:
         self.begin, self.end = run.window
@@ -44,12 +44,11 @@ class Clock:
         return round(min(max(t, self.begin), self.end) - self.begin)
 
     def holds(self, t: float) -> bool:
-        """Whether a moment lies in the measured part."""
         return self.begin <= t <= self.end
 
 
 def write_trace(run: Run, path: Path) -> int:
-    """Write the trace of a run; return the number of its events."""
+    """Write the trace of a run; returns the number of its events."""
     count = 0
     with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ns","otherData":' + json.dumps(_about(run)) + ',"traceEvents":[')
@@ -66,7 +65,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def trace(run: Run) -> Iterator[Event]:
-    """Every event of the trace, names first within each process."""
+    """Make every event of the trace, names first within each process."""
     clock = Clock(run)
     for host in range(run.fabric.host_count):
         yield from _named(host + 1, f"h{host}", host + 1)
@@ -84,7 +83,7 @@ def trace(run: Run) -> Iterator[Event]:
 
 
 def _us(ns: int) -> float:
-    """Microseconds with three decimals: the nearest double has them exactly when it is written."""
+    """Return microseconds with three decimals: the nearest double has them exactly when it is written."""
     return ns / 1000
 
 
@@ -114,7 +113,7 @@ def _counter(pid: int, name: str, at: int, values: dict[str, float]) -> Event:
 
 
 def _steps(run: Run, clock: Clock) -> Iterator[Event]:
-    """A step of a rank begins no sooner than its last one ended."""
+    """Make the events of steps. A step of a rank begins no sooner than its last one ended."""
     hosts = run.record.get("ranks") or ()
     steps = run.steps[~run.steps["warmup"].astype(bool)] if len(run.steps) else run.steps
     for rank in sorted(set(steps["rank"].tolist()) if len(steps) else ()):
@@ -130,7 +129,7 @@ def _steps(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _paths(run: Run, clock: Clock) -> Iterator[Event]:
-    """Every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
+    """Make the events of every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
     pairs: dict[tuple[int, int], dict[int, list[dict[str, Any]]]] = {}
     losses: dict[tuple[int, int, int], list[float]] = {}
     for line in run.of("ev"):
@@ -152,7 +151,7 @@ def _paths(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _states(changes: Iterable[dict[str, Any]], clock: Clock) -> Iterator[tuple[int, int, str, str]]:
-    """(begin, end, state, cause) without gaps or overlaps, in network time."""
+    """Return (begin, end, state, cause) without gaps or overlaps, in network time."""
     since, state, cause = 0, "GOOD", ""
     for line in changes:
         at = clock(line["t"])
@@ -167,7 +166,7 @@ def _states(changes: Iterable[dict[str, Any]], clock: Clock) -> Iterator[tuple[i
 
 
 def _faults(run: Run, clock: Clock) -> Iterator[Event]:
-    """An interval on a thread for each fault, and moments that cross the whole drawing where it begins and ends."""
+    """Make an interval on a thread for each fault, and moments that cross the whole drawing where it begins and ends."""
     open_since: dict[str, int] = {}
     threads: dict[str, int] = {}
     where: dict[str, str] = {}
@@ -206,7 +205,7 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
-    """Payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
+    """Make counters of payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
     after: dict[int, tuple[float, int]] = {}
     for line in run.of("goodput"):
         if not clock.holds(line["t"]):
@@ -220,7 +219,7 @@ def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _windows(run: Run, clock: Clock) -> Iterator[Event]:
-    """Window and RTT of each sending queue pair: of flows once per bin, else as MRC logs them every 5 base RTTs."""
+    """Make counters of window and RTT of each sending queue pair: of flows once per bin, else as MRC logs them every 5 base RTTs."""
     window: Callable[[dict[str, Any]], Any] = lambda line: line.get("cwnd", line.get("window"))  # noqa: E731
     for line in run.of("cwnd") or run.of("srtt"):
         if not clock.holds(line["t"]):

@@ -13,7 +13,6 @@ SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶
 
 
 def look(transport: str) -> tuple[str, str]:
-    """Colour and sign of a transport."""
     colour, marker = colour_and_marker(transport)
     return colour, SIGNS[marker]
 

@@ -47,17 +47,17 @@ WORDS = {
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
 HEAD = 9
-"""Characters above which the heads of the table of costs are broken into lines."""
+"""The heads of the table of costs are broken into lines above so many characters."""
 _STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
 
 
 _UNUSUAL = ("unusual", "yellow")
 _MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
-"""Marks of a check that holds, that does not, and that does not apply."""
+"""The marks of a check that holds, of one that does not, and of one that does not apply."""
 
 
 def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Base RTT, BDP and all thresholds, one row per fabric. Heads of three lines, to fit 80 characters."""
+    """Show base RTT, BDP and all thresholds, one row per fabric. Heads of three lines, to fit 80 characters."""
     columns: list[Column] = [
         ("fabric", lambda f: str(f[0])),
         ("base\nRTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
@@ -103,7 +103,7 @@ def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
 
 
 def _word(runs: Sequence[Run]) -> str:
-    """What these runs do; a sweep may have several kinds."""
+    """Name the collective of these runs; a sweep may have several kinds."""
     first, *others = {str(run["workload"]) for run in runs}
     if others:
         return "flows" if "groups" in runs[0] else "collective"
@@ -124,7 +124,7 @@ def _health(wrong: str) -> list[Column]:
 
 
 def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run of a collective. Columns without information are left out, to fit 80 characters."""
+    """Show one row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
     columns.append(("median\nµs", lambda r: us(r["typical_step_ns"])))
@@ -138,7 +138,6 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def _steps(run: Run) -> str:
-    """Steps done, of those planned."""
     note = "" if run["outcome"] == "done" else "\nended early"
     return f"{run['steps']}/{run['steps'] + run['failed_steps']}{note}"
 
@@ -153,7 +152,7 @@ def _bandwidth(run: Run) -> str:
 
 
 def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
-    """One row per run and group of flows, with its goodput."""
+    """Show one row per run and group of flows, with its goodput."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
     world = world_words(runs)
     columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
@@ -172,7 +171,7 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
 
 
 def packets_table(runs: Sequence[Run]) -> Table:
-    """One row per run of flows: packet counts of the network, and the verdict."""
+    """Show one row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
     columns += [
         ("trims", lambda r: str(r["packets"]["trimmed"])),
@@ -184,7 +183,7 @@ def packets_table(runs: Sequence[Run]) -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Goodput of each flow, a column per transport: Gb/s and share of the line."""
+    """Show the goodput of each flow, a column per transport: Gb/s and share of the line."""
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
@@ -200,7 +199,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """The watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
+    """Show the watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
     columns = _identity(runs)
     columns += [
@@ -217,7 +216,7 @@ def queues_table(runs: Sequence[Run]) -> Table:
 
 
 def pauses_table(runs: Sequence[Run]) -> Table:
-    """One row per run whose switches pause senders: how many ports of each tier, how often, and for how much of the time."""
+    """Show one row per run whose switches pause senders: how many ports of each tier, how often, and for how much of the time."""
 
     def tier(key: str) -> Column:
         def cell(run: Run) -> str:
@@ -242,13 +241,13 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
 
 def _reaction(run: Run) -> str:
-    """How long it took to stop a port's queue, on average and at most, and by when it must have been."""
+    """Write how long it took to stop a port's queue, on average and at most, and by when it must have been."""
     of = run["pfc"].get("reaction_ns")
     return f"{of['mean'] / 1e3:.2f}, {of['longest'] / 1e3:.2f} ({of['effect'] / 1e3:.2f})" if of else "–"
 
 
 def _separation_lines(run: Run) -> list[str]:
-    """A line per separation: how a flow left the EVs that another flow uses."""
+    """Write a line per separation: how a flow left the EVs that another flow uses."""
     lines = []
     for s in run["separations"]:
         departure = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
@@ -261,7 +260,7 @@ def _separation_lines(run: Run) -> list[str]:
 
 
 def faults_table(runs: Sequence[Run]) -> Table:
-    """One row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
+    """Show one row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
     rows = [{**r, "engine": r["kind"], **fault} for r in runs for fault in r["failovers"]]
     columns = _identity(runs)
     columns += [
@@ -299,7 +298,6 @@ def _transport(world: Callable[[Run], list[str]], row: Run) -> Text:
 
 
 def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
-    """Print the whole report."""
     runs = summary["runs"]
     _costs(console, runs)
     console.print(fabrics_table(summary))
@@ -374,21 +372,21 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
 
 
 def books_line(runs: Sequence[Run]) -> str:
-    """How many runs keep the books that :mod:`scenarios.figures.invariants` knows; "" for results without them."""
+    """Say how many runs keep the books that :mod:`scenarios.figures.invariants` knows; "" for results without them."""
     judged = [run for run in runs if "broken" in run and run["outcome"] == "done"]
     kept = sum(not run["broken"] and run["packets"]["unexplained"] == 0 for run in judged)
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
 
 
 def _extent(runs: Sequence[Run]) -> str:
-    """How many runs are simulated; "" if none."""
+    """Say how many runs are simulated; "" if none."""
     n = sum(run.get("world") == SIMULATED for run in runs)
     extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
     return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
 
 
 def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
-    """First a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
+    """Write first a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
     lines: list[Text] = []
     for check in checks:
         if check["ok"] is False:
@@ -411,13 +409,13 @@ def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
 
 
 def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
-    """The mark of a check, with the number of its runs if it is on several."""
+    """Return the mark of a check, with the number of its runs if it is on several."""
     word, style = _MARKS[ok]
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
 
 
 def _range(checks: Sequence[dict[str, Any]]) -> str:
-    """The seen values, from the least to the largest."""
+    """Write the seen values, from the least to the largest."""
     numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
     ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
     values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
@@ -425,7 +423,7 @@ def _range(checks: Sequence[dict[str, Any]]) -> str:
 
 
 def doubts(run: Run) -> list[str]:
-    """The reasons why a run is not trustworthy, each with its class (invalid or doubtful); older results have only the reasons."""
+    """List the reasons why a run is not trustworthy, each with its class (invalid or doubtful); older results have only the reasons."""
     fidelity = run.get("fidelity", {})
     classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]

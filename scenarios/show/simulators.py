@@ -1,9 +1,9 @@
-"""Inputs for other simulators, from a run: the traffic and one plane for htsim; network, system and workload for ASTRA-sim's analytical
-backend.
+"""Makes inputs for other simulators, from a run: the traffic and one plane for htsim; network, system and workload for ASTRA-sim's
+analytical backend.
 
-Formats and limits as their programs read them. htsim: uet-htsim (40ccb05), sim/datacenter/connection_matrix.cpp, fat_tree_topology.cpp
-and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (518bd51): astra-sim/system/Sys.cc; astra-network-analytical (599a047),
-congestion_unaware/basic-topology and common/NetworkFunction.cpp. Nothing of either is needed here.
+Formats and limits are those that their programs read. htsim: uet-htsim (40ccb05), sim/datacenter/connection_matrix.cpp,
+fat_tree_topology.cpp and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (518bd51): astra-sim/system/Sys.cc; astra-network-analytical
+(599a047), congestion_unaware/basic-topology and common/NetworkFunction.cpp. Nothing of either is needed here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from topologies.timing import fill_ns
 from topologies.units import NS
 
 Stage = list[tuple[int, int, int]]
-"""Who sends whom how many bytes at a time."""
+"""Transfers at a time: (sender, receiver, bytes)."""
 MOST_DOWN, MOST_PORTS = 96, 128
-"""Downlinks of a T0, and ports of a switch, that htsim_uec allows."""
+"""The most downlinks of a T0, and ports of a switch, that htsim_uec allows."""
 MOST_BYTES = (1 << 31) - 1
-"""Most bytes of a connection: htsim reads an int."""
+"""The most bytes of a connection: htsim reads an int."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,6 @@ class Tree:
     fabric_gbps: int
 
     def node(self, fabric: Fabric, host: int) -> int:
-        """The number of a host of the fabric there."""
         t0, downlink = divmod(host, fabric.hosts_per_t0)
         return t0 * self.hosts_per_t0 + downlink
 
@@ -56,11 +55,11 @@ class Tree:
 
 
 def tree(fabric: Fabric) -> Tree:
-    """The smallest tree that htsim takes and that has all links of a plane.
+    """Find the smallest tree that htsim takes and that has all links of a plane.
 
-    htsim asks for whole numbers (FatTreeTopologyCfg::set_custom_params): hosts of a T0 / T1s is the oversubscription, rounded down;
-    nodes x NIC speed / (T1s x fabric speed x oversubscription) is a T1's radix. It joins each T0 to each T1 whatever that radix is.
-    Without T1s a T1 stands idle. Raises :class:`UserError`.
+    htsim asks for whole numbers (FatTreeTopologyCfg::set_custom_params): hosts of a T0 / T1s is the oversubscription, rounded down; nodes x
+    NIC speed / (T1s x fabric speed x oversubscription) is a T1's radix. It joins each T0 to each T1 whatever that radix is. Without T1s a
+    T1 stands idle. Raises :class:`UserError`.
     """
     if fabric.sites > 1:
         raise UserError(f"fabric {fabric.name} has two sites: htsim's fat trees are one place")
@@ -86,8 +85,8 @@ def _gbps(fabric: Fabric, name: str) -> int:
 
 
 def topology(fabric: Fabric) -> str:
-    """One plane as htsim's two-tier fat tree. A path has our delay, under one T0 and across T1s: nearly all of it is in the hosts' links,
-    as the others must have some. Raises :class:`UserError` as :func:`tree`."""
+    """Write one plane as htsim's two-tier fat tree. A path has our delay, under one T0 and across T1s: nearly all of it is in the hosts'
+    links, as the others must have some. Raises :class:`UserError` as :func:`tree`."""
     it = tree(fabric)
     load = Fraction(fabric.hosts_per_t0 * it.nic_gbps, it.t1s * it.fabric_gbps)
     notes = [f"one plane of {fabric.name}: htsim_uec -topo FILE.topo -tm FILE.cm -linkspeed {it.nic_gbps * 1000} -end 10000000"]
@@ -110,8 +109,9 @@ def topology(fabric: Fabric) -> str:
 
 
 def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
-    """A collective of ``size`` bytes ("size" as nccl-tests has it) as transfers between hosts, in rank order. Within a stage all send at
-    once; between two, each rank waits for what it receives. Raises :class:`UserError` on others than those of :mod:`topologies.theory`."""
+    """Write a collective of ``size`` bytes ("size" as nccl-tests has it) as transfers between hosts, in rank order. Within a stage all send
+    at once; between two, each rank waits for what it receives. Raises :class:`UserError` on others than those of
+    :mod:`topologies.theory`."""
     n = len(hosts)
     ring = [(host, hosts[(rank + 1) % n], max(1, size // n)) for rank, host in enumerate(hosts)]
     if collective == "ring-allreduce":
@@ -134,8 +134,8 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
 
 
 def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric) -> str:
-    """htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run. Every
-    plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
+    """Write htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run.
+    Every plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
     nothing. Raises :class:`UserError`."""
     part, it = fabric.planes, tree(fabric)
     lines, triggers = list[str](), list[str]()
@@ -172,13 +172,13 @@ COMM_TYPES = {"ring-allreduce": 0, "tree-allreduce": 0, "all-gather": 2, "reduce
 
 
 def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
-    """(state, ASTRA-sim's network configuration) for each fault state of a collective's run, such that the backend's own step takes as long
-    as the run's. States: "whole", "broken", and, from the second one on, "broken-2". Raises :class:`UserError` for other runs.
+    """Return (state, ASTRA-sim's network configuration) for each fault state of a collective's run, such that the backend's own step takes
+    as long as the run's. States: "whole", "broken", and, from the second one on, "broken-2". Raises :class:`UserError` for other runs.
 
-    ASTRA-sim takes 2 x latency + bytes / bandwidth for each of K stages: a message passes its one switch by two links, and a GB has
-    2^30 bytes. A run's step of T has K stages of S slices. Where a slice takes t and its way L, T is either K S t + L (ranks send without
-    pause) or K (t + L) + (S - 1) t (they wait for each first slice), whichever is longer (topologies/timing.py). That tells how much of T
-    is latency, L or K L; the bandwidth is what the rest allows, so also what cannot be told apart is in it.
+    ASTRA-sim takes 2 x latency + bytes / bandwidth for each of K stages: a message passes its one switch by two links, and a GB has 2^30
+    bytes. A run's step of T has K stages of S slices. Where a slice takes t and its way L, T is either K S t + L (ranks send without pause)
+    or K (t + L) + (S - 1) t (they wait for each first slice), whichever is longer (topologies/timing.py). That tells how much of T is
+    latency, L or K L; the bandwidth is what the rest allows, so also what cannot be told apart is in it.
     """
     record, fabric = run.record, run.fabric
     kind, ranks, size = record["workload"], record["ranks"], int(record["message_bytes"])
@@ -208,8 +208,8 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
 
 
 def _states(run: Run) -> list[tuple[bool, float]]:
-    """(whether something was broken, ns of a step) for each capacity that theory leaves: the median of the steps
-    within such stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
+    """Return (whether something was broken, ns of a step) for each capacity that theory leaves: the median of the steps within such
+    stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
     outages, left = outages_of(run), theory_of(run)
     times = run.step_times
     steps = run.whole_steps.groupby("step")
@@ -229,14 +229,14 @@ def _states(run: Run) -> list[tuple[bool, float]]:
 
 
 def _way_ns(fabric: Fabric, src: int, dst: int, payload: float) -> float:
-    """Time from a message's last bit on its host's port to its arrival."""
+    """Compute the time from a message's last bit on its host's port to its arrival, ns."""
     far = fabric.long_haul_delay_ps / NS if fabric.is_far(src, dst) else 0
     return far + fill_ns(fabric, fabric.t0_of(src) == fabric.t0_of(dst), max(1, min(fabric.mtu, int(payload))))
 
 
 def system(collective: str) -> str:
-    """ASTRA-sim's system configuration for one: its algorithm, one piece at a time, and no time of memory, which a step here has within.
-    Its event queue refuses an endpoint-delay of 0."""
+    """Write ASTRA-sim's system configuration for one: its algorithm, one piece at a time, and no time of memory, which a step here has
+    within. Its event queue refuses an endpoint-delay of 0."""
     way = ["halvingDoubling" if collective.startswith("tree") else "ring"]
     kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
     pieces = {"scheduling-policy": "LIFO", "active-chunks-per-dimension": 1, "preferred-dataset-splits": 1, "endpoint-delay": 1}
@@ -245,7 +245,7 @@ def system(collective: str) -> str:
 
 
 def workload(record: Mapping[str, Any]) -> bytes:
-    """A rank's Chakra trace (schema 0.0.4) of one step, the same for each rank."""
+    """Write a rank's Chakra trace (schema 0.0.4) of one step, the same for each rank."""
     kind, size = record["workload"], int(record["message_bytes"])
     given = size // len(record["ranks"]) if kind == "all-gather" else size  # of an all-gather what one rank gives
     name, number, is_cpu, kind_of, bytes_of = 1, 1, 27, 9, 9  # fields of an attribute: its name, and bool_val or int64_val
@@ -262,7 +262,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, value: int | bytes) -> bytes:
-    """A protobuf field: a varint, or bytes with their length."""
+    """Write a protobuf field: a varint, or bytes with their length."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     return _varint(number << 3 | 2) + _varint(len(value)) + value

@@ -13,17 +13,17 @@ Column = tuple[str, Callable[[Any], terminal.Cell]]
 
 
 def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[str]]:
-    """A function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
+    """Make a function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
     mixed = len({row.get("world", "emulated") for row in rows}) > 1
     return lambda row: [str(row.get("world", "emulated"))] if mixed else []
 
 
 def since_fault(fault: Mapping[str, Any], key: str) -> str:
-    """How long after a fault began something was, which may never have been."""
+    """Write how long after a fault began something was, which may never have been."""
     return "–" if fault.get(key) is None else duration(fault[key] - fault["at_ns"])
 
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Any], caption: str = "") -> Table:
-    """A table for the terminal. The first column holds names, a verdict is text, the others hold numbers."""
+    """Make a table for the terminal. The first column holds names, a verdict is text, the others hold numbers."""
     cells = [[cell(row) for _, cell in columns] for row in rows]
     return terminal.table([head for head, _ in columns], cells, title=title, caption=caption, words=("verdict",))

@@ -21,17 +21,15 @@ from topologies.paths import path_evs
 
 
 def cpu_us() -> float:
-    """CPU time that this machine has spent since boot on anything of its own, us: what a hypervisor gave to others is not in it."""
+    """Read the CPU time that this machine has spent since boot on anything of its own, us, without what a hypervisor gave to others."""
     cpu = read_cpu()
     return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap_ns: int = 0) -> dict[str, float]:
-    """Full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host: frames/s that arrived,
-    and the CPU time that the machine took for each that was sent, switches included.
-
-    ``wall_gap_ns``: a host sends one frame every so many ns, and sleeps in between; 0: as fast as it can, in batches.
-    """
+    """Send full-size frames from every host of ``peer_of`` to its peer, over every EV in turn, from a process per host. Returns frames/s
+    that arrived, and the CPU time that the machine took for each that was sent, switches included. ``wall_gap_ns``: a host sends one frame
+    every so many ns, and sleeps in between; 0: as fast as it can, in batches."""
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise UserError("the benchmark's bare sender needs a C compiler: apt-get install gcc")
@@ -58,7 +56,7 @@ def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap
 
 
 def frames(fabric: Fabric, host: int, peer: int) -> bytes:
-    """A frame for every EV between two hosts; frame k leaves by plane k mod planes."""
+    """Make a frame for every EV between two hosts; frame k leaves by plane k mod planes."""
     me, you = inner_address(host), inner_address(peer)
     evs = sorted(path_evs(fabric, host, peer), key=lambda e: (e & 0xFFFF, e >> 16))
     after = fabric.frame_bytes - headers.HEAD
@@ -70,5 +68,4 @@ def frames(fabric: Fabric, host: int, peer: int) -> bytes:
 
 
 def arrived(cluster: Cluster) -> int:
-    """Packets that reached hosts."""
     return sum(r["arrived_packets"] for r in cluster.counters() if r["node"] in cluster.fabric.hosts)

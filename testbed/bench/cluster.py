@@ -1,4 +1,5 @@
-"""What a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller as in any run."""
+"""Measures what a data packet costs on a whole fabric: ring all-reduces on all hosts of ``demo``, with agents and controller as in any
+run."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
 CORES = 2
-"""Cores for which the fabrics' usual dilations are chosen."""
+"""The fabrics' usual dilations are chosen for this number of cores."""
 SLOW = 4.0
-"""On a machine that is so many times slower than an ordinary one, the ring runs as many times slower [ours]."""
+"""A machine that is so many times slower than an ordinary one runs the ring as many times slower [ours]."""
 
 
 def memory_bytes(pid: int) -> int:
-    """A process's memory, its share of what it has in common with others (Pss of proc_pid_smaps(5))."""
+    """Read a process's memory, with its share of what it has in common with others (Pss of proc_pid_smaps(5))."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -41,14 +42,14 @@ def memory_bytes(pid: int) -> int:
 
 
 def ring_cluster() -> Cluster:
-    """`demo`, slower where the machine is slow or a CPU quota leaves little of it: else only lateness and its retransmissions would be
-    measured, if the ring ended at all."""
+    """Make a cluster of `demo`, slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its
+    retransmissions would be measured, if the ring ended at all."""
     slower = slowness() * max(1.0, CORES / usable_cores())
     return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
-    """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
+    """Measure the medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
     rings: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, ring_cluster() as cluster, kept_awake():
         fabric, clock = cluster.fabric, cluster.clock
@@ -91,8 +92,8 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
 
 
 def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
-    """What the same fabric costs a bare sender per host that sends at line rate to its neighbour in the ring, each frame when it is due:
-    the median of ``rounds``, us of the machine's CPU time per frame. Nobody receives or acknowledges."""
+    """Measure what the same fabric costs a bare sender per host that sends at line rate to its neighbour in the ring, each frame when it is
+    due: the median of ``rounds``, us of the machine's CPU time per frame. Nobody receives or acknowledges."""
     costs = []
     with ring_cluster() as cluster, kept_awake():
         fabric = cluster.fabric
@@ -106,6 +107,5 @@ def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], Non
 
 
 def loops(path: Path) -> list[dict[str, Any]]:
-    """What an agent logged of its loop at its end."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line["kind"] == "loop"]

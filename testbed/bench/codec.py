@@ -14,11 +14,11 @@ from topologies.units import NS
 
 MESSAGE = 1 << 22
 TURN = 40 * NS
-"""Between two turns of an engine, of its own time."""
+"""Time between two turns of an engine, by its own clock."""
 
 
 def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """Packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed."""
+    """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}
@@ -51,7 +51,7 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
 
 
 def carry(now: int, sender: Endpoint, receiver: Endpoint) -> int:
-    """Hand over everything that the sender may send now; the number of frames."""
+    """Hand over everything that the sender may send now; returns the number of frames."""
     sender.timer(now)
     frames: list[tuple[int, bytes]] = []
     port = sender.transmit(now)

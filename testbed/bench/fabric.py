@@ -22,13 +22,13 @@ from topologies.fabrics import usual_dilation
 from topologies.units import US
 
 BENCH, DILATION = Fabric("bench", planes=8, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, delay_ps=20 * US), 100.0
-"""Rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its default
-delay a wake-up would be longer than a base RTT, and no window could be filled."""
+"""A fabric with rates above what this path can carry, so that the processor is the limit; three switch hops between its two hosts. At its
+default delay a wake-up would be longer than a base RTT, and no window could be filled."""
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
-    """A one-way stream of WRITEs from h0 to h1 under a congestion control: data packets/s placed."""
+    """Send a one-way stream of WRITEs from h0 to h1 under a congestion control; returns data packets/s placed."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -64,7 +64,8 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
 
 
 def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, Any]]:
-    """``bare`` sender and ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them, every round."""
+    """Compare a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them,
+    every round."""
     measurements: list[dict[str, Any]] = []
     with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
         for k in range(rounds):
@@ -86,8 +87,8 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, Any]]:
-    """Seconds from nothing to a fabric whose every link carries packets, controller included (``up_s``); from there until an agent of every
-    host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
+    """Measure the seconds from nothing to a fabric whose every link carries packets, controller included (``up_s``); from there until an
+    agent of every host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
     rows = []
     for n, name in enumerate(names):
         fabric, dilation = load_fabric(name), usual_dilation(name)

@@ -15,14 +15,12 @@ from topologies.units import S
 
 MESSAGE = 256 << 10
 LARGE, PROCESSES = "pod64", 2
-"""What is shared, and between how many processes."""
+"""The large fabric, and the number of processes that share it."""
 
 
 def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> dict[str, Any]:
-    """MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes.
-
-    ``slowdown``: seconds that one of the network takes.
-    """
+    """Measure MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes.
+    ``slowdown``: seconds that one of the network takes."""
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
@@ -44,6 +42,6 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
 
 
 def shared_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """The same on a large fabric in one process and in several. ``speedup``: of several."""
+    """Measure as :func:`simulated_rates` on a large fabric in one process and in several. ``speedup``: that of several."""
     alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
     return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

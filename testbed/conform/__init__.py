@@ -1,1 +1,1 @@
-"""Scripts for any endpoint: what is sent to it, what must come back, and what must not. docs/conform.md."""
+"""Scripts for any endpoint: frames to send to it, frames that must come back, and frames that must not. docs/conform.md is the manual."""

@@ -1,4 +1,4 @@
-"""The cases: text files of steps. docs/conform.md has the language; this module reads it and knows nothing of packets."""
+"""Reads cases: text files of steps. docs/conform.md has the language; this module knows nothing of packets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion"
 
 @dataclass(frozen=True)
 class Step:
-    """One line: its verb, the words that are no KEY=VALUE, those that are, and where it stands."""
+    """One line: its verb, its plain words, its KEY=VALUE words, and where it stands."""
 
     verb: str
     words: tuple[str, ...]
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """``name`` is FILE/CASE; ``source`` says which section of docs/protocol.md it holds the target to."""
+    """One case. ``name`` is FILE/CASE; ``source`` says which section of docs/protocol.md it holds the target to."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class Case:
 
 
 def read(file: Path) -> Iterator[Case]:
-    """The cases of a file. Raises :class:`UserError` with the line that is wrong."""
+    """Read the cases of a file. Raises :class:`UserError` with the line that is wrong."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
@@ -69,7 +69,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """The cases of some files, or of all that are shipped. Raises :class:`UserError`; a name that occurs twice is wrong, too."""
+    """Read the cases of some files, or of all that are shipped. Raises :class:`UserError`; a name that occurs twice is wrong, too."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

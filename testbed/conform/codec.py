@@ -9,27 +9,27 @@ from typing import Any
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
 
 INNER, UDP, BTH = 54, 94, 102
-"""Where they begin in a frame: Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
+"""Offsets of headers in a frame: behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
 ICRC = 4
 KINDS = {
     **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
     0xDD: "nack", 0xDE: "probe",
 }  # fmt: skip
-"""What a packet is called in a case, by opcode."""
+"""Opcode -> the word for its packet in a case."""
 OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
-"""The first opcode of a kind."""
+"""Kind of a packet -> its first opcode."""
 TRIMMED = (18, 20)
 """DSCP of packets that a switch has trimmed."""
 
 
 def fields_of(opcode: int) -> Iterable[Bits]:
-    """Every field from the BTH on; an opcode that MRC does not have is laid out as a WRITE."""
+    """Yield every field from the BTH on; an opcode that MRC does not have is laid out as a WRITE."""
     for header in ("BTH", *AFTER_BTH.get(opcode, AFTER_BTH[0xCA])):
         yield from HEADERS[header]
 
 
 def icrc(frame: bytes) -> bytes:
-    """The invariant CRC of a frame without it (docs/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    """Compute the invariant CRC of a frame without it (docs/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -40,8 +40,8 @@ def icrc(frame: bytes) -> bytes:
 
 
 def build(given: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """A frame. ``given``: ``opcode``, the addresses ``mac``, ``outer_src``, ``outer_dst``, ``inner_src``, ``inner_dst`` (bytes), ``ev``,
-    ``dscp``, ``ecn``, ``udp_port``, and any field by its key; what is not given is as usual."""
+    """Build a frame. ``given`` may hold ``opcode``, the addresses ``mac``, ``outer_src``, ``outer_dst``, ``inner_src``, ``inner_dst``
+    (bytes), ``ev``, ``dscp``, ``ecn``, ``udp_port``, and any field by its key; fields that are not given are as usual."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
@@ -65,8 +65,9 @@ def build(given: Mapping[str, Any], payload: bytes = b"") -> bytes:
 
 
 def parse(frame: bytes) -> dict[str, Any]:
-    """Every field by its key, ``kind``, ``payload`` without padding, ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether
-    it is right) and ``lengths`` (whether those of both IPv6 headers and UDP fit the frame). Raises ValueError on what is not MRC."""
+    """Read every field by its key, ``kind``, ``payload`` without padding, ``reserved`` (how many reserved fields are not 0), ``icrc``
+    (whether it is right) and ``lengths`` (whether those of both IPv6 headers and UDP fit the frame). Raises ValueError for any other frame
+    than MRC's."""
     if len(frame) < BTH + 12 + ICRC or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[60] != 17:
         raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
     opcode = frame[BTH]
@@ -103,7 +104,7 @@ def parse(frame: bytes) -> dict[str, Any]:
 
 
 def told(d: Mapping[str, Any]) -> dict[str, str]:
-    """A parsed frame's fields for people, addresses and what is as usual left out."""
+    """Write a parsed frame's fields for people, without addresses and usual values."""
     rows = {"packet": d["name"], "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}
     for field in fields_of(d["opcode"]):

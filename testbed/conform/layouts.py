@@ -1,6 +1,6 @@
-"""What is on the wire, as data: every header's fields, and the values that have names. docs/protocol.md, section 4, is made from it.
+"""Layouts on the wire, as data: every header's fields, and the values that have names. docs/protocol.md, section 4, is made from it.
 
-Nothing here comes from the engine, so that a mistake of the engine is none of the judge's; tests compare the two.
+Nothing here comes from the engine, so that the judge does not share a mistake of the engine; tests compare the two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bits:
-    """A field: its width in bits, what it is, its name, what it is if nothing is said, and whether it is a two's complement."""
+    """A field: its width in bits, what it is, its name, its default, and whether it is a two's complement."""
 
     width: int
     text: str
@@ -153,7 +153,7 @@ REASONS = {
     0x0B: ("PSN_OOR_WINDOW", True),
     0x19: ("UNEXP_EVENT", True),
 }
-"""A NACK's reason: its name, and whether it is ever sent."""
+"""Number of a NACK's reason -> its name, and whether it is ever sent."""
 CLASSES = {  # by DSCP value: the class's name, and who is in it
     48: ("CONTROL", "SACK, NACK, ACK, endpoint operations; the high class of every port, never trimmed"),
     10: ("TRIMMABLE", "data and Reliability Probes that a switch may trim"),
@@ -166,5 +166,4 @@ CLASSES = {  # by DSCP value: the class's name, and who is in it
 
 
 def size(header: str) -> int:
-    """Bytes of a header."""
     return sum(field.width for field in HEADERS[header]) // 8

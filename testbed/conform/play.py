@@ -1,4 +1,4 @@
-"""Plays a case: sends what it says, waits for what must come, and looks for what must not. Imports nothing of the engine.
+"""Plays a case: sends its frames, waits for those that must come, and looks for those that must not. Imports nothing of the engine.
 
 The judge is the target's peer: host, queue pair, memory of its own. PSNs in a case count from the sender's first one, times are base RTTs.
 """
@@ -18,11 +18,11 @@ from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shi
 from topologies.paths import path_evs
 
 WITHIN = 2.0
-"""Base RTTs in which an answer must come if the case says nothing [ours]."""
+"""An answer must come within this time, in base RTTs, if the case does not set another [ours]."""
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
-"""What a switch leaves of a trimmed packet (docs/dataplane.md)."""
+"""Bytes that a switch leaves of a trimmed packet (docs/dataplane.md)."""
 NAMES = (
     {name.lower(): value for value, (name, _) in CLASSES.items()}
     | {name.lower(): value for value, (name, _) in REASONS.items()}
@@ -49,23 +49,22 @@ class Target(Protocol):
         """Bring the queue pair to RTS, with the judge's own ``host``, ``qpn``, ``psn``, ``mpr``."""
 
     def now(self) -> int:
-        """Its clock, ps."""
+        """Return its clock, ps."""
 
     def send(self, plane: int, frame: bytes) -> None:
-        """A frame arrives at its port."""
+        """Let a frame arrive at its port."""
 
     def until(self, when: int) -> tuple[int, bytes] | None:
-        """(plane, frame) of the next frame that it sends; None if ``when`` comes first."""
+        """Return (plane, frame) of the next frame that it sends; None if ``when`` comes first."""
 
     def order(self, op: str, **keys: Any) -> Any:
-        """``write``, ``recv``, ``port``, ``completions`` or ``memory``. Raises :class:`Unsupported`."""
+        """Order ``write``, ``recv``, ``port``, ``completions`` or ``memory``. Raises :class:`Unsupported`."""
 
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> None: ...
 
 
 class Failed(Exception):
-    """The target did what a case forbids, or not what it asks. ``got``: frames that are as near as any."""
+    """The target did what a case forbids, or did not what it asks. ``got``: the nearest frames that came."""
 
     def __init__(self, text: str, got: Iterable[Mapping[str, Any]] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -74,7 +73,7 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """What became of a case: ``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
+    """The result of a case: ``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
 
     case: Case
     verdict: str
@@ -84,17 +83,17 @@ class Outcome:
 
 
 def pattern(at: int, length: int) -> bytes:
-    """What a WRITE puts into the target's memory, by offset."""
+    """Return the bytes that a WRITE puts into the target's memory, by offset."""
     return bytes((7 * i + 13) % 251 for i in range(at, at + length))
 
 
 def _delta(psn: int, base: int) -> int:
-    """A PSN counted from ``base``, as a signed 24-bit difference."""
+    """Count a PSN from ``base``, as a signed 24-bit difference."""
     return ((psn - base + 0x800000) & MASK) - 0x800000
 
 
 def _numbers(text: str) -> set[int]:
-    """Like 0,2-4."""
+    """Read a list of numbers like 0,2-4."""
     found: set[int] = set()
     for part in text.split(","):
         low, _, high = part.partition("-") if not part.startswith("-") else (part, "", "")
@@ -139,7 +138,7 @@ class Play:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """A number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -162,7 +161,7 @@ class Play:
     # --- the network -------------------------------------------------------------------------------------------
 
     def _pass(self, rtts: float, stop: Any = None) -> dict[str, Any] | None:
-        """Let so much time pass, or until a frame for which ``stop`` is true; that one."""
+        """Let this time pass, or until a frame for which ``stop`` is true; returns that frame."""
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
             came = self.target.until(end)
@@ -177,7 +176,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, frame: bytes) -> dict[str, Any]:
-        """What a frame says, PSNs counted from the first. What is wrong with any frame, whatever the case is about, fails it."""
+        """Read a frame, with PSNs counted from the first. A fault in any frame, whatever the case is about, fails the case."""
         try:
             d = codec.parse(frame)
         except ValueError as error:
@@ -200,7 +199,7 @@ class Play:
         return d
 
     def _hold_to_rules(self, d: dict[str, Any]) -> None:
-        """What docs/protocol.md says of every packet."""
+        """Hold a frame to what docs/protocol.md says of every packet."""
         kind = d["kind"]
         data = kind in ("write", "probe")
         first, again = (10, 14) if self.fabric.trimming else (12, 12)
@@ -233,7 +232,7 @@ class Play:
             raise Failed(f"a {d['name']} with a wrong {', '.join(found)}", [d])
 
     def _frame(self, kind: str, given: dict[str, Any], payload: bytes = b"") -> tuple[int, bytes]:
-        """(plane, frame) to the target."""
+        """Send a step's frame to the target, on its plane."""
         data = kind in ("write", "probe")
         where = given.setdefault("ev", self.evs[0])
         path = path_address(self.fabric, self.mine["host"], self.its["host"], where)
@@ -284,7 +283,7 @@ class Play:
             self.target.send(plane, frame)
 
     def _writes(self, given: dict[str, Any]) -> bytes:
-        """Fill in what a WRITE of packet ``k`` of a message of ``of`` packets says, and return its payload."""
+        """Fill in the fields of a WRITE, packet ``k`` of a message of ``of`` packets, and return its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1
@@ -299,7 +298,7 @@ class Play:
         return pattern(offset, length)
 
     def _feedback(self, kind: str, given: dict[str, Any], special: dict[str, str]) -> None:
-        """Fill in what a packet says of another one, ``to``."""
+        """Fill in the fields of a packet about another one, ``to``."""
         to = self.known.get(special.get("to", "").removeprefix("$"), {})
         if to:
             given.setdefault("ev", to["ev"])
@@ -331,7 +330,7 @@ class Play:
             given.setdefault("op", to.get("op", 0))
 
     def _matches(self, step: Step, d: Mapping[str, Any]) -> bool:
-        """Whether a frame is what a step names: its kind, and every key."""
+        """Say whether a frame is the one that a step names: its kind, and every key."""
         return d["kind"] == step.words[0] and all(
             self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for")
         )
@@ -360,7 +359,6 @@ class Play:
             self.known[name] = found
 
     def _came(self) -> str:
-        """Say what came last."""
         names = [d["name"] for d in self.all[-5:]]
         return f"the last that came: {', '.join(names)}" if names else "nothing came"
 
@@ -377,7 +375,7 @@ class Play:
         self.inbox.clear()
 
     def _post(self, step: Step) -> None:
-        """``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
+        """Do ``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
         keys: dict[str, Any] = {key: self.value(text) for key, text in step.keys.items()}
         if step.words[0] == "write":
             keys = {"va": 1 << 32, "rkey": 0xABCD} | keys
@@ -389,7 +387,7 @@ class Play:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
 
     def _completion(self, step: Step) -> None:
-        """``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``; the next one, in order."""
+        """Check ``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``, for the next one, in order."""
         end = self.target.now() + int(float(step.keys.get("within", WITHIN)) * self.base_rtt)
         while True:
             self.completed += self.target.order("completions") or []
@@ -411,7 +409,7 @@ class Play:
                 raise Failed(f"{key} is {came} and not {text}")
 
     def _memory(self, step: Step) -> None:
-        """``memory AT LENGTH written|untouched``."""
+        """Check ``memory AT LENGTH written|untouched``."""
         at, length = self.value(step.words[0]), self.value(step.words[1])
         came = bytes.fromhex(self.target.order("memory", at=at, length=length))
         wanted = pattern(at, length) if step.words[2] == "written" else b"\xa5" * length
@@ -422,8 +420,8 @@ class Play:
     # --- a well-behaved responder ------------------------------------------------------------------------------
 
     def _auto(self, step: Step) -> None:
-        """Answer every WRITE, probe and request from now on; ``drop``, ``trim``, ``mark``: PSNs whose first packet is that; ``lose``: of
-        which none arrives; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
+        """Answer every WRITE, probe and request from now on. ``drop``, ``trim``, ``mark``: PSNs whose first packet gets that; ``lose``:
+        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, d: dict[str, Any]) -> None:
@@ -476,7 +474,7 @@ class Play:
     # --- why ---------------------------------------------------------------------------------------------------
 
     def _sides(self, failed: Failed) -> list[tuple[str, str, str]]:
-        """(field, asked, came), for the frame that is nearest to what was asked."""
+        """Return (field, asked, came), for the frame that is nearest to what was asked."""
         if not failed.got:
             return []
         d = failed.got[0]

@@ -1,4 +1,4 @@
-"""What a case is played against: our engine or any object without sockets in virtual time, or whatever sits on interfaces.
+"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces.
 
 The judge knows none of them by more than :class:`testbed.conform.play.Target`.
 """
@@ -23,9 +23,9 @@ from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
-"""A command that brings up a queue pair answers an order within that [ours]."""
+"""A command that brings up a queue pair answers an order within this time [ours]."""
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
-"""How a request ended, by ``agents.transport``'s numbers."""
+"""Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
 """Bytes of the target's memory that may be written."""
 
@@ -35,7 +35,6 @@ Row = tuple[int, int, str, str, int | None, int]
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
-    """Make rows of the completions of ``agents.transport``."""
     kinds = ("write", "receive")
     return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
 
@@ -134,8 +133,8 @@ class OurEngine:
 
 
 class Wire:
-    """What sits on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/conform.md has its orders,
-    lines of JSON."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/conform.md has its
+    orders, lines of JSON."""
 
     way_rtts = 1.0
 
@@ -182,7 +181,7 @@ class Wire:
         return self._ask(op, **keys)
 
     def _ask(self, op: str, **keys: Any) -> Any:
-        """The answer to an order. Raises :class:`Unsupported`, or :class:`UserError` if there is none."""
+        """Return the answer to an order. Raises :class:`Unsupported`, or :class:`UserError` if there is none."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({"op": op, **keys}) + "\n")
@@ -210,7 +209,7 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """Make ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")

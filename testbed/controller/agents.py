@@ -17,7 +17,7 @@ from testbed.controller.journal import Journal
 from testbed.machine.slowness import patient
 
 ARGUMENT = {"deny": "entries", "hint": "links"}
-"""The agents' requests (agents/process/host.py), and what they call the list."""
+"""The agents' requests (agents/process/host.py) -> the name of the list in each."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
 """The first message to an agent: it says that this client wants no notifications. Nobody waits for the answer."""
@@ -135,7 +135,7 @@ class AgentLinks:
         try:
             sent = agent.lines.sock.send(data)
         except OSError as error:
-            self._lose(agent, f"it cannot be told: {error.strerror or error}")
+            self._lose(agent, f"the list cannot be sent to it: {error.strerror or error}")
             return
         if sent < len(data):
             self._lose(agent, "its socket's buffer cannot hold the list")
@@ -162,7 +162,7 @@ class AgentLinks:
 
 
 def _hang_up(agent: Agent) -> None:
-    """Shut down, not closed: a thread that waits on the socket wakes, reads its end, and drops it."""
+    """Shut the agent's socket down without closing it: a thread that waits on the socket wakes, reads its end, and drops it."""
     agent.lines.closed = True
     try:
         agent.lines.sock.shutdown(socket.SHUT_RDWR)

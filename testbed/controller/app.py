@@ -77,7 +77,6 @@ class FabricController(RyuApp):
         sys.exit("the southbound's reports ended")
 
     def observe(self, port: str, up: bool, heard_ps: int) -> None:
-        """Raise an event if this report changes a link."""
         change = self.ports.report(port, up, heard_ps)
         if change is not None:
             self.send_event_to_observers(EventLinkUp(change) if change.up else EventLinkDown(change))

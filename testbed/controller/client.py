@@ -22,9 +22,9 @@ from topologies.files import FileError, parse_json
 
 TIMEOUT_S = 5.0
 MOST = 64 << 20
-"""Bytes of an answer [ours]: the links of the largest emulated fabric take less than one."""
+"""The longest answer that is read, in bytes [ours]: the links of the largest emulated fabric take less than one."""
 MOST_LINE = 1 << 20
-"""Bytes of an event [ours]."""
+"""The longest event that is read, in bytes [ours]."""
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
@@ -40,13 +40,14 @@ _PATH = msgspec.defstruct("Path", [
 PAGES: dict[str, Any] = {
     "links": list[_LINK], "paths": list[_PATH], "denylist": list[_DENIAL], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
-"""What readers use of a page, by its first word; of others any JSON."""
+"""First word of a page -> what readers use of it, which is checked; any JSON passes on other pages."""
 
 
 class ControllerClient:
-    """``url`` as the prompt's `status` shows it, like ``http://127.0.0.1:41607``; ``token`` as `mrcbed fabric denylist token` prints it,
-    without which nothing can be changed. All methods raise :class:`UserError`, one line: the controller's error, that no controller
-    answers there, or that what answers is none. An answer comes whole within the timeout."""
+    """A client of one controller. ``url`` is the address that the prompt's `status` shows, like ``http://127.0.0.1:41607``. ``token`` is
+    the word that `mrcbed fabric denylist token` prints; nothing can be changed without it. An answer must come whole within the timeout. All
+    methods raise :class:`UserError`, one line, for an error of the controller, if nothing answers there, or if something else than a
+    controller answers."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
@@ -55,12 +56,12 @@ class ControllerClient:
         if parts is None or int(parts[2] or 80) > 65535:
             raise UserError(f"{url!r} is not a controller's address: they look like http://127.0.0.1:41607")
         if not re.fullmatch(r"[!-~]*", token):
-            raise UserError("the controller's token is none: it is one word, as mrcbed fabric denylist token prints it")
+            raise UserError("the controller's token must be one word: give it as mrcbed fabric denylist token prints it")
         self._host, self._port = parts[1].strip("[]"), int(parts[2] or 80)
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: Any) -> Any:
-        """A page of docs/controller.md, without /v1."""
+        """Return a page that docs/controller.md lists; its name lacks /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
@@ -99,7 +100,8 @@ class ControllerClient:
     def _open(
         self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
-        """``endless``: the answer comes in time, its body need not end."""
+        """Send a request and yield the answer's head. With ``endless`` only the head must come within the timeout: the body need not
+        end."""
         path = f"/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         late = threading.Event()
@@ -143,7 +145,7 @@ class ControllerClient:
 
 
 def _hang_up(own: socket.socket, late: threading.Event) -> None:
-    """End whatever waits for the connection's bytes."""
+    """End every wait for the connection's bytes."""
     late.set()
     with suppress(OSError):  # it is over
         own.shutdown(socket.SHUT_RDWR)

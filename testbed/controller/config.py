@@ -16,11 +16,11 @@ from topologies.structs import Refused, convert, one_of, text
 
 SOUTHBOUNDS = ("ebpf", "openflow")
 LEAST_TOKEN = 32
-"""Characters: 128 bits, if they are hexadecimal digits [ours]."""
+"""The fewest characters of a token: 128 bits, if they are hexadecimal digits [ours]."""
 
 
 class Time(Struct, frozen=True, forbid_unknown_fields=True):
-    """What :meth:`agents.clock.WallClock.to_dict` gives."""
+    """The clock's values, as :meth:`agents.clock.WallClock.to_dict` gives them."""
 
     dilation: Annotated[float, Meta(gt=0.0)]
     origin: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
@@ -39,13 +39,13 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     maps: Path
     """Folder of pinned BPF maps."""
     bridges: Path = Path()
-    """Folder of Open vSwitch's OpenFlow sockets, <switch>.mgmt each; for southbound "openflow" alone."""
+    """Folder of Open vSwitch's OpenFlow sockets, one <switch>.mgmt each; only southbound "openflow" uses it."""
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
-    """0 for a free one, which the ready line contains."""
+    """The port of the REST view. 0 takes a free one, which the ready line contains."""
     token: str
-    """Changes through REST need it: only the owner may be able to read the file that contains it."""
+    """Changes through REST need this token: only the owner may be able to read the file that contains it."""
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:
@@ -61,7 +61,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         force_setattr(self, "ports", {name: self.ports[name] for name in self.ports if name in set(switch_ports)})
 
     def __repr__(self) -> str:
-        """Leave out the token."""
         return f"Config({self.fabric.name!r}, {self.southbound!r}, {self.rest_host!r}, {self.rest_port!r})"
 
 
@@ -77,7 +76,7 @@ def load(path: Path) -> Config:
 
 
 def from_dict(data: Any) -> Config:
-    """A configuration from plain values. Raises UserError."""
+    """Check plain values and make a configuration of them. Raises UserError."""
     try:
         return convert(data, Config)
     except Refused as error:

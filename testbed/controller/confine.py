@@ -28,14 +28,15 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 24, 28, 38, 47, 4
 _SECURE = 0x2F
-"""Root is no reason for a capability, at no exec and no change of user, and this is locked (capabilities(7))."""
+"""Securebits: root gets no capability, at no exec and no change of user, and nobody can change this (capabilities(7))."""
 _CAPABILITY_VERSION = 0x20080522
 _DAC_READ_SEARCH = 1 << 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Doors(NamedTuple):
-    """Descriptors for REST and link events, and the switches' tables. The last two are for eBPF switches alone: -1 and None for others."""
+    """Descriptors for REST and link events, and the switches' tables. Only eBPF switches have the last two: other switches get -1 and
+    None."""
 
     listener: int
     port: int
@@ -44,7 +45,7 @@ class Doors(NamedTuple):
 
 
 def open_doors(config: Config) -> Doors:
-    """All that needs the machine. Raises :class:`UserError`."""
+    """Open everything that needs the machine. Raises :class:`UserError`."""
     links, routes = -1, None
     if config.southbound == "ebpf":
         path = config.maps / "routes"
@@ -58,7 +59,7 @@ def open_doors(config: Config) -> Doors:
 
 
 def listen(host: str, port: int) -> tuple[int, int]:
-    """A descriptor that listens, and its port, a free one for 0. Raises :class:`UserError` if the port is taken."""
+    """Return a descriptor that listens, and its port; port 0 takes a free one. Raises :class:`UserError` if the port is taken."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,8 +73,8 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """Confine this process for good. Until :func:`seal` it keeps CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that is
-    closed even to a user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the
+    """Confine this process until its end. Before :func:`seal` it keeps CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that
+    is closed even to a user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the
     controller must not go on."""
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
@@ -96,7 +97,6 @@ def seal() -> None:
 
 
 def _keep(capabilities: int) -> None:
-    """Keep only these of the first 32 capabilities."""
     result = _libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), struct.pack("=6I", capabilities, capabilities, 0, 0, 0, 0))
     _check(result, "to give up root's capabilities")
 

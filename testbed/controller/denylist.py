@@ -13,13 +13,12 @@ from topologies.denylist import check_entry
 
 OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
 MAX_ENTRIES = 2000
-"""The whole list is one message to each agent, which must fit its socket's buffer: 2000 of the longest entries are 50 kB [ours]."""
+"""The most entries: the whole list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB
+[ours]."""
 
 
 @dataclass(frozen=True)
 class Denial:
-    """One party's denial of one entry."""
-
     entry: str
     """The entry as ``topologies.denylist.check_entry`` writes it."""
     by: str
@@ -42,8 +41,8 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """The denial in force, and whether it is new; denying it twice changes nothing. Raises :class:`topologies.FabricError`, one
-        line."""
+        """Deny an entry. Returns the denial in force, and whether it is new: a second denial by the same party changes nothing. Raises
+        :class:`topologies.FabricError`, one line."""
         entry = check_entry(self._fabric, text)
         existing = self._denials.get((entry, by))
         if existing is not None:

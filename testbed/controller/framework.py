@@ -18,7 +18,7 @@ FRAMEWORKS = {"ryu": "RyuApp", "os_ken": "OSKenApp"}
 
 
 def chosen() -> str:
-    """The package's name. Raises :class:`UserError` if neither is installed."""
+    """Return the package's name. Raises :class:`UserError` if neither is installed."""
     asked = os.environ.get("MRCBED_CONTROLLER", "")
     if asked and asked not in FRAMEWORKS:
         raise UserError(f"MRCBED_CONTROLLER={asked}: it may be {' or '.join(FRAMEWORKS)}")
@@ -30,10 +30,4 @@ def chosen() -> str:
 
 
 def module(name: str) -> Any:
-    """A module of the framework, such as ``lib.hub``."""
     return importlib.import_module(f"{chosen()}.{name}")
-
-
-def application_class() -> Any:
-    """The base class of applications."""
-    return getattr(module("base.app_manager"), FRAMEWORKS[chosen()])

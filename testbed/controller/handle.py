@@ -24,21 +24,22 @@ from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
-"""The time that the controller gets to tell all agents [ours]: it gives up on one agent after 1 s."""
+"""The controller must tell all agents within this time [ours]: it gives up on one agent after 1 s."""
 
 
 REST_S = 1.0
-"""The controller answers in milliseconds, and the caller has a run to watch [ours]."""
+"""A REST answer must come within this time [ours]: the controller takes milliseconds, and the caller has a run to watch."""
 
 
 class Agent(Protocol):
-    """What this module asks of agents.process.control.AgentClient."""
+    """The method that this module needs of agents.process.control.AgentClient."""
 
     def call(self, op: str, **args: Any) -> Any: ...
 
 
 class ControllerHandle:
-    """``process`` None: there is no controller. ``token``: the controller accepts changes only with it (testbed/controller/rest.py)."""
+    """One cluster's controller, or none (``process`` None). The controller accepts changes only with ``token``
+    (testbed/controller/rest.py)."""
 
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
@@ -60,7 +61,7 @@ class ControllerHandle:
         return ControllerClient(self.url, self.token, patient(REST_S))
 
     def line(self, timeout: float) -> str:
-        """The controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
+        """Read the controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
@@ -75,7 +76,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Agents run: the controller may tell them what ``policy`` says. Returns its answer; empty without a controller."""
+        """Tell the controller that agents run, which it may tell what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -87,13 +88,13 @@ class ControllerHandle:
         return answer
 
     def end(self) -> None:
-        """The agents are about to end."""
+        """Tell the controller that the agents are about to end."""
         if self._agents and self.alive:
             self._request({"agents": {}, "policy": "none"})
         self._agents = ()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the controller's input, which ends it."""
         if self._process is not None and self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -112,7 +113,7 @@ class ControllerHandle:
         return self.line(patient(ANSWER_S))
 
     def journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """Its journal after that time; empty if there is no controller, or it does not answer."""
+        """Return the controller's journal after that time; empty if there is no controller, or it does not answer."""
         if not self.alive or not self.url:
             return []
         try:
@@ -149,14 +150,13 @@ class ControllerHandle:
         return bool(removed)
 
     def denied(self) -> list[dict[str, Any]]:
-        """The denials in force."""
         if self.alive:
             return list(self._client.get("denylist"))
         self._adopt()
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """After the controller's death: adopt what the agents have in force, whoever denied it at the controller."""
+        """Adopt, after the controller's death, the entries that the agents have in force, whoever denied them at the controller."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

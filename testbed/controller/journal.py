@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 JOURNAL_LENGTH = 10_000
-"""Entries kept; older ones leave [ours]."""
+"""Entries kept; the oldest are dropped [ours]."""
 READER_LENGTH = 1_000
 """Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
-"""The part of these that is reserved for readers with the controller's token [ours]."""
+"""The number of these readers that need the controller's token [ours]."""
 KEEPALIVE_S = 15.0
 """After this time without news a reader gets an empty line: only writing shows that a reader is gone [ours]."""
 
@@ -25,7 +25,7 @@ Entry = dict[str, Any]
 
 
 class TooManyReaders(Exception):
-    """The permitted number of readers exists already."""
+    """As many readers follow the journal as may."""
 
 
 class Journal:
@@ -44,11 +44,10 @@ class Journal:
             reader.offer(entry)
 
     def since(self, t_ps: int) -> list[Entry]:
-        """Entries after that time."""
         return [entry for entry in self.entries if entry["t_ps"] > t_ps]
 
     def follow(self, since: int | None, most: int = MAX_READERS) -> Reader:
-        """A reader of all future entries, and first of those after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
+        """Add a reader of all future entries, and first of those after ``since``. Raises :class:`TooManyReaders` if there are ``most``."""
         if len(self._readers) >= most:
             raise TooManyReaders
         reader = Reader(self, [] if since is None else self.since(since))
@@ -75,7 +74,7 @@ class Reader:
         self._news = threading.Event()  # a green one in the controller, where threads are patched
 
     def offer(self, entry: Entry) -> None:
-        """Add an entry; it is dropped and counted when the reader is behind."""
+        """Add an entry, or drop and count it when the reader is behind."""
         if len(self._waiting) < READER_LENGTH:
             self._waiting.append(entry)
         else:
@@ -83,7 +82,7 @@ class Reader:
         self._news.set()
 
     def take(self) -> list[Entry]:
-        """The waiting entries, followed by one line that replaces the lost ones."""
+        """Return the waiting entries, followed by one line that replaces the lost ones."""
         entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
@@ -102,5 +101,5 @@ class Reader:
                 yield b"\n"
 
     def close(self) -> None:
-        """No more news. The server calls it when the connection ends."""
+        """Give this reader no more entries. The server calls it when the connection ends."""
         self._journal.forget(self)

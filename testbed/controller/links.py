@@ -13,26 +13,24 @@ from typing import Any
 from topologies import Fabric, Link
 
 JOURNAL_LENGTH = 10_000
-"""Changes kept for the REST view; older ones leave [ours]."""
+"""Changes kept for the REST view; the oldest are dropped [ours]."""
 
 
 @dataclass(frozen=True)
 class LinkChange:
-    """A link failed or came back."""
-
     link: str
     up: bool
     port: str
-    """The end whose change did it."""
+    """The end whose change took the link down or up."""
     heard_ps: int
-    """When the kernel's message was read (netlink stamps none of its own)."""
+    """The time at which the kernel's message was read (netlink stamps none of its own)."""
 
 
 @dataclass(frozen=True)
 class Failure:
     since_ps: int
     detected_ps: int
-    """When the controller's handler had entered it into the map."""
+    """The time at which the controller's handler entered it into the map."""
 
 
 class PortStates:
@@ -64,7 +62,6 @@ class FailedLinks:
         self.journal: deque[dict[str, Any]] = deque(maxlen=JOURNAL_LENGTH)
 
     def apply(self, change: LinkChange, now: int) -> None:
-        """Enter a change, handled at ``now``."""
         self._since[change.link] = change.heard_ps
         if change.up:
             self.failed.pop(change.link, None)
@@ -73,5 +70,5 @@ class FailedLinks:
         self.journal.append({**asdict(change), "handled_ps": now})
 
     def state(self, link: str) -> tuple[bool, int]:
-        """(up, since when)."""
+        """Return whether the link is up, and since when."""
         return link not in self.failed, self._since[link]

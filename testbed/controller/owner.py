@@ -55,7 +55,7 @@ def _answer(steering: Steering, spawn: Callable[[Callable[[], None]], None], lin
 
 
 def _follow(steering: Steering, agent: Agent) -> None:
-    """Take an agent's answers until it hangs up."""
+    """Read an agent's answers until it hangs up."""
     while not agent.lines.closed:
         select.select([agent.lines.sock], [], [])
         steering.agents.heard(agent)

@@ -26,12 +26,12 @@ from topologies.structs import Refused, convert, one_of
 MAX_BODY = 65_536
 MAX_REASON = 200
 MAX_NAME = 80
-"""Characters of a request's ``Host`` that an error repeats."""
+"""An error repeats this many characters of a request's ``Host``."""
 ASKERS = (OPERATOR, CLUSTERMAPPER)
 """The parties that may deny through REST; "policy" is the controller itself."""
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
-"""What ``Host`` may say. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser
-then sends that name. Any port: an SSH tunnel has another one at its near end."""
+"""The names that ``Host`` may have. A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the
+browser then sends that name. Any port: an SSH tunnel has another one at its near end."""
 HOW_TO_CHANGE = (
     "a change needs the fabric's token: use sudo mrcbed fabric denylist, or send the header 'Authorization: Bearer TOKEN' with the token "
     "that sudo mrcbed fabric denylist token prints"
@@ -39,17 +39,17 @@ HOW_TO_CHANGE = (
 
 
 class BadRequest(Exception):
-    """One line about what is wrong with a request."""
+    """A request is wrong; the text says in one line what."""
 
 
 @dataclass(frozen=True)
 class Request:
     method: str
     path: str
-    """Decoded, without the query."""
+    """The path, decoded, without the query."""
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    """At most :data:`MAX_BODY` bytes, and one more if the body is longer."""
+    """The first :data:`MAX_BODY` bytes, and one more if the body is longer."""
     from_browser: bool = False
     """Whether a web page asks (it has an Origin)."""
     host: str = "localhost"
@@ -72,24 +72,24 @@ class _Deny(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Allow(Struct, frozen=True, forbid_unknown_fields=True):
-    """``by``: whose denial is removed; None for everybody's, which only an operator may do."""
+    """A request to remove denials: those of the party ``by``, or, with None, everybody's, which only an operator may do."""
 
     allow: str
     by: Asker | None = None
 
 
 class Rest:
-    """``token``: what only the owner of the controller knows."""
+    """The REST view. Only the controller's owner knows ``token``."""
 
     def __init__(self, views: Views, steering: Steering, token: str) -> None:
         self._views, self._steering, self._token = views, steering, token.encode()
 
     def is_owners(self, request: Request) -> bool:
-        """Whether the request has the token. Takes as long for a near guess as for a far one."""
+        """Compare the request's token with ours; a near guess takes as long as a far one."""
         return hmac.compare_digest(request.token.encode(), self._token)
 
     def answer(self, request: Request) -> Answer:
-        """Status and payload: plain data, or a :class:`Reader` of the event stream."""
+        """Return status and payload: plain data, or a :class:`Reader` of the event stream."""
         parts = [part for part in request.path.split("/") if part]
         if parts[:1] == ["v1"]:
             parts = parts[1:]

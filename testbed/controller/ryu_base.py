@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ STREAM_BUFFER = 1 << 16
 
 
 def prepare() -> None:
-    """Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Patch the standard library. Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
@@ -47,7 +47,7 @@ from testbed.crowd import MOST, REQUEST_S, Crowd  # noqa: E402
 cfg = framework.module("cfg")
 hub = framework.module("lib.hub")
 AppManager = framework.module("base.app_manager").AppManager
-RyuApp = framework.application_class()
+RyuApp = getattr(framework.module("base.app_manager"), framework.FRAMEWORKS[framework.chosen()])
 EventBase = framework.module("controller.event").EventBase
 set_ev_cls = framework.module("controller.handler").set_ev_cls
 
@@ -55,12 +55,11 @@ __all__ = ["EventBase", "RyuApp", "run", "serve", "set_ev_cls", "spawn"]
 
 
 def spawn(work: Callable[[], None]) -> None:
-    """Run ``work`` in a green thread."""
     hub.spawn(work)
 
 
 class _Connections(eventlet.GreenPool):
-    """The server's connections: a :class:`Crowd` until they are known."""
+    """The server's connections. Each belongs to a :class:`Crowd` until it has shown the token or follows the events."""
 
     def __init__(self) -> None:
         super().__init__(2 * (MOST + MAX_READERS))
@@ -68,7 +67,7 @@ class _Connections(eventlet.GreenPool):
         self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
-        """Serve a new connection, as eventlet's server has it: address, socket, state."""
+        """Serve a new connection, a list of address, socket and state as eventlet's server makes it."""
         sock = connection[1]
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
@@ -78,7 +77,7 @@ class _Connections(eventlet.GreenPool):
 
     @staticmethod
     def _close(sock: socket.socket) -> None:
-        """Its green thread then reads the end, or fails to write."""
+        """Shut a connection down: its green thread then reads the end, or fails to write."""
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
@@ -121,30 +120,15 @@ class _Rest:
             req.environ["eventlet.minimum_write_chunk_size"] = 0  # every line goes out at once
             # The kernel would hold megabytes for a reader that stalls: what it loses is counted here instead.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BUFFER)
-            return webob.Response(content_type="application/x-ndjson", status=status, app_iter=_Closing(payload))
+            # Whoever iterates over the reader closes it when the connection ends, however it ends.
+            return webob.Response(content_type="application/x-ndjson", status=status, app_iter=payload)
         # A journal has megabytes, for which json with an indent takes half a second, during which no other request is served.
         body = msgspec.json.format(msgspec.json.encode(payload)) + b"\n"
         return webob.Response(content_type="application/json", status=status, body=body)
 
 
-class _Closing:
-    """The reader as WSGI wants it: iterated once, and closed when the connection ends, however it ends."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._reader)
-
-    def close(self) -> None:
-        self._reader.close()
-
-
 def serve(rest: Rest, listener: int) -> None:
-    """Serve ``rest`` over HTTP on a TCP socket that listens, by its descriptor.
-
-    One request per connection.
-    """
+    """Serve ``rest`` over HTTP, one request per connection, on the TCP socket with the descriptor ``listener``."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is

@@ -53,7 +53,7 @@ Action = int | str
 
 
 class Flow(NamedTuple):
-    """A flow as the uN tables have them. ``prefix``: the first 6 bytes of the destination; empty: any frame."""
+    """A flow as the uN tables have them. ``prefix`` is the first 6 bytes of the destination; empty, it matches any frame."""
 
     table: int
     prefix: bytes
@@ -66,7 +66,7 @@ class Count(NamedTuple):
 
 
 def _local_socket() -> Any:
-    """A UNIX socket that Ryu may treat as TCP: it has no delay to turn off."""
+    """Make a UNIX socket that Ryu may treat as TCP: it has no delay to turn off."""
     sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     plain = sock.setsockopt
     sock.setsockopt = lambda level, *arguments: None if level == socket.IPPROTO_TCP else plain(level, *arguments)
@@ -74,7 +74,7 @@ def _local_socket() -> Any:
 
 
 class _Handshake(OFPHandler):
-    """Ryu's, without its listener."""
+    """Ryu's handler of OpenFlow sessions, without its listener."""
 
     def start(self) -> None:
         RyuApp.start(self)
@@ -178,12 +178,12 @@ class Bridges:
             datapath.close()
 
     def ports(self, switch: str) -> dict[str, tuple[int, bool]]:
-        """Port name -> (OpenFlow number, up with carrier), the switch's own local port left out."""
+        """Return port name -> (OpenFlow number, up with carrier), without the switch's own local port."""
         descriptions = [p for msg in self._ask(switch, parser.OFPPortDescStatsRequest(self._datapaths[switch], 0)) for p in msg.body]
         return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 
     def read(self, switch: str) -> dict[Flow, Count]:
-        """Every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
+        """Read every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
         datapath = self._datapaths[switch]
         flows = [flow for msg in self._ask(switch, parser.OFPFlowStatsRequest(datapath)) for flow in msg.body]
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
@@ -264,7 +264,6 @@ def _wire(instructions: list[Any]) -> bytes:
 
 
 def _flow_of(stats: Any) -> Flow:
-    """A flow as read back."""
     match = dict(stats.match.items())
     prefix = b""
     if set(match) == {"eth_type", "ipv6_dst"} and match["eth_type"] == ETH_P_IPV6 and match["ipv6_dst"][1:] == (MASK_48,):

@@ -27,10 +27,10 @@ class Steering:
         self.agents = AgentLinks(journal, clock)
         self.policy = POLICIES[0]
         self.after_push: Callable[[], None] = lambda: None
-        """Called when something was sent to agents; the owner of the threads then calls ``agents.expire`` in time."""
+        """The owner of the threads sets this: called when something was sent to agents, it has ``agents.expire`` called in time."""
 
     def set_agents(self, sockets: Mapping[str, str], policy: str) -> list[Agent]:
-        """Replace the agents (none: they are stopped) and set the policy. Raises ValueError on an unknown one."""
+        """Replace the agents (an empty mapping stops them) and set the policy. Raises ValueError for an unknown policy."""
         if policy not in POLICIES:
             raise ValueError(f"no policy {policy!r}: there are {', '.join(POLICIES)}")
         if self.agents.agents:
@@ -55,7 +55,7 @@ class Steering:
         return joined
 
     def link_changed(self, change: LinkChange) -> None:
-        """A link failed or came back; ``links`` knows it already."""
+        """Enter a link that failed or came back; ``links`` knows it already."""
         event = "link-up" if change.up else "link-down"
         self.journal.add(self._clock(), event, link=change.link, port=change.port, heard_ps=change.heard_ps)
         if self.policy == "hint":
@@ -74,7 +74,8 @@ class Steering:
         return denial, new
 
     def allow(self, text: str, by: str | None, actor: str) -> list[Denial]:
-        """``actor`` removes one party's denial, or with ``by`` None everybody's. Raises :class:`topologies.FabricError`."""
+        """Remove one party's denial of an entry, or everybody's with ``by`` None; ``actor`` asks for it. Raises
+        :class:`topologies.FabricError`."""
         heard_ps = self._clock()
         removed = self._allow(text, by, actor)
         if removed:

@@ -18,7 +18,7 @@ def program(southbound: Southbound, expected: Tables) -> None:
 
 
 def difference(expected: Tables, actual: Tables) -> list[str]:
-    """Every entry in which two sets of tables differ, as text."""
+    """Describe every entry in which two sets of tables differ."""
     differences = []
     for switch in sorted(set(expected) | set(actual)):
         want, have = expected.get(switch, {}), actual.get(switch, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
 from testbed.controller.links import FailedLinks
@@ -28,12 +29,12 @@ PAGES = {
     "/v1/journal": "journal of everything, ?since=T_PS for what came after",
     "/v1/stream": "the journal as it grows, a JSON object per line; ?since=T_PS replays first. Also /events",
     "/v1/denylist": "what is denied, by whom and why; POST and DELETE change it",
-    "/v1/agents": "the agents that are told, and the policy",
+    "/v1/agents": "the agents that get lists, and the policy",
 }
 
 
 class NotFound(Exception):
-    """There is nothing of that name; has the payload of the answer."""
+    """The asked thing does not exist; ``payload`` is the answer's."""
 
     def __init__(self, kind: str, name: str, existing: Iterable[str]) -> None:
         names = list(existing)
@@ -43,7 +44,7 @@ class NotFound(Exception):
 
 
 def paths_over(fabric: Fabric, link: Link) -> int:
-    """The number of paths, over all ordered pairs of hosts, that use a link."""
+    """Count the paths, over all ordered pairs of hosts, that use a link."""
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)
@@ -68,7 +69,7 @@ class Views:
         self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 
     def answer(self, path: str) -> Answer:
-        """Status and JSON-ready payload for a page."""
+        """Return the status and the JSON-ready payload of a page."""
         parts = [part for part in path.split("/") if part]
         try:
             match parts:
@@ -160,7 +161,7 @@ class Views:
         return rows
 
     def failed_links(self) -> dict[str, Any]:
-        return {name: {"since_ps": f.since_ps, "detected_ps": f.detected_ps} for name, f in sorted(self._links.failed.items())}
+        return {name: asdict(failure) for name, failure in sorted(self._links.failed.items())}
 
     def paths(self, src: str, dst: str) -> list[dict[str, Any]]:
         for name in (src, dst):

@@ -47,11 +47,11 @@ class Traffic:
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """This machine's time that a port's data class has been paused (PFC), a pause that lasts included: it grows while there is one."""
+    """The time, by this machine, that a port's data class has been paused (PFC). It includes a pause that lasts, so it grows meanwhile."""
 
     @property
     def waiting(self) -> Bytes:
-        """Bytes of the data class at the port or on its cable."""
+        """The bytes of the data class at the port or on its cable."""
         return self.data_admitted - self.data_left - self.data_flushed
 
 
@@ -59,8 +59,8 @@ class Counters:
     """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
 
     def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
-        """``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py), ``part`` which ports this
-        machine has: the others' counters stay zero, and have no rows."""
+        """Map the counters. ``bridges`` gives the accounts of switches that forward in user space (testbed/emulated/ovs.py), ``part`` which
+        ports this machine has: the others' counters stay zero, and have no rows."""
         self.fabric = fabric
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
@@ -85,7 +85,7 @@ class Counters:
         self._gate[port] = int(closed)
 
     def set_switch(self, number: int, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
+        """Set a switch to layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
@@ -98,7 +98,7 @@ class Counters:
             self._let_go(port)
 
     def _let_go(self, egress: int) -> None:
-        """What was lost in this queue no longer takes room where it came into its switch. As :meth:`flush`."""
+        """Free the room that frames lost in this queue took where they came into their switch. As :meth:`flush`."""
         for ingress in self._beside[egress]:
             held = self._held.lookup(struct.pack("=I", ingress << 16 | egress))
             if held is not None:
@@ -110,7 +110,7 @@ class Counters:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
-        """(bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
+        """Return (bytes, packets) counted as waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
         far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
         arrived = [self._stats[far + word] for _, word in _PAIRS]
         sent = [self._stats[near + word] for word, _ in _PAIRS]
@@ -118,13 +118,13 @@ class Counters:
         return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
-        """Bytes of the data class counted as waiting at a port or on its cable: the value that decides about marking, trimming and
+        """Count the bytes of the data class waiting at a port or on its cable: the value that decides about marking, trimming and
         dropping."""
         arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
         return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
     def traffic(self) -> Traffic:
-        """Bytes of all ports at once, arrivals read first."""
+        """Read the bytes of all ports at once, arrivals read first."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
@@ -145,8 +145,8 @@ class Counters:
         return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
 
     def pauses(self, port: int) -> Row:
-        """How often and how long a port's data class was paused since the fabric was built, a pause that lasts included; how long it took
-        from what made the switch ask for each until the port stood still, all together and at most; ns of this machine."""
+        """Return how often and how long a port's data class was paused since the fabric was built, a pause that lasts included; and how
+        long it took from what made the switch ask for each until the port stood still, all together and at most; ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
@@ -161,14 +161,11 @@ class Counters:
                 self._pause[port.number * _PAUSE + _P[word]] = 0
 
     def quiet(self) -> bool:
-        """Whether nothing waits anywhere."""
         return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:
-        """One row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted.
-
-        Where there was background traffic, ``background_*`` give its part of the row (packets).
-        """
+        """Return one row per port, cumulative since the fabric was built. Bytes are those of whole Ethernet frames, FCS not counted. Where
+        there was background traffic, ``background_*`` give its part of the row (packets)."""
         for port in self.part.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
@@ -191,7 +188,7 @@ class Counters:
 
 
 def far_ends(fabric: Fabric) -> NDArray[np.intp]:
-    """Give by a port's number that of the port at the other end of its cable."""
+    """Return, by a port's number, that of the port at the other end of its cable."""
     far = np.empty(len(fabric.ports), dtype=np.intp)
     for link in fabric.links:
         far[link.a.number], far[link.b.number] = link.b.number, link.a.number
@@ -199,8 +196,8 @@ def far_ends(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
-    """A row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: a row per port as layout.STATS_WORDS,
-    ``far``: :func:`far_ends`."""
+    """Make a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats`` has a row per port as
+    layout.STATS_WORDS, ``far`` is :func:`far_ends`."""
     left = stats[:, _ARRIVED].sum(axis=1)[far]
     return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 
@@ -208,8 +205,8 @@ def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Seq
 def port_row(
     link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
 ) -> Row:
-    """The row of one end of a cable. ``s`` as layout.STATS_WORDS, ``f`` as layout.FLUSHED_WORDS, ``backlog``: bytes and packets that wait
-    or are on their way, ``bridge``: as in :data:`Accounts`."""
+    """Make the row of one end of a cable. ``s`` is as layout.STATS_WORDS, ``f`` as layout.FLUSHED_WORDS, ``backlog`` the bytes and packets
+    that wait or are on their way, ``bridge`` as in :data:`Accounts`."""
     row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
     row |= {"plane": port.plane, "kind": link.kind}
     for name in ("admitted", "arrived"):
@@ -243,17 +240,17 @@ def _signed(value: int) -> int:
 
 
 def mean_backlog(row: Row) -> int:
-    """The mean backlog that data packets met at a port, bytes; 0 without data packets. Works on differences of rows, too."""
+    """Compute the mean backlog that data packets met at a port, bytes; 0 without data packets. Works on differences of rows, too."""
     packets = int(row["met_packets"])
     return round(row["met_bytes"] / packets) if packets else 0
 
 
 def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The differences in the account of a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if there are none.
+    """Find the differences in the account of a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if there are none.
 
-    Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way.
-    Per switch: what arrived = what was admitted on the way out + what was dropped by a cause that has a name.
-    Each difference is {"where", "kind": "cable"|"switch", "packets", "bytes"}; positive means missing.
+    Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way. Per switch: what arrived
+    = what was admitted on the way out + what was dropped by a cause that has a name. Each difference is {"where", "kind": "cable"|"switch",
+    "packets", "bytes"}; positive means missing.
     """
     by_port = {row["port"]: row for row in rows}
     differences: list[dict[str, Any]] = []
@@ -275,7 +272,7 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """Sums of every counter over all ports (peaks: the largest; the mean: over all packets)."""
+    """Add up every counter over all ports (peaks: the largest; the mean: over all packets)."""
     out: dict[str, int] = defaultdict(int)
     for row in rows:
         for key, value in row.items():

@@ -11,13 +11,13 @@ from topologies.clos import DATA_HEADERS
 from topologies.units import BYTE, NS
 
 PORT_BASE: Final = 1000
-"""Interface index of a fabric port = PORT_BASE + its number; a veth pair whose ends had the same index would hear of its carrier late."""
+"""A fabric port's interface index is this plus its number; a veth pair whose ends had the same index would hear of its carrier late."""
 MAX_PORTS: Final = 4096
 MAX_SWITCHES: Final = 2048
 MAX_ROUTES: Final = 65536
 MAX_PATH_FAULTS: Final = 65536
 MAX_HELD: Final = 65536
-"""Pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
+"""The most pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
 """Bytes that remain of a trimmed frame: all headers of a WRITE with immediate, the same number for any other frame [ours]."""
 
@@ -25,7 +25,7 @@ KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
 KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
-"""The owner of a port: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one with the datapath in user
+"""Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one with the datapath in user
 space."""
 HANDED_OVER: Final = 0x6D726300
 """skb->mark of a frame that Open vSwitch in user space may take [ours]."""
@@ -38,7 +38,8 @@ LAST_HOP_MARKS: Final = 8
 LOSSLESS: Final = 16
 FROM_SWITCH: Final = 32
 DELAYED: Final = 64
-"""Bits of a port's flags. The last three: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its TUN."""
+"""Bits of a port's flags. The last three say: RoCE's data is under PFC; the cable's other end is a switch's; a host's frames go to its
+TUN."""
 DELAY_TUN: Final = PORT_BASE - 1
 """Interface index of a host's TUN where its kernel's packets wait."""
 TRUNK: Final = PORT_BASE - 2
@@ -46,11 +47,11 @@ TRUNK: Final = PORT_BASE - 2
 TRUNK_WORDS: Final = ("sent_packets", "sent_bytes", "received_packets", "received_bytes", "merged", "remarked")  # u64 each
 HIGH_BURST: Final = 160 * NS
 LEAST_HIGH_BURST: Final = 1600
-"""What the high class may send at once beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
+"""The high class's bucket beyond its half of the rate: this time at the port's rate, but at least so many bytes [ours]."""
 SWITCH_WORKS: Final = 0
 SWITCH_DEAD: Final = 1
 SWITCH_SILENT: Final = 2
-"""What a switch does."""
+"""States of a switch."""
 
 SWITCH_DROPS: Final = (
     "drop_no_route",
@@ -63,7 +64,7 @@ SWITCH_DROPS: Final = (
     "drop_fault_loss",
     "drop_fault_path",
 )
-"""Why the uN program drops a frame, counted at the port where it arrived."""
+"""Reasons for which the uN program drops a frame, counted at the port where it arrived."""
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
     "far",
@@ -138,5 +139,5 @@ CERTAIN: Final = 1 << 32
 
 
 def high_burst_bytes(rate: int) -> int:
-    """The high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
+    """Compute the high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
     return max(LEAST_HIGH_BURST, rate * HIGH_BURST // BYTE)

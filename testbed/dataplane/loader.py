@@ -25,7 +25,7 @@ HIGH_CLASS_SHARE = 4
 """The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs [ours]."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
-"""Thresholds have 32 bits; one that does not fit lies above every buffer."""
+"""A threshold above every buffer, for those that do not fit 32 bits."""
 
 
 def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
@@ -53,11 +53,8 @@ def unload() -> None:
 
 def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITCH, delayed: bool = False) -> None:
     """Tell the programs what each port is: kind, far end, switch, uSID, buffer, thresholds. ``seed`` (32 bits) is used for random marking,
-    ``switch_kind`` says who forwards on switches (layout.KIND_*), ``delayed`` that each host has its TUN (kernel_paths.py).
-
-    May be called again on a running fabric to change thresholds or the seed. Raises :class:`UserError` on a fabric that is too
-    large for the programs.
-    """
+    ``switch_kind`` says who forwards on switches (layout.KIND_*), ``delayed`` that each host has its TUN (kernel_paths.py). May be called
+    again on a running fabric to change thresholds or the seed. Raises :class:`UserError` on a fabric that is too large for the programs."""
     if len(fabric.ports) > layout.MAX_PORTS or len(fabric.switches) > layout.MAX_SWITCHES:
         raise UserError(
             f"fabric {fabric.name!r} has {len(fabric.ports)} ports and {len(fabric.switches)} switches; "
@@ -108,7 +105,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
 
 
 def end_delay(fabric: Fabric, host: int) -> None:
-    """A host's frames go to its kernel at once from now on: the agent that held them is gone, and the kernel must be able to say so."""
+    """Let a host's frames go to its kernel at once from now on: the agent that held them is gone, and the kernel must be able to say so."""
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         if port.node == fabric.hosts[host]:
@@ -120,7 +117,7 @@ def end_delay(fabric: Fabric, host: int) -> None:
 
 
 def flags(fabric: Fabric, last_hop: bool) -> int:
-    """The flags of a switch's port, in the form that the programs read."""
+    """Return the flags of a switch's port, in the form that the programs read."""
     return (
         (layout.MARKS if fabric.ecn else 0)
         | (layout.TRIMS if fabric.trimming else 0)
@@ -130,12 +127,12 @@ def flags(fabric: Fabric, last_hop: bool) -> int:
 
 
 def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
-    """The flags of any port that say what is done under PFC; ``from_switch``: the cable's other end is a switch's."""
+    """Return the flags of any port that say what is done under PFC; ``from_switch``: the cable's other end is a switch's."""
     return (layout.LOSSLESS | (layout.FROM_SWITCH if from_switch else 0)) if fabric.pfc else 0
 
 
 def most_held(fabric: Fabric) -> int:
-    """Bytes of RoCE's data that may wait in one switch under PFC, for all its ports; 0 without PFC."""
+    """Compute the bytes of RoCE's data that may wait in one switch under PFC, for all its ports; 0 without PFC."""
     if not fabric.pfc:
         return 0
     rate = max(fabric.nic_rate, fabric.fabric_rate)
@@ -144,7 +141,6 @@ def most_held(fabric: Fabric) -> int:
 
 
 def high_limit(fabric: Fabric) -> int:
-    """Bytes that the high class of a port may queue."""
     return max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
 
 

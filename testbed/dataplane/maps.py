@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _bpf(command: int, attr: bytes | bytearray) -> int:
-    """One bpf(2) call; raises OSError."""
+    """Make one bpf(2) call. Raises OSError."""
     buffer = (ctypes.c_char * len(attr)).from_buffer_copy(attr)
     result: int = _libc.syscall(_SYS_BPF, command, ctypes.byref(buffer), len(attr))
     if result < 0:
@@ -48,7 +48,7 @@ class BpfMap:
         _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, flags))
 
     def lookup(self, key: bytes) -> bytes | None:
-        """The value at ``key``, or None."""
+        """Return the value at ``key``, or None."""
         out = ctypes.create_string_buffer(self.value_size)
         try:
             self._element(_LOOKUP, key, ctypes.addressof(out))
@@ -59,14 +59,13 @@ class BpfMap:
         return out.raw
 
     def update(self, key: bytes, value: bytes) -> None:
-        """Set ``key`` to ``value``."""
         if len(value) != self.value_size:
             raise ValueError(f"{self.path}: values have {self.value_size} bytes, not {len(value)}")
         value_buffer = ctypes.create_string_buffer(value, len(value))
         self._element(_UPDATE, key, ctypes.addressof(value_buffer))
 
     def delete(self, key: bytes) -> bool:
-        """Remove ``key``; False if it was not there."""
+        """Remove ``key``; returns False if it was not there."""
         try:
             self._element(_DELETE, key, 0)
         except OSError as error:
@@ -76,7 +75,7 @@ class BpfMap:
         return True
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All entries; an entry that changes meanwhile may be missed or returned twice."""
+        """Return all entries; an entry that changes meanwhile may be missed or returned twice."""
         following = ctypes.create_string_buffer(self.key_size)
         previous: ctypes.Array[ctypes.c_char] | None = None
         while True:
@@ -94,10 +93,8 @@ class BpfMap:
             previous = ctypes.create_string_buffer(current, len(current))
 
     def memory(self) -> memoryview:
-        """An array map made with BPF_F_MMAPABLE as live, writable memory: entry i starts at i * value_size rounded up to 8.
-
-        Aligned 8-byte loads and stores are atomic; entries as a whole are not. The mapping outlives :meth:`close`.
-        """
+        """Return an array map made with BPF_F_MMAPABLE as live, writable memory: entry i starts at i * value_size rounded up to 8. Aligned
+        8-byte loads and stores are atomic; entries as a whole are not. The mapping outlives :meth:`close`."""
         stride = (self.value_size + 7) // 8 * 8
         pages = -(-stride * self.max_entries // mmap.PAGESIZE)
         mapped = mmap.mmap(self.fd, pages * mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
@@ -113,7 +110,7 @@ class BpfMap:
 
 
 def live_words(path: Path) -> memoryview:
-    """A pinned array map of u64 as live memory. Raises OSError."""
+    """Return a pinned array map of u64 as live memory. Raises OSError."""
     bpf_map = BpfMap(path)
     try:
         return bpf_map.memory().cast("Q")

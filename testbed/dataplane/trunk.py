@@ -1,7 +1,7 @@
-"""The trunk between machines that carry one fabric together: which ports lie where, and what it carried.
+"""The data plane's part of the trunk between machines that carry one fabric together: which ports lie where, and what it carried.
 
-Called by testbed/emulated/trunk.py, which makes the device, on a machine whose data plane is loaded (loader.py). What machines sent to a
-port and its own machine did not receive is lost on the trunk: :func:`lost`.
+Called by testbed/emulated/trunk.py, which makes the device, on a machine whose data plane is loaded (loader.py). Frames that machines sent
+to a port and its own machine did not receive are lost on the trunk: :func:`lost`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,18 @@ class TrunkCounters:
 
     @property
     def strays(self) -> int:
-        """Frames that came in and were no peer's, or for no port of this machine."""
+        """Count the frames that came in from anybody but a peer, or for no port of this machine."""
         return int(self._strays[0])
 
     def carried(self, ports: Iterable[int]) -> Carried:
-        """What was counted at these egress ports; those without any are left out."""
+        """Return what was counted at these egress ports, without those that carried nothing."""
         rows = ((port, self._stats[port * _WORDS : (port + 1) * _WORDS].tolist()) for port in ports)
         return {port: words for port, words in rows if any(words)}
 
 
 def lost(machines: Iterable[Mapping[int, Sequence[int]]]) -> dict[int, int]:
-    """Packets lost on the trunk, by egress port, from what every machine counted; ports without loss are left out.
-
-    A frame on its way counts as lost: ask once the fabric is quiet, and read the receivers' counters first.
-    """
+    """Count the packets lost on the trunk, by egress port, from what every machine counted; ports without loss have no entry. A frame on
+    its way counts as lost: ask once the fabric is quiet, and read the receivers' counters first."""
     sent, received = layout.TRUNK_WORDS.index("sent_packets"), layout.TRUNK_WORDS.index("received_packets")
     missing: dict[int, int] = {}
     for carried in machines:

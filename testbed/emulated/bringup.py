@@ -24,27 +24,27 @@ from topologies.paths import path_evs
 from topologies.units import BYTE, NS
 
 MTU_ROOM = 64
-"""Link MTU above a full data packet's: immediates and other transports' headers fit [ours]."""
+"""A link's MTU is this much above a full data packet's, bytes: immediates and other transports' headers fit [ours]."""
 BURST_S = 0.0005
 BURST = 25 * NS
-"""What a port may catch up after a late timer, which HTB cannot tell from having had nothing to send: ports that often pause go faster than
-their rate by that much each time. Shorter, and late timers cost full ports so much that queues grow and mark. In wall time; in network time
-where that is more, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
+"""The time that a port may catch up after a late timer. HTB cannot tell a late timer from having had nothing to send: ports that often
+pause go faster than their rate by that much each time. If it is shorter, late timers cost full ports so much that queues grow and mark. It
+is wall time, or network time where that is more, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
-"""Major number of what lies below the data class: a plain FIFO, under PFC a token bucket."""
+"""Major number of the qdisc below the data class: a plain FIFO, under PFC a token bucket."""
 DATA_CLASS = 0x10002
-"""1:2, the class above it."""
+"""The class above :data:`DATA_QUEUE`, 1:2."""
 LOSSLESS_LIMIT = 1 << 30
-"""Bytes below the data class under PFC; never reached, room is kept where frames come in."""
+"""Length of the queue below the data class under PFC, bytes; never reached, room is kept where frames come in."""
 AT_ONCE = 8
-"""Processes of :func:`run_batches`."""
+"""The most processes that :func:`run_batches` has at once."""
 NO_MEMORY_S = 10.0
-"""How long after its start a batch still tries a line again that found the kernel out of memory [ours]."""
+"""A batch tries a line that found the kernel out of memory again until this long after its start [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
-"""The pause before it does [ours]."""
+"""The pause before a batch tries a line again [ours]."""
 TX_QUEUE = 10_000
-"""Frames; never reached, the counted backlog drops long before."""
+"""Length of an interface's queue, frames; never reached, the counted backlog drops long before."""
 
 
 def link_mtu(fabric: Fabric) -> int:
@@ -52,8 +52,8 @@ def link_mtu(fabric: Fabric) -> int:
 
 
 def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link] | None = None) -> list[str]:
-    """`ip link add` lines for ``links``, by default every cable. ``namespaces``: host -> what iproute2 takes after `netns`; switches share
-    the batch's own."""
+    """Make the `ip link add` lines of ``links``, by default of every cable. ``namespaces``: host -> what iproute2 takes after `netns`;
+    switches share the batch's own."""
 
     def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
@@ -66,12 +66,12 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link]
 
 
 def kernel_rate(rate: float, clock: WallClock) -> int:
-    """A rate of the network (bits/s) as one of this machine, which is all that its kernel and programs know."""
+    """Convert a rate of the network (bits/s) to one of this machine, the only kind that its kernel and programs know."""
     return max(1, round(rate / clock.dilation))
 
 
 def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: int) -> list[str]:
-    """`tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
+    """Make the `tc` lines of a port's HTB classes; ``verb``: add, or change for other rates (bits/s) on a running port."""
     slow, dev = kernel_rate(rate, clock), f"dev {port.name}"
     half = slow // 2
 
@@ -87,12 +87,12 @@ def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: i
 
 
 def burst_bytes(rate: int, clock: WallClock) -> int:
-    """A port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
+    """Compute a port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
     return max(LEAST_BURST, rate * max(clock.patience(BURST_S), BURST) // BYTE)
 
 
 def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, int]]) -> list[str]:
-    """`tc` lines of egress queue and programs for (port, rate in bits/s)."""
+    """Make the `tc` lines of egress queue and programs for (port, rate in bits/s)."""
     lines = []
     for port, rate in ports:
         dev = f"dev {port.name}"
@@ -111,11 +111,9 @@ def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, in
 
 
 def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
-    """`tc` lines of what lies below a port's data class. ``dev``: "dev NAME".
-
-    Under PFC a token bucket, which stands still while its rate is next to nothing, and a class whose queue takes no frame: one sent there
-    makes the kernel look at the other classes (netlink.PauseSocket).
-    """
+    """Make the `tc` lines of the queue below a port's data class. ``dev``: "dev NAME". Under PFC it is a token bucket, which stands still
+    while its rate is next to nothing, and a class whose queue takes no frame: a frame sent there makes the kernel look at the other classes
+    (netlink.PauseSocket)."""
     parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
     if not fabric.pfc:
         return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]
@@ -127,8 +125,8 @@ def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
 
 
 def spread(fabric: Fabric, src: int, dst: int) -> int:
-    """The EV of the one path on which the kernel of ``src`` reaches ``dst``: pairs spread over planes first, then uplinks, and a pair's
-    two directions take the same path."""
+    """Choose the EV of the one path on which the kernel of ``src`` reaches ``dst``: pairs are spread over planes first, then uplinks, and a
+    pair's two directions take the same path."""
     evs = path_evs(fabric, src, dst)
     low, high = sorted((src, dst))
     plane = (low + high) % fabric.planes
@@ -138,7 +136,7 @@ def spread(fabric: Fabric, src: int, dst: int) -> int:
 
 
 def peer_route(fabric: Fabric, host: int, peer: int) -> str:
-    """The one-path route by which ``host`` reaches ``peer``, as `ip route add` and `ip route replace` take it."""
+    """Make the one-path route by which ``host`` reaches ``peer``, as `ip route add` and `ip route replace` take it."""
     value = spread(fabric, host, peer)
     segment = addressing.text(addressing.path_address(fabric, host, peer, value))
     port = f"h{host}-p{addressing.ev_fields(value)[0]}"
@@ -147,7 +145,7 @@ def peer_route(fabric: Fabric, host: int, peer: int) -> str:
 
 
 def host_lines(fabric: Fabric, host: int) -> list[str]:
-    """`ip` lines that give a host its address, neighbours and SRv6 routes."""
+    """Make the `ip` lines that give a host its address, neighbours and SRv6 routes."""
     inner = addressing.text(addressing.inner_address(host))
     gateway = f"via {addressing.GATEWAY}"
     lines = ["link set lo up", f"addr add {inner}/128 dev lo nodad"]
@@ -179,17 +177,16 @@ HOST_SYSCTLS = {
 
 
 def run_batches(tool: str, batches: Iterable[tuple[Sequence[str], str]]) -> None:
-    """:func:`run_batch` for each (lines, namespace), all at once as far as the machine can. Raises the first's :class:`UserError`."""
+    """Call :func:`run_batch` for each (lines, namespace), all at once as far as the machine can. Raises the first's :class:`UserError`."""
     with ThreadPoolExecutor(AT_ONCE) as workers:
         for done in [workers.submit(run_batch, tool, lines, namespace) for lines, namespace in batches]:
             done.result()
 
 
 def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
-    """`ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused.
-
-    A line that finds the kernel out of memory is tried again, with those after it: every SRv6 route takes memory of each core from a
-    reserve that the kernel fills again in the background. Thousands of routes at once empty it, where the filling waits for busy cores."""
+    """Run `ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused. A
+    line that finds the kernel out of memory is tried again, with those after it: every SRv6 route takes memory of each core from a reserve
+    that the kernel fills again in the background. Thousands of routes at once empty it, where the filling waits for busy cores."""
     if not lines:
         return
     program = shutil.which(tool, path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")

@@ -21,7 +21,7 @@ from topologies.clos import Fabric
 
 BUFFER_KIB = 65536
 SNAP_ROOM = 256
-"""Bytes kept beyond a full data packet: more than a link's MTU lets through."""
+"""Bytes kept of each frame beyond a full data packet: more than a link's MTU lets through."""
 START_S = 5.0
 
 
@@ -29,10 +29,8 @@ class Capture:
     """One link's capture; ``path`` is a pcap file with nanosecond timestamps."""
 
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """``come_twice``: frames come in twice (packet_sockets.py); the file contains them once.
-
-        Returns when frames are being captured. Raises :class:`UserError` if they cannot be.
-        """
+        """Start a capture. ``come_twice``: frames come in twice (packet_sockets.py); the file contains them once. Returns when frames are
+        being captured. Raises :class:`UserError` if they cannot be."""
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable
         tool = shutil.which("tcpdump", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
@@ -66,7 +64,7 @@ class Capture:
                 sock.close()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the capture; what came before is in the file. Sets ``captured`` and ``dropped``."""
+        """End the capture; the file contains all that came before. Sets ``captured`` and ``dropped``."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:

@@ -52,20 +52,22 @@ from topologies.clos import Fabric
 from topologies.parts import whole
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
-"""Where the environment variable MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
+"""Where bring-up can be made to fail, by the environment variable MRCBED_CRASH_AT: ``<point>`` raises there, ``<point>:kill`` kills this
+process."""
 MAX_HOSTS = 64
 """Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
 MOST_DESCRIPTORS = 900
-"""The most descriptors of a process of several agents, five and one for each NIC port an agent: select takes numbers below 1,024."""
+"""The most descriptors of a process of several agents, which has five and one for each NIC port of every agent: select takes numbers below
+1,024."""
 CONTROLLER_S = 20.0
 PAUSER_S = 20.0
 AGENTS_S = 20.0
 FLUSH_S = 0.4
 KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
-"""After a death: when the main thread is interrupted if it has not noticed, and when all is ended without it."""
+"""Seconds after a death at which the main thread is interrupted if it has not noticed, and at which everything is ended without it."""
 LAST_WORDS_S = GRACE_S + KILL_S + 1.0
-"""How long the main thread may take from there to the tear-down if it has noticed: users' programs end by themselves first."""
+"""A main thread that has noticed a death may take this long before the tear-down: users' programs end by themselves first."""
 DRAIN_S = 0.05
 """The wait between the end of the senders and that of the captures, so that the files contain the last frames."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,13 +75,13 @@ _AGENT = "the agent of "
 
 
 class InjectedCrash(RuntimeError):
-    """What MRCBED_CRASH_AT raises."""
+    """The failure that MRCBED_CRASH_AT asks for."""
 
 
 class Cluster(TakesFaults):
-    """``dilation``: as :class:`agents.clock.WallClock` has it. ``controller`` False writes the switches' tables without Ryu.
-    ``progress(stage, share)`` reports how far bring-up has come. With ``trunk`` it is the part of a fabric that this machine carries, and
-    :attr:`agents` has that part's, in the order of ``part.hosts``."""
+    """A cluster on this machine. ``dilation`` is that of :class:`agents.clock.WallClock`. With ``controller`` False the switches' tables
+    are written without Ryu. ``progress(stage, share)`` reports how far bring-up has come. With ``trunk`` the cluster is the part of a
+    fabric that this machine carries, and :attr:`agents` has only that part's, in the order of ``part.hosts``."""
 
     name = EMULATED
 
@@ -137,10 +139,8 @@ class Cluster(TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring everything but the agents up.
-
-        After a failure it tears down what is up and raises the error: :class:`UserError` for what people can fix.
-        """
+        """Bring everything but the agents up. After a failure it tears down what is up and raises the error: :class:`UserError` for what
+        people can fix."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -177,7 +177,7 @@ class Cluster(TakesFaults):
         self.booted_ns = time.monotonic_ns() - started
 
     def stop(self) -> None:
-        """Take everything down. Idempotent, under two seconds, not interrupted by signals."""
+        """Take everything down. Idempotent, takes under two seconds, and no signal interrupts it."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -219,7 +219,7 @@ class Cluster(TakesFaults):
         return [*self._agents, *(process for process in (self._controller, self._pauser) if process is not None)]
 
     def _flush_agents(self) -> None:
-        """Give agents a moment to write down what they measured; those that do not answer are killed after it."""
+        """Give agents a moment to write down what they measured, and kill those that do not answer."""
         running = [process for process in self._agents if process.poll() is None]
         for process in running:
             process.terminate()
@@ -249,7 +249,7 @@ class Cluster(TakesFaults):
     # --- PFC -----------------------------------------------------------------------------------------------------
 
     def _start_pauser(self) -> None:
-        """The process that pauses ports (testbed/emulated/pauser.py); returns when it watches."""
+        """Start the process that pauses ports (testbed/emulated/pauser.py); returns when it watches."""
         config = json.dumps({"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "namespaces": self.net.namespaces})
         log = Path(sandbox.RUN_DIR) / "pauser.log"
         with log.open("wb") as complaints:
@@ -315,7 +315,6 @@ class Cluster(TakesFaults):
 
     @property
     def controller_pid(self) -> int:
-        """0 without a controller."""
         return self._controller.pid if self._controller is not None else 0
 
     # --- agents --------------------------------------------------------------------------------------------------
@@ -323,11 +322,9 @@ class Cluster(TakesFaults):
     def start_agents(
         self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """One agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
-
-        ``policy``: what the controller tells them of link events (testbed/controller/steering.py). ``alone``: each in a process of its own,
-        for faults that stop or kill one; otherwise they share processes, one per core.
-        """
+        """Start one agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
+        ``policy`` chooses what the controller says to agents about link events (testbed/controller/steering.py). With ``alone`` each agent
+        has a process of its own, for faults that stop or kill one; otherwise they share processes, one per core."""
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
         self._reach("agents")
@@ -426,29 +423,30 @@ class Cluster(TakesFaults):
         return paths
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """The network has converged around these links, all that are down: the hosts' own routes follow where a kernel transport runs."""
+        """Note that the network has converged around these links, all that are down: the hosts' own routes follow where a kernel transport
+        runs."""
         if self._kernel_paths is not None:
             self._kernel_paths.reroute(dead_links)
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; whether it is new. Goes through the controller,
-        straight to the agents where there is none. Raises UserError or FabricError, one line."""
+        """Put an entry on the denylist (topologies/denylist.py), for the fabric's life; returns whether it is new. The entry goes through
+        the controller, or straight to the agents where there is none. Raises UserError or FabricError, one line."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Take an entry off the denylist, or with ``by`` only that party's word; whether it was there. Raises as :meth:`deny`."""
+        """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """What the controller saw and did after a time (docs/controller.md); empty without a living controller."""
+        """Return what the controller saw and did after a time (docs/controller.md); empty without a living controller."""
         return self.control.journal(since_ps)
 
     def denied(self) -> list[dict[str, Any]]:
-        """The denylist: ``{"entry", "by", "reason", "since_ps"}``, one row per party that denies it."""
+        """Return the denylist: ``{"entry", "by", "reason", "since_ps"}``, one row per party that denies it."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """One flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
+        """Make one flow of iperf3, not yet prepared; its JSON goes to ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
@@ -457,7 +455,7 @@ class Cluster(TakesFaults):
         return Iperf(self.fabric, self.clock, stream, popen, self.net.path_of, stem)
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
-        """A program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""
+        """Start a program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""
         return EmulatedPrograms(self, program, hosts)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
@@ -469,15 +467,15 @@ class Cluster(TakesFaults):
         return self._faults
 
     def _process_of(self, host: int) -> subprocess.Popen[bytes] | Adopted | None:
-        """The agent of a host; -1: the controller."""
+        """Return a host's agent, or the controller for -1."""
         if host < 0:
             return self._controller
         place = self.part.hosts.index(host) if host in self.part.hosts else len(self._agents)
         return self._agents[place] if self._share == 1 and place < len(self._agents) else None
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port (testbed/dataplane/counters.py); how long its data class was paused is this machine's there, the network's
-        here."""
+        """Return one row per port (testbed/dataplane/counters.py), with the time that its data class was paused converted from this
+        machine's to network time."""
         return [
             {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
              for key, value in row.items()}
@@ -485,11 +483,11 @@ class Cluster(TakesFaults):
         ]  # fmt: skip
 
     def backlog(self, port: str) -> int:
-        """Bytes of the data class waiting at a port, by its name: a read of memory. Raises KeyError for a port that is not there."""
+        """Read from memory the bytes of the data class that wait at a port, by its name. Raises KeyError if there is no such port."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
     def loads(self) -> Loads:
-        """A row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
+        """Return a row per port: bytes that have left, bytes of the data class waiting now, packets marked, trimmed and dropped so far."""
         return self.net.counters.loads()
 
     def quiesce(self, timeout: int) -> bool:
@@ -502,14 +500,14 @@ class Cluster(TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and ``runner``
-        for this process."""
+        """Return the pids of the processes that work during a run, by name: agents by the name of their (first) host, ``controller``, and
+        ``runner`` for this process."""
         pids = {name: process.pid for name, process in zip(self.part.host_names[:: self._share], list(self._agents), strict=False)}
         pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
 
     def port_watch(self) -> PortWatch:
-        """A new watch over rates and queues of all ports (testbed/emulated/port_watch.py), to be used while the cluster is up."""
+        """Make a watch over rates and queues of all ports (testbed/emulated/port_watch.py), to be used while the cluster is up."""
         if self._queues is None:
             self._queues = netlink.QueueSocket(self.net.namespaces[""])
         queues = self._queues
@@ -521,11 +519,11 @@ class Cluster(TakesFaults):
 
     @property
     def death(self) -> str:
-        """Which of its processes died, and how; empty while all live."""
+        """Say which of its processes died, and how; empty while all live."""
         return self._died
 
     def run_watch(self, interval: int) -> None:
-        """All of it is on this machine."""
+        """Do nothing: all of the cluster is on this machine, which the runner watches."""
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
@@ -576,7 +574,8 @@ class Cluster(TakesFaults):
                 return
 
     def _let_kernels_answer(self) -> None:
-        """Kernels whose agent has died hear what peers send to its connections, and refuse it: so the peers learn what they have lost."""
+        """Let kernels whose agent has died hear what peers send to its connections, and refuse it: so the peers learn what they have
+        lost."""
         for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
             if process.poll() is not None:
                 loader.end_delay(self.fabric, host)
@@ -593,7 +592,7 @@ class Cluster(TakesFaults):
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and the like back; they come afterwards."""
+    """Hold SIGINT and the like back until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -602,7 +601,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _host_processes(config: Path) -> dict[str, int]:
-    """Name -> id of the host processes that a file describes; they are children of this process. Raises UserError."""
+    """Read the host processes that a file describes, name -> id; they are children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
     keys: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": ROOT, "env": environment()}
@@ -617,14 +616,14 @@ def _host_processes(config: Path) -> dict[str, int]:
 
 
 def environment() -> dict[str, str]:
-    """Our own environment, which contains the run's mark; the project can be imported from anywhere. NumPy starts no threads: an agent only
-    adds and compares with it."""
+    """Return our own environment, which contains the run's mark. The project can be imported from anywhere. NumPy starts no threads: an
+    agent only adds and compares with it."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _last_line(path: Path) -> str:
-    """The last thing a process said on stderr."""
+    """Return the last line that a process wrote to stderr."""
     try:
         lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:

@@ -44,16 +44,12 @@ STEPS = ("data-plane", "switch-namespace", "hosts", "cables", "bridges", "queues
 
 
 class FabricNet(Mininet):
-    """``start`` builds, ``stop`` removes. ``step`` is told the name of each stage of bring-up before it begins (:data:`STEPS`).
+    """A fabric that ``start`` builds and ``stop`` removes. ``step`` gets the name of each stage of bring-up before it begins
+    (:data:`STEPS`). After :meth:`start` it has ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and
+    ``namespaces`` (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks."""
 
-    After :meth:`start`: ``faults``, ``counters``, ``switch_namespace`` (a path for nsenter and setns) and ``namespaces``
-    (node -> descriptor; all switches under ""). Raises :class:`UserError` on what the machine lacks.
-    """
-
-    def __init__(
-        self, fabric: Fabric, clock: WallClock, step: Step = lambda name: None, switch: str = "ebpf", trunk: Trunk | None = None
-    ) -> None:  # fmt: skip
-        """``trunk``: build only its part, and lead to the machines that have the others."""
+    def __init__(self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None) -> None:
+        """Prepare a fabric. With ``trunk`` only this machine's part is built, which leads to the machines that have the others."""
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
         self.fabric, self.clock = fabric, clock
@@ -118,7 +114,7 @@ class FabricNet(Mininet):
         self.built = True
 
     def path_of(self, node: str) -> str:
-        """A node's network namespace for nsenter; "" for the switches'."""
+        """Return the path of a node's network namespace for nsenter; "" stands for the switches'."""
         return f"/proc/{os.getpid()}/fd/{self.namespaces[node]}"
 
     def _adopt_cables(self) -> None:
@@ -158,7 +154,7 @@ class FabricNet(Mininet):
 
     @property
     def switches_are(self) -> str:
-        """What forwards packets, as text for people."""
+        """Say what forwards packets, as text for people."""
         if self.ovs is None:
             return "eBPF programs"
         place = "in user space" if self.ovs.datapath == "netdev" else "in the kernel"
@@ -200,7 +196,7 @@ class FabricNet(Mininet):
     # --- Mininet's API where its own would not do ------------------------------------------------------------
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Cable between two nodes "up" or "down", acting on the switch's end only."""
+        """Set the cable between two nodes "up" or "down", acting on the switch's end only."""
         if status not in ("up", "down"):
             error(f"status must be up or down, not {status}\n")
             return
@@ -217,7 +213,7 @@ class FabricNet(Mininet):
     def iperf(
         self, hosts: Any = None, l4Type: str = "TCP", udpBw: str = "10M", fmt: Any = None, seconds: int = 5, port: int = 5201
     ) -> list[str]:
-        """iperf3 between two hosts; [server, client] rates as Mininet's iperf gives them."""
+        """Run iperf3 between two hosts; returns [server, client] rates as Mininet's iperf does."""
         client, server = hosts or [self.hosts[0], self.hosts[-1]]
         output(f"*** Iperf: testing {l4Type} bandwidth between {client} and {server}\n")
         daemon = server.popen(["iperf3", "-s", "-1", "-p", str(port)])
@@ -246,7 +242,7 @@ class FabricNet(Mininet):
 
 
 def end_processes_in(namespaces: set[int]) -> None:
-    """Kill every process whose network namespace is one of ours (inodes). Only ours: they were made for this fabric."""
+    """Kill every process whose network namespace is one of ours (inodes): they were made for this fabric."""
     own = os.getpid()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == own:

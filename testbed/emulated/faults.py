@@ -24,12 +24,12 @@ from topologies.clos import Fabric, Link, Port
 from topologies.parts import Part, whole
 
 SETTLE_S = 1.0
-"""Longest wait for the kernel to report carrier at both ends of a cable."""
+"""The longest wait for the kernel to report carrier at both ends of a cable."""
 
 
 class Faults(Holders):
-    """``namespaces``: node name -> descriptor of its network namespace, switches under the key "". ``part``: which cables this machine has;
-    of others only the state is kept."""
+    """The state of every cable. ``namespaces``: node name -> descriptor of its network namespace, switches under the key "". ``part`` says
+    which cables this machine has; of others only the state is kept."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None

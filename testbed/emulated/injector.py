@@ -22,14 +22,14 @@ from topologies.clos import Fabric
 
 
 class Process(Protocol):
-    """The part of subprocess.Popen that is used here."""
+    """The part of subprocess.Popen that faults need."""
 
     def poll(self) -> int | None: ...
     def send_signal(self, sig: int) -> None: ...
 
 
 class Injector(Injections):
-    """``process_of(host)``: the agent of a host, or the controller for -1; None if there is none."""
+    """The faults of one cluster. ``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none."""
 
     def __init__(
         self,

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 PROGRAM = Path(ip.__file__)
 NICE = 5
-"""Niceness of the programs: after the agents, before what uses the interface [ours]."""
+"""Niceness of the programs that carry packets: after the agents, before what uses the interface [ours]."""
 READY_S = 20.0
 
 
 def bring_up(cluster: Cluster) -> Programs:
-    """Make the interfaces and start what carries their packets; the caller ends it before the cluster's agents. They go with their hosts'
-    namespaces. Raises :class:`UserError`."""
+    """Make the interfaces and start what carries their packets; the caller ends it before the cluster's agents. The interfaces go with
+    their hosts' namespaces. Raises :class:`UserError`."""
     if not tun.available():
         raise UserError(f"{ip.NAME} needs TUN, which this kernel does not give us: modprobe tun, or run without --ip")
     for number, name in enumerate(cluster.fabric.hosts):

@@ -30,38 +30,38 @@ from topologies.clos import Fabric
 PROTOCOLS = ("tcp", "udp")
 CONGESTION = ("cubic", "bbr", "reno")
 MAX_STREAMS = 128
-"""iperf3's own limit of -P."""
+"""The most streams of a flow: iperf3's own limit of -P."""
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
 """Bytes of a UDP frame's headers: Ethernet, the outer IPv6 header, the inner one, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""How long either end may take to write its report, once it is told to end [ours]."""
+"""Either end must write its report within this time after it is asked to end [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def require_iperf3() -> None:
-    """Raises :class:`UserError` without iperf3."""
+    """Check that iperf3 is installed. Raises :class:`UserError`."""
     if shutil.which("iperf3", path=PATH) is None:
         raise UserError("iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what else may be)")
 
 
 def datagram_bytes(fabric: Fabric) -> int:
-    """Payload of a UDP datagram whose frame is as long as a full data packet of an agent's."""
+    """Compute the payload of a UDP datagram whose frame is as long as a full data packet of an agent's."""
     return fabric.frame_bytes - HEADERS
 
 
 def wire_rate(fabric: Fabric, payload_bps: float) -> float:
-    """bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams. TCP's headers are a few bytes longer."""
+    """Compute the bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams. TCP's headers are a few bytes longer."""
     return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
 
 
 def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
-    """`ip` lines that give the two ends their addresses and their routes to each other on the stream's path: the source's, the
-    destination's."""
+    """Make the `ip` lines that give the two ends their addresses and their routes to each other on the stream's path: the source's lines,
+    and the destination's."""
     addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
 
     def lines(near: int, far: int, own: str, peer: str) -> list[str]:
@@ -77,7 +77,7 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 
 
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
-    """iperf3 as the server that takes one test, and as the client."""
+    """Make the command lines of iperf3 as the server that takes one test, and as the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
     seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
     client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
@@ -92,8 +92,8 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    """``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes to
-    ``<stem>.json`` and ``<stem>-server.json``."""
+    """One flow. ``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes
+    to ``<stem>.json`` and ``<stem>-server.json``."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
@@ -140,7 +140,6 @@ class Iperf:
         raise UserError(f"iperf3 as server in h{self.stream.dst} did not come up ({reason}): try it there by hand, mrcbed up has a prompt")
 
     def begin(self) -> None:
-        """The client starts to send."""
         self._client = self._start(self.stream.src, command_lines(self.fabric, self.clock, self.stream)[1], ".json")
 
     @property
@@ -162,7 +161,7 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Tell running processes to write their reports and to end, and kill those that do not; remove routes and addresses. Idempotent."""
+        """Have running processes write their reports and end, kill those that do not, and remove routes and addresses. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:

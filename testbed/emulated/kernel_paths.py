@@ -41,17 +41,19 @@ SYSCTLS = {
 """Settings in the hosts' namespaces. Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults,
 which a new namespace would not have but rather what somebody set on this machine."""
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
-"""A receiver's buffer holds whatever a sender may have under way, headers and all [ours]. Else data that wait for what a dead plane took
-fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for ever."""
+"""MPTCP's buffers: a receiver's holds whatever a sender may have under way, headers and all [ours]. Otherwise data that wait for what a
+dead plane took fill it, and the kernel (seen on 6.18) no longer moves what is sent again from its subflow: the connection stands still for
+ever."""
 RTO_MIN = 16 * US
-"""The smallest RTO of a connection: the kernel's own 200 ms at a dilation of 12,500. By route, so that it is the same at every dilation
-[ours]."""
+"""The smallest RTO of a connection: the kernel's own 200 ms at a dilation of 12,500. It is set by route, so that it is the same at every
+dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
-"""Linux 6.10 or later; before it the hash's key is drawn at boot, and no run can be repeated path by path."""
+"""Setting of the hash's key, in Linux 6.10 or later; older kernels draw the key at boot, and no run can be repeated path by path."""
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """(EV, weight) of the living paths in the order of the next hops; all paths if none lives: frames are then lost in the fault."""
+    """Return the (EV, weight) of the living paths in the order of the next hops, or of all paths if none lives: frames are then lost in the
+    fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
@@ -69,17 +71,16 @@ def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
 
 
 def dead_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) -> set[int]:
-    """The EVs of a pair that cross one of the links."""
     if not dead_links:
         return set()
     return {value for value in path_evs(fabric, src, dst) if any(link.name in dead_links for link in path_links(fabric, src, dst, value))}
 
 
 def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane: int, congestion: str, clock: WallClock) -> str:
-    """A `route replace` line over (EV, weight). ``plane`` -1: between the hosts' own addresses. Congestion control by route needs no
-    privilege of the sender, and holds for accepted connections too. The MTU is the link's, said once more: a connection whose route was
-    replaced asks the old one's interface once more, which is the kernel's black hole by then, with an MTU of 68: without it thousands of
-    segments of 8 bytes go out after a re-route (seen on 6.18)."""
+    """Make a `route replace` line over (EV, weight), with ``plane`` -1 between the hosts' own addresses. Congestion control by route needs
+    no privilege of the sender, and holds for accepted connections too. The MTU repeats the link's: a connection whose route was replaced
+    asks the old route's interface once more, which is the kernel's black hole by then, with an MTU of 68. Without the MTU here, thousands
+    of segments of 8 bytes go out after a re-route (seen on 6.18)."""
     address = addressing.inner_address if plane < 0 else lambda host: addressing.plane_address(plane, host)
     hops = []
     for value, weight in evs:
@@ -92,7 +93,7 @@ def route(fabric: Fabric, src: int, dst: int, evs: list[tuple[int, int]], plane:
 
 
 def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClock, dead_links: Collection[str] = ()) -> list[str]:
-    """Every route of a host, around the dead links."""
+    """Make every route of a host, around the dead links."""
     lines = []
     for peer in range(fabric.host_count):
         if peer == host:
@@ -108,7 +109,7 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClo
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """What a host needs before its routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
+    """Make the lines that a host needs before its routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -119,7 +120,6 @@ def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Restore what bringup.host_lines made."""
     peers = [peer for peer in range(fabric.host_count) if peer != host]
     if kind != MPTCP:
         return [f"route replace {peer_route(fabric, host, peer)}" for peer in peers]
@@ -131,7 +131,8 @@ def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 class KernelPaths:
-    """The hosts' routes for one kernel transport. ``path_of``: host name -> its namespace for nsenter; ``namespaces``: -> descriptor."""
+    """The hosts' routes for one kernel transport. ``path_of``: host name -> its namespace for nsenter; ``namespaces``: host name ->
+    descriptor."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str,
@@ -144,7 +145,7 @@ class KernelPaths:
         self.delays = tun.available()
 
     def install(self) -> None:
-        """Raises UserError after everything is restored."""
+        """Install the routes. Raises UserError after everything is restored."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
@@ -162,7 +163,7 @@ class KernelPaths:
             raise
 
     def reroute(self, dead_links: Collection[str]) -> int:
-        """The network has converged around these links; how many hosts' routes changed. All hosts at once, as far as the machine can."""
+        """Lead all hosts' routes around these links, at once as far as the machine can; returns how many hosts' routes changed."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
             host_routes = routes(self.fabric, number, self.kind, self.congestion, self.clock, dead_links)
@@ -174,7 +175,7 @@ class KernelPaths:
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """Restore everything. ``strict`` False: as far as possible."""
+        """Restore everything; with ``strict`` False as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

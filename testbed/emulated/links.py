@@ -15,11 +15,11 @@ from topologies.clos import Port
 
 
 def _stay(*_args: Any) -> None:
-    """Interfaces are born in their namespace: nothing to move."""
+    """Move nothing: interfaces are born in their namespace."""
 
 
 class FabricIntf(Intf):
-    """One port. A host's ports all answer with the host's one address."""
+    """One port of a node. All ports of a host answer with the host's one address."""
 
     def __init__(self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any) -> None:
         self.fabric_port = fabric_port
@@ -32,7 +32,7 @@ class FabricIntf(Intf):
         return {}
 
     def ifconfig(self, *args: Any) -> str:
-        """`up`, `down`, or the interface's description."""
+        """Run `up` or `down`; anything else returns the interface's description."""
         if args in (("up",), ("down",)):
             return str(self.cmd("ip", "link", "set", self.name, args[0]))
         return str(self.cmd("ip", "addr", "show", "dev", self.name))
@@ -56,8 +56,6 @@ class FabricIntf(Intf):
 
 
 class FabricLink(Link):
-    """One cable."""
-
     def __init__(self, node1: Any, node2: Any, cable: Cable, intfs: tuple[FabricIntf, FabricIntf], net: Any, **_params: Any) -> None:
         self.cable = cable
         self.net = net
@@ -66,7 +64,7 @@ class FabricLink(Link):
         self.intf1.link = self.intf2.link = self
 
     def delete(self) -> None:
-        """Cables go with the fabric, all at once."""
+        """Do nothing: cables go with the fabric, all at once."""
 
     def stop(self) -> None:
         """Do nothing, as :meth:`delete`."""

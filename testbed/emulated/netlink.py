@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 OPER_UP: Final = 6
 _DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
-"""IFLA_OPERSTATE, IF_OPER_DORMANT: the only state that a process may put in the place of OPER_UP (net/core/rtnetlink.c)."""
+"""IFLA_OPERSTATE with IF_OPER_DORMANT: the only state that a process may put in the place of OPER_UP (net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
 """Rate of the token bucket below a data class that is not paused, bytes/s: far above every port's."""
@@ -37,7 +37,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own inside the network namespace ``fd``; sockets it opens stay there. Raises what it raises."""
+    """Run ``work`` on a thread of its own inside the network namespace ``fd``; sockets it opens stay there. Raises what ``work`` raises."""
 
     def enter() -> T:
         if _libc.setns(fd, _CLONE_NEWNET):
@@ -49,7 +49,7 @@ def in_namespace(fd: int, work: Callable[[], T]) -> T:
 
 
 def new_namespace() -> int:
-    """A fresh network namespace that lives as long as the returned descriptor (and what runs inside it)."""
+    """Make a network namespace that lives as long as the returned descriptor (and what runs inside it)."""
 
     def make() -> int:
         if _libc.unshare(_CLONE_NEWNET):
@@ -111,11 +111,9 @@ class LinkSocket:
                         states.append(rtnetlink.link_state(answer.body))
 
     def set_up(self, ifindex: int, up: bool) -> None:
-        """`ip link set ... up` or `down`; returns when the kernel has done it.
-
-        Down takes back the operational state too. The kernel does that later, with the carrier's event, and an interface that is up again
-        before would still be called OPER_UP while its queue is off and swallows frames uncounted (seen on Linux 6.1).
-        """
+        """Do `ip link set ... up` or `down`; returns when the kernel has done it. Down takes back the operational state too. The kernel
+        does that later, with the carrier's event, and an interface that is up again before would still be called OPER_UP while its queue is
+        off and swallows frames uncounted (seen on Linux 6.1)."""
         body = rtnetlink.link(ifindex, IFF_UP if up else 0, IFF_UP) + (b"" if up else _DORMANT)
         self._ask(rtnetlink.RTM_NEWLINK, rtnetlink.NLM_F_ACK, body)
 
@@ -127,7 +125,6 @@ class LinkSocket:
         return self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_ACK, rtnetlink.link(ifindex))[0]
 
     def dump(self) -> dict[int, LinkState]:
-        """All interfaces by index."""
         return {s.ifindex: s for s in self._ask(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, rtnetlink.link())}
 
     def close(self) -> None:
@@ -144,7 +141,7 @@ class QueueSocket:
         self._serial = 0
 
     def backlog(self, ifindex: int, handle: int) -> int | None:
-        """Bytes in the qdisc ``handle`` (its major number) of an interface; None if there is none."""
+        """Return the bytes in the qdisc ``handle`` (its major number) of an interface; None if there is none."""
         self._serial += 1
         body = rtnetlink.queue(ifindex, handle << 16)
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
@@ -171,15 +168,13 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Stop; returns when the kernel has done it. One frame more may leave: a token bucket that is changed is full, and one that could
-        not hold a frame would drop what comes. Raises OSError."""
+        """Stop the data class; returns when the kernel has done it. One frame more may leave: a token bucket that is changed is full, and
+        one that could not hold a frame would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Go on. Raises OSError.
-
-        The change alone would have the kernel look at the queue within a second, not at once; a frame that the port's queues refuse does.
-        """
+        """Let the data class go on. Raises OSError. The change alone would have the kernel look at the queue within a second, not at once;
+        a frame that the port's queues refuse makes it look at once."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
             self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
@@ -213,7 +208,7 @@ def _backlog(payload: bytes) -> int | None:
 
 
 class LinkEvents:
-    """Changes of interfaces in one namespace, as they happen. A non-blocking source for select()."""
+    """Changes of interfaces in one namespace, as they happen: a non-blocking source for select()."""
 
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -225,7 +220,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """The changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
+        """Read the changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -246,10 +241,8 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames.
-
-    Raises OSError naming the interface if the kernel refuses.
-    """
+    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError
+    naming the interface if the kernel refuses."""
 
     def work() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -266,7 +259,7 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
 
 
 def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
-    """Sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are left out."""
+    """Read sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are missing from the result."""
 
     def work() -> dict[str, str]:
         values = {}

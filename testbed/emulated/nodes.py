@@ -26,7 +26,7 @@ class FabricHost(Host):
 
     @classmethod
     def setup(cls) -> None:
-        """Mininet would look for ifconfig here; mnexec is checked by fabric.py with a better message."""
+        """Check nothing: Mininet would look for ifconfig here, and fabric.py checks mnexec with a better message."""
 
     def __init__(self, name: str, address: str = "", number: int = 0, **params: Any) -> None:
         self.address = address
@@ -38,8 +38,8 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Start it as Mininet does. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of its
-        death, and whoever waits for its prompt would wait for ever."""
+        """Start a process as Mininet does. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of
+        the shell's death, and whoever waits for its prompt would wait for ever."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -57,7 +57,7 @@ class FabricHost(Host):
             raise UserError(f"the shell of {self.name} was ended from outside: start again") from None
 
     def monitor(self, timeoutms: int | None = None, findPid: bool = True) -> str:
-        """Look for a process number only where one comes: Mininet's takes any byte 1 for the head of one and waits for the rest."""
+        """Look for a process number only where one comes: Mininet takes any byte 1 for the head of one and waits for the rest."""
         return str(super().monitor(timeoutms, findPid and (self.lastCmd or "").endswith("&")))
 
     def config(self, **_params: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class FabricSwitch(Switch):
 
     @classmethod
     def setup(cls) -> None:
-        """Nothing to check: the data plane was loaded before."""
+        """Check nothing: the data plane was loaded before."""
 
     def __init__(self, name: str, number: int = 0, net: Any = None, **params: Any) -> None:
         self.number = number

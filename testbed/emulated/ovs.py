@@ -34,52 +34,53 @@ from topologies.clos import Fabric, Port
 from topologies.paths import static_tables
 
 SWITCHES = ("ebpf", "ovs")
-"""What forwards on the switches."""
+"""Kinds of switches: what forwards on them."""
 TOOLS = ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
 SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/share/openvswitch/vswitch.ovsschema"))
 MODULE = Path("/sys/module/openvswitch")
 START_S = 5.0
 BRIDGES_S = 60.0
-"""The kernel makes every packet socket wait for a grace period: `wide` with its 144 switches takes 5 to 20 s."""
+"""Bridges must come up within this time: the kernel makes every packet socket wait for a grace period, and `wide` with its 144 switches
+takes 5 to 20 s."""
 BUFFER = 1 << 28
-"""Bytes for each of the daemon's packet sockets, which the kernel doubles [ours]: all that a fabric can hold must fit into the one that
-sends for every port, or one full port starves the rest. And a daemon that lags behind shall delay frames rather than lose them: a loss
-would read as a dead path."""
+"""Buffer of each of the daemon's packet sockets, in bytes, which the kernel doubles [ours]: all that a fabric can hold must fit into the
+one that sends for every port, or one full port starves the rest. Also a daemon that lags behind shall delay frames rather than lose them: a
+loss would read as a dead path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""Settings for the C library of ovs-vswitchd, which else takes memory from the kernel and gives it back for every port it looks at,
+"""Settings for the C library of ovs-vswitchd. Without them it takes memory from the kernel and gives it back for every port it looks at,
 hundreds of times a millisecond: three switches and back took 2 to 3 times as long [measured]."""
 REVALIDATE_MS = 100
-"""Counters of flows lag behind by so much at most; by itself Open vSwitch takes 500 ms [ours]."""
+"""Counters of flows lag behind by at most this time; Open vSwitch's own default is 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
-"""Packets/s with under 1 % loss, three hops, on the machine of docs/architecture.md."""
+"""Packets/s with under 1 % loss over three hops, on the machine of docs/architecture.md."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", re.MULTILINE)
 
 
 def installed() -> str:
-    """ "" if Open vSwitch's programs and schema are here, else what is missing."""
+    """Return "" if Open vSwitch's programs and schema are here, else the names of what is missing."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
 
 
 def require() -> None:
-    """Raises :class:`UserError` if Open vSwitch is not installed. Its service need not run."""
+    """Check that Open vSwitch is installed; its service need not run. Raises :class:`UserError`."""
     if lacking := installed():
         raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
 
 
 def datapath() -> str:
-    """Which of Open vSwitch's datapaths would forward here: "system" (kernel module, if loaded) or "netdev" (user space)."""
+    """Say which of Open vSwitch's datapaths would forward here: "system" (kernel module, if loaded) or "netdev" (user space)."""
     return "system" if MODULE.exists() else "netdev"
 
 
 def loadable() -> bool:
-    """Whether the kernel's module is not loaded, but there to be loaded. Nothing here loads it: a run leaves the machine as it was."""
+    """Say whether the kernel's module is there to be loaded, but is not. Nothing here loads it: a run leaves the machine as it was."""
     return not MODULE.exists() and probes.run(f"modprobe -n -q {MODULE.name}") == ""
 
 
 def limits(kind: str) -> str:
-    """One line for people about what a datapath cannot do; "" for the kernel's."""
+    """Say in one line for people what a datapath cannot do; "" for the kernel's."""
     if kind == "system":
         return ""
     here = loadable()
@@ -91,7 +92,7 @@ def limits(kind: str) -> str:
 
 
 def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
-    """Switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
+    """Return switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
     ports: dict[str, list[Port]] = {name: [] for name in fabric.switches}
     for port in fabric.ports:
         if port.node in ports:
@@ -100,10 +101,8 @@ def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
 
 
 def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
-    """The one `ovs-vsctl` transaction that makes every bridge with its ports.
-
-    linux-noop: the queues at the ports are ours, and Open vSwitch would remove them.
-    """
+    """Make the one `ovs-vsctl` transaction that creates every bridge with its ports. linux-noop: the queues at the ports are ours, and Open
+    vSwitch would remove them."""
     arguments = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
     arguments += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
     for number, (switch, ports) in enumerate(ports_of(fabric).items()):
@@ -116,10 +115,8 @@ def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
 
 
 def flow_lines(fabric: Fabric, switch: str) -> list[str]:
-    """A switch's flows as ovs-ofctl takes them: what the controller programs over OpenFlow, for a cluster without one.
-
-    The in_port is forgotten: a frame may leave by the port it came by (a path probe turns around at a T1), which OpenFlow would forbid.
-    """
+    """Make a switch's flows as ovs-ofctl takes them: what the controller programs over OpenFlow, for a cluster without one. The in_port is
+    forgotten: a frame may leave by the port it came by (a path probe turns around at a T1), which OpenFlow would forbid."""
     block = f"{BLOCK[0]:02x}{BLOCK[1]:02x}:{BLOCK[2]:02x}{BLOCK[3]:02x}"
     places = {port.name: place for place, port in enumerate(ports_of(fabric)[switch], 1)}
     shift = "dec_ttl,move:NXM_NX_IPV6_DST[0..79]->NXM_NX_IPV6_DST[16..95],load:0->NXM_NX_IPV6_DST[0..15],load:0->NXM_OF_IN_PORT[]"
@@ -131,10 +128,10 @@ def flow_lines(fabric: Fabric, switch: str) -> list[str]:
 
 
 class OpenVSwitch:
-    """``processes``: (what it is, process), for whoever watches them. ``datapath``: "system" or "netdev"."""
+    """A private Open vSwitch. ``processes`` has (what it is, process), for whoever watches them. ``datapath`` is "system" or "netdev"."""
 
     def __init__(self, fabric: Fabric) -> None:
-        """Nothing is started yet. Raises :class:`UserError` if Open vSwitch is not installed."""
+        """Prepare an instance, and start nothing yet. Raises :class:`UserError` if Open vSwitch is not installed."""
         require()
         self.fabric = fabric
         self.datapath = datapath()
@@ -175,10 +172,8 @@ class OpenVSwitch:
             list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
-        """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far.
-
-        What the tables sent and the egress program never saw met a port that is down. Only user space can be too slow.
-        """
+        """Return port -> (packets that came in faster than the daemon took them, packets that the tables sent out there), so far. Packets
+        that the tables sent, but the egress program never saw, met a port that is down. Only user space can be too slow."""
         self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
         counts = {}
         for switch, ports in ports_of(self.fabric).items():
@@ -213,7 +208,7 @@ class OpenVSwitch:
         return str(answer["result"])
 
     def close(self) -> None:
-        """End both daemons and wait for them. Idempotent; bridges go with the namespace."""
+        """End both daemons and wait for them. Idempotent. Bridges go with the namespace."""
         for _, process in reversed(self.processes):
             if process.poll() is None:
                 process.kill()
@@ -262,7 +257,7 @@ class OpenVSwitch:
 
     def _hurry(self) -> None:
         """Let the thread that forwards run before whatever else wants the core, as the eBPF switches do in the kernel: on a loaded machine
-        three switches and back take 1 ms so, and else 3 to 5, at times 25 [measured]."""
+        three switches and back then take 1 ms, and otherwise 3 to 5, at times 25 [measured]."""
         pid = self.processes[-1][1].pid
         try:
             os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
@@ -270,7 +265,7 @@ class OpenVSwitch:
             os.setpriority(os.PRIO_PROCESS, pid, -15)
 
     def _check_ports(self) -> None:
-        """Every port must have the OpenFlow number asked for: an interface that the daemon could not open has none."""
+        """Check that every port has the OpenFlow number asked for: an interface that the daemon could not open has none."""
         expected = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
         options = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
         command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *options]
@@ -283,11 +278,9 @@ class OpenVSwitch:
             )
 
     def _adopt_sockets(self) -> None:
-        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over; from outside, since it has
-        no setting for either. (The sysctl that would give room is the whole machine's.)
-
-        The one socket that sends for all ports is made with the first frame sent: one goes to a port that is down yet, and so nowhere.
-        """
+        """Give the daemon's packet sockets room, and let them see only what the ingress program hands over; from outside, since it has no
+        setting for either. (The sysctl that would give room is the whole machine's.) The one socket that sends for all ports is made with
+        the first frame sent: one goes to a port that is down yet, and so nowhere."""
         target = f"unix:{self.run}/{self.fabric.switches[0]}.mgmt"
         self._tool("ovs-ofctl", "-O", "OpenFlow13", "packet-out", target, f"in_port=controller packet={'00' * 60} actions=1")
         port_names = {port.name for ports in ports_of(self.fabric).values() for port in ports}

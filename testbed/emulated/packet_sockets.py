@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def of_process(pid: int) -> Iterator[socket.socket]:
-    """Every packet socket of a process; the caller closes each. Raises :class:`UserError` if the kernel refuses."""
+    """Find every packet socket of a process; the caller closes each. Raises :class:`UserError` if the kernel refuses."""
     pidfd = os.pidfd_open(pid)
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -58,5 +58,5 @@ def see(sock: socket.socket, handed_over: bool) -> None:
 
 
 def newly_dropped(sock: socket.socket) -> int:
-    """Frames that found the socket's buffer full since the last call: the kernel resets the count when it reports it."""
+    """Count the frames that found the socket's buffer full since the last call: the kernel resets the count when it reports it."""
     return int(struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1])

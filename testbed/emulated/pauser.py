@@ -29,9 +29,9 @@ from topologies.clos import Fabric, Port
 from topologies.units import wire_time
 
 LOOKS = 8
-"""Looks in the time that a pause takes to arrive [ours]: each pause is noticed long before it is due."""
+"""Number of looks in the time that a pause takes to arrive [ours]: each pause is noticed long before it is due."""
 SHORTEST_WAIT_NS = 500_000
-"""Between two looks, wall time [ours]."""
+"""The shortest time between two looks, wall time [ours]."""
 _H = {name: i for i, name in enumerate(layout.HELD_WORDS)}
 _P = {name: i for i, name in enumerate(layout.PAUSE_WORDS)}
 
@@ -39,15 +39,15 @@ Words = NDArray[np.uint64]
 
 
 class Ports(Protocol):
-    """What pauses the data class of a port, and lets it go on; returns when it is done."""
+    """Ports whose data class can be paused and let go on; both calls return when it is done."""
 
     def pause(self, port: Port) -> None: ...
     def go_on(self, port: Port) -> None: ...
 
 
 class Pauser:
-    """``held``, ``pauses`` and ``gates``: the maps of those names, a row per port, whose times are this machine's, as are all here:
-    ``now`` gives monotonic ns."""
+    """The pauses of a fabric. ``held``, ``pauses`` and ``gates`` are the maps of those names, a row per port. All times here are this
+    machine's: ``now`` gives monotonic ns."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, held: Words, pauses: Words, gates: Words, ports: Ports, now: Callable[[], int]
@@ -75,7 +75,7 @@ class Pauser:
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
 
     def turn(self) -> int:
-        """Look, and do what is due; when to do so again, ns."""
+        """Look, and do what is due; returns when to do so again, ns."""
         self._look(self._now())
         while self._due and self._due[0][0] <= self._now():
             _, place, stop, since = heapq.heappop(self._due)
@@ -105,7 +105,7 @@ class Pauser:
         self._seen_over, self._seen_under = over, under
 
     def _act(self, place: int, stop: bool, since: int) -> None:
-        """Pause a port or let it go on, if that is not what it does already, and write down which."""
+        """Pause a port or let it go on, if it does not do that already, and write down which."""
         port = self._senders[place]
         words = self._pauses[port.number]
         if stop == bool(words[_P["since_ns"]]):
@@ -147,7 +147,7 @@ class KernelPorts:
 
 
 def rows_of(name: str, words: int) -> Words:
-    """A map of u64s as live memory, a row per port."""
+    """Return a map of u64s as live memory, a row per port."""
     bpf_map = BpfMap(PINS / name)
     try:
         rows = np.frombuffer(bpf_map.memory().cast("Q"), dtype=np.uint64).reshape(-1)
@@ -157,7 +157,8 @@ def rows_of(name: str, words: int) -> Words:
 
 
 def _before_others() -> None:
-    """A look takes a thousandth of the wait before it, and must not stand behind agents that load every core."""
+    """Raise this process's priority: a look takes a thousandth of the wait before it, and must not stand behind agents that load every
+    core."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     except PermissionError:  # a container may forbid real-time scheduling
@@ -165,7 +166,6 @@ def _before_others() -> None:
 
 
 def main(config: dict[str, Any]) -> None:
-    """Watch and pause until the process is ended."""
     fabric = Fabric.from_dict(config["fabric"])
     _before_others()
     pauser = Pauser(

@@ -29,16 +29,16 @@ from topologies.units import BYTE
 JUDGED_RTTS = 20
 """A stretch of fewer base RTTs is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
 ON_THE_CABLE = 4
-"""Frames that have left the kernel's queue and have not been counted at the far end yet: so much the two may differ [ours]."""
+"""Frames that have left the kernel's queue and have not been counted at the far end yet: the two may differ by so much [ours]."""
 COMPARE_EVERY = 4
-"""Looks: the kernel is asked by a message, which takes as long as the look itself [ours]."""
+"""One look in so many asks the kernel as well: that takes a message, as long as the look itself [ours]."""
 BUCKETS, CUT = 3, 4
 """HTB has a bucket for each class and one for the port, and each may be overdrawn by a frame; one more frame may be half read [ours]."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was read, and between which times (ps)."""
+    """The values that one look read, and the times (ps) between which it read them."""
 
     before: int
     after: int
@@ -46,7 +46,8 @@ class Look:
 
 
 class PortWatch:
-    """``read`` gives the counters, arrivals read first; ``queued`` what the kernel says waits of a port's data class, or None."""
+    """A watch over all ports. ``read`` gives the counters, arrivals read first; ``queued`` gives what the kernel says waits of a port's
+    data class, or None."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class PortWatch:
         self._ended = np.where(never_empty, now.before, self._ended)
 
     def _close(self, ports: NDArray[np.bool_]) -> None:
-        """Stretches of these ports are over: keep them if they are long enough."""
+        """Keep the stretches of these ports, which are over, if they are long enough."""
         ended = ports & np.isfinite(self._busy_since)
         if not ended.any():
             return
@@ -116,7 +117,7 @@ class PortWatch:
         self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
 
     def _compare(self, now: Look) -> None:
-        """The longest queue of a switch, counted before and after the kernel told its length."""
+        """Compare the longest queue of a switch, counted before and after the kernel reports its length."""
         waiting = np.where(self.at_switch, now.traffic.waiting, 0.0)
         port = int(waiting.argmax())
         if waiting[port] < self.frame:
@@ -133,7 +134,8 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, Any]:
-        """Give run.json ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/results.md has the keys."""
+        """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/results.md has the
+        keys."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))
@@ -155,5 +157,5 @@ class PortWatch:
 
 
 def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
-    """What a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
+    """Compute what a port of ``rate`` (bits/s) may send beyond it in any stretch of time."""
     return BUCKETS * burst_bytes(rate, clock) + CUT * frame

@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 GRACE_S = 5.0
-"""After the first failure: how long the other ranks have to end by themselves."""
+"""The other ranks may take this long after the first failure to end by themselves."""
 KILL_S = 2.0
 PIECE = 1 << 16
-"""Bytes of output that are taken at once."""
+"""Bytes of output that one read takes at most."""
 PIECES = 64
-"""Pieces that wait to be passed on, of all ranks: beyond that a program waits until its output is taken [ours]."""
+"""Pieces of output that wait to be passed on, of all ranks: beyond that a program waits until its output is taken [ours]."""
 LEFT = 2 * PIECES
-"""Pieces that there may be when the last rank has ended: these, and one in the pipe of each of 64 ranks."""
+"""The most pieces that there may be when the last rank has ended: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
 
 
 class EmulatedPrograms:
-    """Starts at once; :meth:`run` waits. Raises :class:`UserError` if a rank cannot be started."""
+    """The ranks of one program. They start at once; :meth:`run` waits. Raises :class:`UserError` if a rank cannot be started."""
 
     def __init__(self, cluster: Cluster, program: Program, hosts: Sequence[int]) -> None:
         self.cluster = cluster
@@ -104,7 +104,7 @@ class EmulatedPrograms:
             self.output.put((rank, data))
 
     def _tell_lines(self, on_line: Callable[[int, str], None]) -> int:
-        """Pass on what there is now; how many pieces."""
+        """Pass on the output that is there now; returns how many pieces."""
         pieces = self.output.qsize()
         for _ in range(pieces):
             rank, data = self.output.get()
@@ -113,7 +113,8 @@ class EmulatedPrograms:
         return pieces
 
     def _tell_rest(self, on_line: Callable[[int, str], None]) -> None:
-        """Pass on what is left when all have ended. What such a rank has started may still hold its end of the pipe, and go on."""
+        """Pass on what is left when all have ended. Processes that such a rank has started may still hold its end of the pipe, and go
+        on."""
         left, until = LEFT, time.monotonic() + 1.0
         while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
             if told := self._tell_lines(on_line):
@@ -127,7 +128,7 @@ class EmulatedPrograms:
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
-        """Wait until all have ended; see testbed.world.Programs."""
+        """Wait until all have ended, as testbed.world.Programs requires."""
         failed: dict[int, str] = {}
         ended: set[int] = set()
         give_up = float("inf")
@@ -180,14 +181,14 @@ class EmulatedPrograms:
         return failed
 
     def _steps(self, rank: int) -> dict[str, int] | None:
-        """How many collectives a rank called, by group; None if its agent is gone."""
+        """Return how many collectives a rank called, by group; None if its agent is gone."""
         with suppress(AgentError):
             steps: dict[str, int] = self.agents[rank].call("steps")
             return steps
         return None
 
     def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
-        """Tell all other ranks' agents."""
+        """Say to all other ranks' agents that a rank is lost."""
         for other, agent in enumerate(self.agents):
             if other != rank:
                 with suppress(AgentError):
@@ -209,7 +210,7 @@ class EmulatedPrograms:
 
 
 def _over(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a rank has ended. What it has started in its session ends with it, while the number is still its own."""
+    """Say whether a rank has ended. What it has started in its session ends with it, while the number is still its own."""
     if process.returncode is None and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -223,7 +224,7 @@ def require_readable(file: Path, user: int | None) -> None:
 
 
 def _as(user: int | None) -> list[str]:
-    """What a command begins with that a user shall run."""
+    """Return the words with which a command begins that runs as a user."""
     if user is None or user == 0:
         return []
     return ["setpriv", f"--reuid={user}", f"--regid={group_of(user)}", "--clear-groups", "--inh-caps=-all", "--"]

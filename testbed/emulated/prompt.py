@@ -49,12 +49,11 @@ _LEAVES_THE_SHELL = re.compile(r"\b(exit|logout|exec)\b")
 
 
 def say(text: str) -> None:
-    """Print as Mininet's own commands do."""
     output(text)
 
 
 def words_of(line: str) -> list[str]:
-    """A line cut as a shell does. Raises :class:`UserError`."""
+    """Cut a line as a shell does. Raises :class:`UserError`."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -62,7 +61,8 @@ def words_of(line: str) -> list[str]:
 
 
 class Prompt(CLI):
-    """Runs until ``exit``, end of input or SIGTERM. ``console``: of testbed.terminal. ``stdin``: where lines come from."""
+    """A prompt that runs until ``exit``, end of input or SIGTERM. ``console`` comes from testbed.terminal; ``stdin`` is where lines come
+    from."""
 
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
@@ -78,7 +78,7 @@ class Prompt(CLI):
         super().__init__(net, stdin=lines, **kwargs)
 
     def onecmd(self, line: str) -> Any:
-        """Run a line. Whatever goes wrong in it is one line of answer; true: the prompt ends."""
+        """Run a line. Whatever goes wrong in it is one line of answer. Returns whether the prompt ends."""
         try:
             return self.run_command(line)
         except ClusterDied:
@@ -96,12 +96,12 @@ class Prompt(CLI):
         return None
 
     def _answer(self, error: str) -> None:
-        """What is wrong, as one line on any terminal."""
+        """Print what is wrong, as one line on any terminal."""
         self.failed += 1
         self.console.print(printable(error, line=True), style="red", soft_wrap=True)
 
     def run_command(self, line: str) -> Any:
-        """Run a line; what is wrong with it is raised."""
+        """Run a line, and raise what is wrong with it."""
         _check_text(line)
         command = self.parseline(line)[0]
         if command in self.refused:
@@ -109,11 +109,11 @@ class Prompt(CLI):
         return super().onecmd(line)
 
     def emptyline(self) -> None:
-        """Nothing."""
+        """Do nothing for an empty line: cmd.Cmd would repeat the last command."""
 
     @property
     def status(self) -> int:
-        """The exit status: 1 if a line from a pipe or file got a refusal or an error for an answer. Who types has read it."""
+        """The exit status: 1 if a line from a pipe or file got a refusal or an error for an answer. Who types has read the answer."""
         return 1 if self.failed and not self.keys else 0
 
     def postcmd(self, stop: Any, line: str) -> Any:
@@ -133,7 +133,7 @@ class Prompt(CLI):
     # --- programs ----------------------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
-        """``NODE COMMAND...``: run it there, host names in it replaced by addresses; anything else is no command."""
+        """Run ``NODE COMMAND...`` there, host names in it replaced by addresses; anything else is an unknown command."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
@@ -171,13 +171,11 @@ class Prompt(CLI):
                 node.sendInt()
 
     def unknown(self, word: str) -> UserError:
-        """Make the error for what is neither a command nor a node."""
         near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
         return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
 
     @property
     def _with_shells(self) -> set[str]:
-        """Nodes that have a shell."""
         return {host.name for host in self.mn.hosts}
 
     def do_sh(self, line: str) -> None:
@@ -262,7 +260,7 @@ class Prompt(CLI):
 
 
 def _check_text(line: str) -> None:
-    """Raises :class:`UserError` for what no command can take."""
+    """Refuse text that no command can take. Raises :class:`UserError`."""
     if len(line) > MAX_LINE:
         raise UserError(f"a line of {len(line):,} characters: at most {MAX_LINE:,} can be read; `source FILE` reads many lines")
     for char in line:

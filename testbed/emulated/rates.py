@@ -15,8 +15,8 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """``path_of(node)``: its network namespace for nsenter, "" for the switches'. ``part``: which ports this machine has; others are left
-    alone."""
+    """The rates of the ports. ``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. ``part`` says which ports
+    this machine has; others are left alone."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)

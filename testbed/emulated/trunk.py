@@ -25,13 +25,13 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""Where machines hear each other [ours]: not VXLAN's own 4789, which another program of the machine may have."""
+"""Machines hear each other at this port [ours]: not VXLAN's own 4789, which another program of the machine may have."""
 SOURCE_PORTS = (50000, 50001)
-"""VXLAN draws the source port from this range, of which it never takes the last: one port, so one order of frames between two machines."""
+"""The range of VXLAN's source port. VXLAN never takes the last, so there is one port, and one order of frames between two machines."""
 OUTER_BYTES = 36
-"""What VXLAN adds to a frame within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
+"""Bytes that VXLAN adds to a frame within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""Address of the device, and of nobody else: it takes frames from its own address for its own, and drops them."""
+"""Address of the device, and of nobody else: the device takes frames from its own address for its own, and drops them."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
@@ -78,7 +78,7 @@ def check_way(trunk: Trunk) -> None:
 
 
 def _route(address: str) -> tuple[str, str]:
-    """(device, source address) of what goes to ``address``."""
+    """Find (device, source address) of the route to ``address``."""
     done = subprocess.run(["ip", "-j", "-4", "route", "get", address], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(
@@ -105,10 +105,8 @@ def _merges(device: str) -> bool:
 
 
 def make(trunk: Trunk, switch_namespace: str, descriptor: int) -> None:
-    """Create and attach the device. ``switch_namespace``: path of the switches' namespace, ``descriptor``: the same, open.
-
-    Raises :class:`UserError`.
-    """
+    """Create and attach the device. ``switch_namespace``: path of the switches' namespace, ``descriptor``: the same, open. Raises
+    :class:`UserError`."""
     check_way(trunk)
     low, high = SOURCE_PORTS
     add = ["ip", "link", "add", "name", NAME, "index", str(layout.TRUNK), "mtu", str(bringup.link_mtu(trunk.part.fabric)), "address", _MAC]

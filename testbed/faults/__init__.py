@@ -1,1 +1,2 @@
-"""Every kind of fault: what it takes, what it hits, and who keeps what down; both worlds share it. docs/faults.md is the manual."""
+"""Every kind of fault: its parameters, its effects, and the holders that keep things down; both worlds share it. docs/faults.md is the
+manual."""

@@ -26,10 +26,8 @@ Drawn = tuple[str, dict[str, Any]]
 
 
 class Machine(Protocol):
-    """What a kind may use of a world (testbed/faults/injections.py).
-
-    Whatever a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed with the fault.
-    """
+    """What a kind may use of a world (testbed/faults/injections.py). Whatever a fault holds in ``faults``, ``packets`` and ``rates`` under
+    its number is removed with the fault."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -76,19 +74,19 @@ class Kind:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        """What it hits. Raises FaultError, and FabricError for what the fabric lacks."""
+        """Find what it hits. Raises FaultError, and FabricError for a name that the fabric does not have."""
         raise NotImplementedError
 
     def needs_for(self, keys: Mapping[str, Any]) -> str:
-        """The value of a scenario's ``for``, if these keys make no sense without it."""
+        """Return the value of a scenario's ``for``, if these keys make no sense without it."""
         return ""
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
-        """The target that "used-by-qp" stands for, for a queue pair on this path."""
+        """Return the target that "used-by-qp" stands for, for a queue pair on this path."""
         return cable_of_path(fabric, src, dst, ev).name
 
     def not_simulated(self, on: str) -> str:
-        """What it needs that the simulated world does not have."""
+        """Name what it needs that the simulated world does not have; "" for nothing."""
         return ""
 
     # --- as it happens -------------------------------------------------------------------------------------------------
@@ -103,18 +101,18 @@ class Kind:
         machine.tell(fault.told_ps, fault, "begin", fault.target.links)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
-        """``fault.due_ps`` has come."""
+        """Do what is due: ``fault.due_ps`` has come."""
         raise NotImplementedError
 
     def clear(self, fault: Injected, machine: Machine) -> int:
-        """Take it back, or begin to; returns the time, ps."""
+        """Take the fault back, or begin to; returns the time, ps."""
         return machine.end(fault)
 
     def undo(self, fault: Injected, machine: Machine) -> None:
-        """Called at its end, however it ends: undo what the machine does not undo by itself."""
+        """Undo, at the end of a fault, what the machine does not undo by itself, however the fault ends."""
 
     def just_now(self, fault: Injected) -> str:
-        """Its present state, in one word."""
+        """Return its present state, in one word."""
         return "there"
 
     # --- for plans and figures -----------------------------------------------------------------------------------------
@@ -124,27 +122,29 @@ class Kind:
         raise NotImplementedError
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
-        """Whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
+        """Say whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
         return not cables.isdisjoint(fault.links)
 
     def lingers_ps(self, keys: Mapping[str, Any]) -> int:
-        """Tell how long an effect remains after the fault was taken back."""
+        """Return how long an effect remains after the fault was taken back."""
         return 0
 
     def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
-        """The share of a link's rate that remains, and how long an agent may be unable to answer, ps: the end of a run waits for both."""
+        """Return the share of a link's rate that remains, and how long an agent may be unable to answer, ps: the end of a run waits for
+        both."""
         return 1.0, 0
 
 
 class Cycle(Kind):
-    """Present for a part of every period ("down") and absent for the rest ("up"), repeatedly, if the keys contain a period."""
+    """A fault that is present for a part of every period ("down") and absent for the rest ("up"), repeatedly, if the keys contain a
+    period."""
 
     def check(self, keys: Mapping[str, Any]) -> None:
         if ("duty" in keys) != ("period" in keys):
             raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
 
     def part_down(self, keys: Mapping[str, Any]) -> float:
-        """The share of a period in which it is present."""
+        """Return the share of a period in which it is present."""
         return float(keys["duty"])
 
     def begin(self, fault: Injected, machine: Machine) -> None:
@@ -166,7 +166,7 @@ class Cycle(Kind):
         fault.due_ps = max(fault.due_ps + self._lasts(fault), t)
 
     def _lasts(self, fault: Injected) -> int:
-        """The present part of a cycle, ps."""
+        """Return how long the present part of a cycle lasts, ps."""
         period = int(fault.target.keys["period"])
         down = round(period * self.part_down(fault.target.keys))
         return down if fault.down else period - down
@@ -176,7 +176,7 @@ class Cycle(Kind):
 
 
 class Lossy(Kind):
-    """Packets are lost or damaged by chance: those of the target's paths, or else those that come in at its ports."""
+    """A fault that loses or damages packets by chance: those of the target's paths, or else those that come in at its ports."""
 
     loses = True
 

@@ -1,4 +1,4 @@
-"""What the kinds draw their random faults from. Pure: a fabric and a seeded generator in."""
+"""Draws random faults for the kinds. Pure: a fabric and a seeded generator in."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plane(fabric: Fabric, rng: random.Random) -> str:
 
 
 def cable(fabric: Fabric, rng: random.Random) -> str:
-    """NIC links as often as others: there are fewer of them."""
+    """Draw a cable: NIC links as often as others, since there are fewer of them."""
     kind = rng.choice(["nic", "fabric"])
     return rng.choice([link.name for link in fabric.links if link.kind == kind])
 

@@ -1,4 +1,4 @@
-"""Which holder keeps which cables and switches down, and which ports slow: the rules that both worlds share.
+"""Keeps account of the holders that keep cables and switches down and ports slow: the rules that both worlds share.
 
 Several holders may keep one thing down; it comes back when the last releases it. Each world decides how a cable goes down, comes up or
 slows (testbed/emulated/{faults,rates}.py, testbed/simulated/faults.py).
@@ -15,11 +15,11 @@ from topologies.clos import Fabric, FabricError, Link
 from topologies.theory import links_of_switch
 
 BY_HAND = 0
-"""The holder behind set_link and set_switch; faults have numbers from 1 on."""
+"""The holder of set_link and set_switch; faults have numbers from 1 on."""
 
 
 class _Hold(NamedTuple):
-    """What one holder keeps down."""
+    """All that one holder keeps down."""
 
     links: frozenset[str] = frozenset()
     dead: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class _Hold(NamedTuple):
 
 
 class Holders:
-    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
+    """The state of cables and switches. ``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -40,11 +40,11 @@ class Holders:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
+        """Set a switch to layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT. Called for every switch at each change."""
         raise NotImplementedError
 
     def _close(self, link: Link) -> None:
-        """A cable is about to go down, together with others: it accepts no more frames."""
+        """Let a cable accept no more frames: it is about to go down, together with others."""
 
     def _settle(self, link: Link, up: bool) -> None:
         """Take a cable down or bring it up; updates ``_up``."""
@@ -55,11 +55,9 @@ class Holders:
     def hold(
         self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
     ) -> tuple[int, tuple[str, ...]]:
-        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all.
-
-        A thing is down while any holder keeps it down. Returns the time at which the first change was made, and the cables that
-        changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing.
-        """
+        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches. With nothing it releases all. A
+        thing is down while any holder keeps it down. Returns the time at which the first change was made, and the cables that changed, in
+        the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing."""
         hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
         for name in hold.dead | hold.silent:
             self._number(name)
@@ -89,7 +87,7 @@ class Holders:
             self._apply(self._up)
 
     def link_states(self) -> dict[str, bool]:
-        """Cable -> whether it carries, in the fabric's order."""
+        """Return cable -> whether it carries, in the fabric's order."""
         with self._lock:
             return dict(self._up)
 
@@ -131,7 +129,7 @@ class Holders:
 
 
 class SlowPorts:
-    """Several holders may slow a port: the slowest rate counts. A world implements :meth:`_set`."""
+    """The rates of slow ports. Several holders may slow a port: the slowest rate counts. A world implements :meth:`_set`."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -139,11 +137,11 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
+        """Set (port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """These ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
+        """Have these ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share

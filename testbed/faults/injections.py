@@ -19,7 +19,7 @@ from topologies.clos import Fabric
 
 
 class Injections:
-    """``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
+    """The faults of one world. ``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
         self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
@@ -31,7 +31,7 @@ class Injections:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Called when something may be due sooner than known."""
+        """Note that something may be due sooner than known."""
 
     def pause(self, host: int, stop: bool) -> None:
         """Stop a host's agent from running, or let it run again."""
@@ -47,7 +47,7 @@ class Injections:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
-        """Remove it completely; returns the time, ps."""
+        """Remove the fault completely; returns the time, ps."""
         t, links = self._drop(fault)
         self.tell(t, fault, "heal", links)
         return t
@@ -55,11 +55,11 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
+        """Inject a fault. Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject what is resolved. Raises FaultError for what this world cannot do; then nothing has happened."""
+        """Inject a fault that is resolved. Raises FaultError for a fault that this world cannot have; then nothing has happened."""
         kind = KINDS[target.kind]
         with self._lock:
             self._last += 1
@@ -76,10 +76,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Take one fault back; returns the time at which the kernel was told. Raises :class:`UserError` if it is not there.
-
-        A fault that takes time to end (a reboot) begins to end, and is over by itself.
-        """
+        """Take one fault back; returns the time at which the kernel was told. Raises :class:`UserError` if it is not there. A fault that
+        takes time to end (a reboot) begins to end, and is over by itself."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
@@ -100,12 +98,11 @@ class Injections:
             self.rates.reset()
 
     def active(self) -> list[Injected]:
-        """The active faults, oldest first."""
         with self._lock:
             return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """What happened since the last call, in order."""
+        """Return what happened since the last call, in order."""
         with self._lock:
             events, self._events = self._events, []
             return events
@@ -125,7 +122,7 @@ class Injections:
         return min((fault.due_ps for fault in self._active.values() if fault.due_ps is not None), default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
-        """Remove it completely; returns the time, and the cables that came back."""
+        """Remove the fault completely; returns the time, and the cables that came back."""
         self._active.pop(fault.number, None)
         KINDS[fault.target.kind].undo(fault, self)
         self.packets.drop(fault.number)
@@ -134,7 +131,7 @@ class Injections:
 
 
 class HeldLinks(Protocol):
-    """Cables and switches: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
+    """Cables and switches that can be set by hand: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
 
     def set_link(self, name: str, up: bool) -> int: ...
     def set_switch(self, name: str, up: bool) -> int: ...
@@ -142,7 +139,7 @@ class HeldLinks(Protocol):
 
 
 class Injecting(Protocol):
-    """What :class:`Injections` is to a world; testbed.machines.parted_faults has another."""
+    """The methods of :class:`Injections` that a world uses; testbed.machines.parted_faults has another class with them."""
 
     @property
     def faults(self) -> HeldLinks: ...
@@ -170,15 +167,13 @@ class TakesFaults:
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
-
+        """Inject any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
         ``run_seed`` is used for random choices unless the fault has a ``seed``. The fault lasts until :meth:`clear`, :meth:`heal` or the
-        end of the world. Raises FaultError and FabricError; then nothing has happened.
-        """
+        end of the world. Raises FaultError and FabricError; then nothing has happened."""
         return self.injections.inject(kind, on, keys, run_seed)
 
     def strike(self, target: Target) -> Injected:
-        """The same for a fault that is resolved on this fabric."""
+        """Inject a fault that is resolved on this fabric. Raises as :meth:`inject`."""
         return self.injections.strike(target)
 
     def clear(self, number: int) -> int:
@@ -186,15 +181,15 @@ class TakesFaults:
         return self.injections.clear(number)
 
     def faults(self) -> list[Injected]:
-        """The active injected faults, oldest first."""
+        """Return the active injected faults, oldest first."""
         return self.injections.active()
 
     def fault_events(self) -> list[FaultEvent]:
-        """What injected faults did since the last call, in order."""
+        """Return what injected faults did since the last call, in order."""
         return self.injections.events()
 
     def link_states(self) -> dict[str, bool]:
-        """Whether each cable is up, by its name."""
+        """Return whether each cable is up, by its name."""
         return self.injections.faults.link_states()
 
     def heal(self) -> None:

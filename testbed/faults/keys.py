@@ -14,13 +14,13 @@ from topologies.structs import Written, one_of
 from topologies.units import NS, TIME_SCHEMA, US, parse_duration
 
 DIRECTIONS = ("both", "up", "down")
-"""``up`` is away from the hosts."""
+"""The directions of a link; ``up`` is away from the hosts."""
 MIN_PERIOD = 100 * NS
-"""Shorter cycles are over before a packet is [ours]; the emulated world's machine may need longer ones."""
+"""The shortest period: a shorter cycle is over before a packet is [ours]; the emulated world's machine may need longer ones."""
 
 
 class FaultError(UserError):
-    """An impossible fault: ``key`` and what is wrong with it, in one line."""
+    """A fault is impossible. The text says in one line which ``key`` is wrong, and how."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
@@ -29,7 +29,7 @@ class FaultError(UserError):
 
 @dataclass(frozen=True)
 class Key:
-    """One parameter. ``kind``: its type, with bounds, as a Struct's annotation; ``show`` writes a value."""
+    """One parameter. ``kind`` is its type, with bounds, as a Struct's annotation; ``show`` writes a value."""
 
     name: str
     kind: Any
@@ -47,7 +47,7 @@ def in_us(time: int) -> str:
 
 
 class Period(int, metaclass=Written):
-    """The length of a cycle."""
+    """The parameter ``period``, the length of a cycle."""
 
     words = f"a time of at least {MIN_PERIOD // NS} ns, like '800us'"
     schema, example = TIME_SCHEMA, '"800us"'

@@ -54,12 +54,11 @@ class MemoryPaths:
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         return iter(list(self._entries.items()))
 
-    def close(self) -> None:
-        """Nothing to do."""
+    def close(self) -> None: ...
 
 
 def threshold(probability: float) -> int:
-    """A probability as the programs compare it: in units of 2^-32, at least one."""
+    """Convert a probability to the programs' units of 2^-32, at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -68,10 +67,8 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """Port numbers as in ``Fabric.ports``; a fault at a port is one of the frames that arrive there.
-
-    ``words`` and ``paths``: other memory than the programs' maps port_fault and path_fault, for a fabric that is only simulated.
-    """
+    """The packet faults of one fabric. Port numbers are as in ``Fabric.ports``; a fault at a port hits frames that arrive there. ``words``
+    and ``paths``: other memory than the programs' maps port_fault and path_fault, for a fabric that is only simulated."""
 
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words
@@ -84,7 +81,7 @@ class PacketFaults:
         self._on_path: dict[Path, _Odds] = {}
 
     def at_ports(self, holder: int, kind: str, ports: Iterable[int], probability: float, seed: int) -> None:
-        """``kind``: loss or corrupt."""
+        """Lose or corrupt frames at ports; ``kind``: loss or corrupt."""
         for port in ports:
             odds = self._at_port.setdefault((port, kind), {})
             odds[holder] = (probability, seed)
@@ -112,7 +109,6 @@ class PacketFaults:
                 self._flag_path(path[0])
 
     def reset(self) -> None:
-        """Remove the faults of all holders: the maps are zero and empty."""
         self._at_port.clear()
         self._on_path.clear()
         for word in range(len(self._words)):

@@ -25,17 +25,17 @@ from topologies.units import US
 
 MOST_AT_ONCE = 3
 MOST_CUT = 400 * US
-"""The retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut ends the sooner they go on [our own
-choice]."""
+"""The longest time for which two hosts have no path: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut
+ends the sooner they go on [ours]."""
 LONGEST = 400 * US
 SHORTEST_RTTS = 3
 MEAN_GAP = 70 * US
 """Mean time between the beginnings of two faults, before impossible ones are left out."""
 AS_GOOD_AS_DEAD = 0.3
-"""A path that loses this share of its packets does not count as a path: an answer has to come back, too."""
+"""A path that loses this share of its packets counts as dead: an answer has to come back, too."""
 LOADED_RTTS = 4
-"""Smoothed RTT under load and faults, base RTTs, at most: queues are trimmed at a BDP, and the slowest links have a fifth of their rate
-[ours]."""
+"""The largest smoothed RTT under load and faults, in base RTTs: queues are trimmed at a BDP, and the slowest links have a fifth of their
+rate [ours]."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals)
 
 
@@ -66,8 +66,8 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """(source, destination) of the pairs that have no path left while all these faults are active. A fault that comes and goes counts
-        as active."""
+        """List (source, destination) of the pairs that have no path left while all these faults are active. A fault that comes and goes
+        counts as active."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {
@@ -77,7 +77,7 @@ class Paths:
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> int:
-        """The longest uninterrupted time, ps, for which some pair of hosts has no path in one direction."""
+        """Find the longest uninterrupted time, ps, for which some pair of hosts has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
         running: dict[tuple[int, int], int] = {}
         longest = 0
@@ -90,12 +90,12 @@ class Paths:
 
 @lru_cache(maxsize=4)
 def paths_of(fabric: Fabric) -> Paths:
-    """The fabric's paths, made once: on 16 hosts that takes longer than a plan."""
+    """Return the fabric's paths, made once: on 16 hosts that takes longer than a plan."""
     return Paths(fabric)
 
 
 def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
-    """Faults that all begin and end within ``length`` ps, in order of their beginning. The same arguments give the same plan."""
+    """Draw faults that all begin and end within ``length`` ps, in order of their beginning. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
     faults: list[Planned] = []
     at = 0
@@ -123,26 +123,24 @@ def _draw(fabric: Fabric, rng: random.Random, kind: str, at: int, length: int) -
 
 
 def stuck_after(config: Config) -> int:
-    """The time without the end of a step, ps, counted from the last begin or end of a fault, after which something is wrong.
-
-    After a cut of MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down
-    before it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row.
-    """
+    """Compute the time without the end of a step, ps, counted from the last begin or end of a fault, after which something is wrong. After
+    a cut of MOST_CUT the retransmission timer has backed off by at most as much again, and a plane whose port flapped is held down before
+    it is probed; both may come one after the other, and what is on the way is sent again at most three times in a row."""
     return 2 * MOST_CUT + held_down(config) + 3 * config.rto
 
 
 def back_after(config: Config) -> int:
-    """The time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof with a
-    probe per longest gap, and half as much again for rows of answers that were broken."""
+    """Compute the time after the last fault, ps, until every path and plane must be in use: the longest hold-down, then the longest proof
+    with a probe per longest gap, and half as much again for rows of answers that were broken."""
     proof = int(1.5 * 1.25 * MAX_PROOF * config.probe_cap_rtts * config.base_rtt)
     return held_down(config) + proof
 
 
 def held_down(config: Config) -> int:
-    """Longest hold-down of a plane, ps."""
+    """Compute the longest hold-down of a plane, ps."""
     return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Whether a queue pair's path, a row of :meth:`agents.transport.Engine.paths`, carries data: all must while nothing is broken."""
+    """Say whether a queue pair's path, a row of :meth:`agents.transport.Engine.paths`, carries data: all must while nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

@@ -1,4 +1,4 @@
-"""What a fault hits on a given fabric: cables, switches, ports, packets; and how kinds look these up. Pure: names in, names out.
+"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Pure: names in, names out.
 
 All look-ups raise FabricError for names that the fabric does not have.
 """
@@ -21,7 +21,7 @@ _NIC_PORT = re.compile(r"h[0-9]+-p[0-9]+")
 
 @dataclass(frozen=True)
 class Target:
-    """A fault, resolved. ``links``: cables that it takes down or affects; ``switches``: those that are dead or silent meanwhile."""
+    """A fault, resolved. ``links`` are the cables that it takes down or affects, ``switches`` those that are dead or silent meanwhile."""
 
     kind: str
     on: str
@@ -35,7 +35,7 @@ class Target:
 
 @dataclass
 class Injected:
-    """An active fault. ``told_ps``: when it began, monotonic; the other attributes belong to its injector."""
+    """An active fault. ``told_ps`` is when it began, monotonic; the other attributes belong to its injector."""
 
     number: int
     target: Target
@@ -46,8 +46,8 @@ class Injected:
 
 @dataclass(frozen=True)
 class FaultEvent:
-    """One action of a fault. ``t``: when the kernel was told. ``phase``: begin, down and up (of a fault that comes and
-    goes), reboot, heal. ``links``: for begin all links that it takes down or affects, otherwise the cables that changed."""
+    """One action of a fault. ``t`` is when the kernel was told. ``phase`` is begin, down or up (of a fault that comes and goes), reboot, or
+    heal. ``links``: for begin all links that it takes down or affects, otherwise the cables that changed."""
 
     t: int
     number: int
@@ -56,7 +56,7 @@ class FaultEvent:
 
 
 def nic_link(fabric: Fabric, port: str) -> Link:
-    """The cable of a NIC port."""
+    """Find the cable of a NIC port."""
     nic = next((link for link in fabric.links if link.a.name == port and link.kind == "nic"), None)
     if nic is None:
         ports = [link.a.name for link in fabric.links if link.kind == "nic"]
@@ -66,7 +66,7 @@ def nic_link(fabric: Fabric, port: str) -> Link:
 
 
 def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
-    """A link by its own name or by that of a NIC port, and the name to keep: a NIC port's as written, a link's with its ends in the
+    """Find a link by its own name or by that of a NIC port, and the name to keep: a NIC port's as written, a link's with its ends in the
     fabric's order."""
     if _NIC_PORT.fullmatch(on):
         return on, nic_link(fabric, on)
@@ -75,7 +75,7 @@ def cable(fabric: Fabric, on: str) -> tuple[str, Link]:
 
 
 def ends(link: Link, direction: str, sending: bool) -> tuple[int, ...]:
-    """The ports at which a direction's frames come in, or go out. ``b`` is the upper end."""
+    """List the ports at which a direction's frames come in, or go out. ``b`` is the upper end."""
     ports = {"up": link.a.number if sending else link.b.number, "down": link.b.number if sending else link.a.number}
     return tuple(number for way, number in ports.items() if direction in (way, "both"))
 
@@ -87,7 +87,7 @@ def plane_of(fabric: Fabric, name: str) -> int:
 
 
 def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
-    """The T0-T1 links of a plane or of the fabric, in the fabric's order."""
+    """List the T0-T1 links of a plane or of the fabric, in the fabric's order."""
     plane = None if on == "fabric" else plane_of(fabric, on)
     every = tuple(link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane))
     if not every:
@@ -96,6 +96,6 @@ def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
-    """The cable to pull on a path: its first T0-T1 link, or the receiver's NIC link under one T0."""
+    """Choose the cable to pull on a path: its first T0-T1 link, or the receiver's NIC link under one T0."""
     links = path_links(fabric, src, dst, ev)
     return next((link for link in links if link.kind == "fabric"), links[-1])

@@ -1,4 +1,4 @@
-"""What packets add to the times of :mod:`topologies.timing`: three numbers, fitted to packet runs and kept in calibration.toml.
+"""Corrects the times of :mod:`topologies.timing` for what packets add: three numbers, fitted to packet runs and kept in calibration.toml.
 
 A collective round a ring has two bounds. *Without pause*: a rank always has something to send, and the slowest flow sets the pace; packets
 reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that
@@ -25,12 +25,12 @@ from topologies.timing import frame_ns, pipeline_bounds_ns
 
 FILE = Path(__file__).with_name("calibration.toml")
 ROUNDS = {"ring-allreduce": 2, "reduce-scatter": 1, "all-gather": 1}
-"""Times that a chunk goes round the ring, of each collective that the model knows."""
+"""Collectives that the model knows -> how often a chunk goes round the ring."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A collective: ``across``: share of its ring's edges that cross T1s; sizes as in scenario files."""
+    """A collective. ``across`` is the share of its ring's edges that cross T1s; sizes are as in scenario files."""
 
     fabric: Fabric
     ranks: int
@@ -44,7 +44,8 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Bound a step: without pause at ``rate``, waiting for each stage at ``port_rate``; ns. Rates in bits/s on the wire, above 0."""
+        """Bound a step, ns: without pause at ``rate``, and waiting for each stage at ``port_rate``. Rates are bits/s on the wire, above
+        0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):
@@ -56,15 +57,15 @@ class Shape:
         return float(means[0][0]), float(means[1][1]) + self.uneven_ns(port_rate)
 
     def uneven_ns(self, port_rate: float) -> float:
-        """Compute what a step that waits for each stage takes longer: a slice is there with the last packet of the port that carries most
-        of them. One of fewer packets than ports takes a packet's time, not a share of it."""
+        """Compute by how much a step that waits for each stage takes longer, ns: a slice is there with the last packet of the port that
+        carries most of them. A slice of fewer packets than ports takes a packet's time, not a share of it."""
         size = self.message_bytes / self.ranks / self.slices
         ports = max(1, round(port_rate / self.fabric.nic_rate))
         packet = frame_ns(self.fabric, round(min(size, self.fabric.mtu)), self.fabric.nic_rate)
         return self.stages * (ceil(self.slice_packets / ports) - self.slice_packets / ports) * packet
 
     def delays_ns(self, packets: float) -> float:
-        """Compute the delay of a step, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
+        """Compute the delay of a step, ns, if each stage that crosses T1s takes so many times of a full packet on a NIC port longer."""
         return packets * self.across * self.stages * frame_ns(self.fabric, self.fabric.mtu, self.fabric.nic_rate)
 
     @property
@@ -79,7 +80,7 @@ class Calibration:
     sharpness: float = 100.0
 
     def step_ns(self, shape: Shape, rate: float, port_rate: float) -> float:
-        """Nanoseconds of a step; infinite if a flow has no rate."""
+        """Compute the nanoseconds of a step; infinite if a flow has no rate."""
         if rate <= 0 or port_rate <= 0:
             return float("inf")
         without_pause, waiting = self.bounds_ns(shape, rate, port_rate)
@@ -95,6 +96,5 @@ class Calibration:
 
 @cache
 def stored() -> Calibration:
-    """The calibration that came with this copy."""
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return Calibration(float(data["efficiency"]), float(data["wait_packets"]), float(data["sharpness"]))

@@ -1,4 +1,4 @@
-"""The rates of flows in one state of a cluster, and the time a ring all-reduce then takes.
+"""Computes the rates of flows in one state of a cluster, and the time that a ring all-reduce then takes.
 
 A flow has a share in each plane. The cuts that limit it there are its two ports, the uplinks of its sender's T0, those of its receiver's
 T0, and the uplink numbers that are up at both. A cut's capacity goes in equal parts to the flows that cross it.
@@ -7,8 +7,8 @@ T0, and the uplink numbers that are up at both. A cut's capacity goes in equal p
 *Weighted planes*: its rate is the sum of the shares.
 
 The cuts are exact where all hosts of a T0 send to the hosts of one T0, as in interleaved and packed rings: then
-:func:`topologies.theory.traffic_bandwidth` finds the same by linear programming. Elsewhere (all-to-all under failures) they are an
-upper bound on what a plane carries.
+:func:`topologies.theory.traffic_bandwidth` finds the same by linear programming. Elsewhere (all-to-all under failures) they are an upper
+bound on what a plane carries.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SLICES = 4
 
 
 def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
-    """Per flow: the rate that fills its cut, were all flows through the cut equally fast. ``which``: a flow's cut."""
+    """Compute, per flow, the rate that fills its cut, were all flows through the cut equally fast. ``which``: a flow's cut."""
     load = np.bincount(which, weights, len(capacity))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((capacity / load)[which], dtype=np.float64)
 
 
 def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
-    """Bits/s on the wire that each flow's own ports could carry in the planes that are live for it, were it alone."""
+    """Compute the bits/s on the wire that each flow's own ports could carry in the planes that are live for it, were it alone."""
     planes = live_planes(state, senders, receivers)[0].sum(axis=0)
     return np.asarray(planes * float(state.cluster.links.nic_rate), dtype=np.float64)
 
 
 def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
-    """[plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; and each flow's pair. Pairs are in the
-    order of sender's T0, then receiver's."""
+    """Return [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; and each flow's pair. Pairs are in
+    the order of sender's T0, then receiver's."""
     cluster = state.cluster
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
@@ -48,7 +48,7 @@ def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Boo
 
 
 def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> Floats:
-    """Bits/s on the wire of flows that all send at once, in their order; 0 for a flow that is cut off. Hosts by number."""
+    """Compute the bits/s on the wire of flows that all send at once, in their order; 0 for a flow that is cut off. Hosts by number."""
     cluster, fabric = state.cluster, state.cluster.links
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     local = a == b
@@ -73,12 +73,13 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
 
 
 def step_ns(state: State, shape: Shape, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> float:
-    """Nanoseconds of a collective round a ring, whose edges are these flows, by the stored calibration; infinite if one is cut off."""
+    """Compute the nanoseconds of a collective round a ring, whose edges are these flows, by the stored calibration; infinite if one is cut
+    off."""
     rates = flow_rates(state, senders, receivers, equal_planes)
     return stored().step_ns(shape, float(rates.min()), float(port_rates(state, senders, receivers).min()))
 
 
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
-    """Nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
+    """Compute the nanoseconds until the slowest of parallel interleaved rings has reduced ``message_bytes``; infinite if one is cut off."""
     edges = state.cluster.interleaved_rings(ranks)
     return step_ns(state, Shape(state.cluster.links, ranks, message_bytes, slices), *edges, equal_planes)

@@ -18,7 +18,8 @@ SAMPLE = 20_000
 
 @dataclass(frozen=True)
 class Job:
-    """Every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once, and a step ends with the slowest."""
+    """The job: every host is in one ring of ``ranks``; all rings reduce ``message_bytes`` per rank at once, and a step ends with the
+    slowest."""
 
     ranks: int
     message_bytes: int
@@ -26,7 +27,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Steps:
-    """One design at one size. Times in ns: healthy, and the median and the longest over draws of dead links."""
+    """The steps of one design at one size. Times in ns: healthy, and the median and the longest over draws of dead links."""
 
     nics: int
     planes: int
@@ -63,10 +64,9 @@ def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> lis
 
 @dataclass(frozen=True)
 class Failures:
-    """What one failure takes of the slowest flow's rate (shares), whom a silent T1 touches, and what dead paths cost at the start.
-
-    ``None`` where the model has no answer: with more than two tiers, or where queue pairs have more EVs than there are paths.
-    """
+    """The cost of failures: the shares that one failure takes of the slowest flow's rate, the queue pairs that a silent T1 touches, and
+    what dead paths cost at the start. ``None`` where the model has no answer: with more than two tiers, or where queue pairs have more EVs
+    than there are paths."""
 
     planes: int
     lost_link: float
@@ -81,7 +81,8 @@ class Failures:
 
 
 def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
-    """Each failure alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a denylist."""
+    """Compute each failure alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a
+    denylist."""
     cluster = Cluster.of_size(size)
     edges = cluster.interleaved_rings(job.ranks)
 

@@ -20,7 +20,7 @@ DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether the processor says that a hypervisor runs it (x86 alone does)."""
+    """Say whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -29,7 +29,7 @@ def virtual(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
-    """Why idle cores halt although asked not to; empty if they do not. A cpuidle driver heeds requests, and a guest may have none."""
+    """Say why idle cores halt although asked not to; empty if they do not. A cpuidle driver heeds requests, and a guest may lack it."""
     if not os.access(requests, os.W_OK):
         return "none"
     try:
@@ -41,9 +41,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Idle cores of a virtual machine poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no
-    requests. The kernel forgets the request with its descriptor, however this process ends.
-    """
+    """Have idle cores of a virtual machine poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no
+    requests. The kernel forgets the request with its descriptor, however this process ends."""
     if not virtual(cpuinfo):
         yield False
         return

@@ -1,7 +1,7 @@
-"""Whose files are what a command writes: under sudo, those of the user who called it.
+"""Gives files that a command writes under sudo to the user who called sudo.
 
-Whatever writes where a person says, or beside what a person named, calls :func:`written` before it does, outside the sandbox. The command
-line calls :func:`give_back` when a command ends, however it ends.
+Every function that writes where a person says, or beside what a person named, calls :func:`written` before it does, outside the sandbox.
+The command line calls :func:`give_back` when a command ends, however it ends.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from testbed.machine.sandbox import caller_uid, group_of
 
 Place = TypeVar("Place", str, Path)
 _places: list[tuple[list[Path], set[str]]] = []
-"""What is written, and what was root's there before."""
+"""Places that are written, and root's files there before."""
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """Say that a file or folder is about to be written; returns it. What is root's there at the end is given to who called sudo, and so are
-    folders made on the way. What was root's before stays so, unless it is ``whole`` the command's own."""
+    """Say that a file or folder is about to be written; returns it. Files that are root's at the end go to the user who called sudo, and so
+    do folders made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
         above = {str(path) for root in roots for path in root.parents}
@@ -33,7 +33,8 @@ def written(place: Place, whole: bool = False) -> Place:
 
 @contextmanager
 def writing(place: Path, suffix: str = "") -> Iterator[Path]:
-    """The same of a file while it is written; makes its folder, and gives it a suffix if it has none. Raises :class:`UserError`."""
+    """Call :func:`written` for a file while it is written; makes its folder, and gives it a suffix if it has none. Raises
+    :class:`UserError`."""
     place = place if place.suffix else place.parent / f"{place.name}{suffix}"
     try:
         written(place).parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ def writing(place: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def made(folder: Path, whole: bool = False) -> Path:
-    """The same of a folder, which is made. Raises :class:`UserError`."""
+    """Make a folder, and call :func:`written` for it. Raises :class:`UserError`."""
     try:
         written(folder, whole).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,8 +68,8 @@ def give_back() -> None:
 
 
 def _of_root(roots: list[Path]) -> Iterator[tuple[str, str, int | None]]:
-    """(path, name, descriptor of the folder that the name is in) of what is root's of these places, the folders above them, and all in
-    them. Follows no link, and leaves files that have a name elsewhere: who may write there meanwhile gains nothing else."""
+    """Yield (path, name, descriptor of the folder that the name is in) of root's files in these places, in the folders above them, and in
+    all below them. Follows no link, and skips files that have a name elsewhere: who may write there meanwhile gains nothing else."""
     for root in roots:
         for above in (root, *root.parents):
             if _is_roots(str(above), None):

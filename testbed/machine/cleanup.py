@@ -32,7 +32,7 @@ class Leftover:
 
 
 def find() -> list[Leftover]:
-    """Processes of runs that have no front any more, oldest pid first. Needs root to see them all."""
+    """Find processes of runs that have no front any more, oldest pid first. Only root sees them all."""
     own_pid_ns, own_net_ns = _namespace("self", "pid"), _namespace("self", "net")
     marks: dict[int, str] = {}
     spaces: dict[int, int] = {}
@@ -84,12 +84,11 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
-    """Give leftovers as data for --json."""
     return [asdict(item) for item in leftovers]
 
 
 def _alive(mark: str, own_pid_ns: int) -> bool:
-    """Whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
+    """Say whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
     ours to judge."""
     try:
         space, pid, started = mark.split(".")
@@ -110,7 +109,7 @@ def _lives(item: Leftover) -> bool:
 
 
 def mark_of(pid: int) -> str:
-    """The mark of the run that a process belongs to; empty for none, or where we may not look."""
+    """Read the mark of the run that a process belongs to; empty for none, or where we may not look."""
     needle = RUN_MARK.encode() + b"="
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

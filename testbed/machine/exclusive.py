@@ -19,16 +19,16 @@ from testbed.errors import UserError
 
 NAME = f"mrcbed-measures-{os.stat('/proc/self/ns/pid').st_ino}"
 ROOM = 107
-"""Bytes of an abstract socket's name (unix(7))."""
+"""The longest name of an abstract socket, in bytes (unix(7))."""
 
 
 class Measuring(UserError):
-    """Another run measures on this machine. One line: which process, its results, what to do."""
+    """Another run measures on this machine. The text is one line: which process, its results, what to do."""
 
 
 @contextmanager
 def measuring(directory: Path, name: str = "") -> Iterator[None]:
-    """Reserve the machine for the duration. Raises :class:`Measuring` if another run has it. ``name``: another than :data:`NAME`."""
+    """Reserve the machine for the duration, by ``name`` in place of :data:`NAME`. Raises :class:`Measuring` if another run has it."""
     name = name or NAME
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     notice = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -48,20 +48,20 @@ def measuring(directory: Path, name: str = "") -> Iterator[None]:
 
 
 def refuse_if_measuring(name: str = "") -> None:
-    """Check before anything begins. Raises :class:`Measuring`."""
+    """Check, before anything begins, that no run measures here. Raises :class:`Measuring`."""
     name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))
 
 
 def measured_directory(name: str = "") -> Path | None:
-    """The results directory of the run that measures on this machine; None if none does, or if its path is too long for the notice."""
+    """Find the results directory of the run that measures on this machine; None without one, or if its path is too long for the notice."""
     holder = _holder(name or NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 
 
 def _holder(name: str) -> tuple[str, str] | None:
-    """(process, results directory) of the run that measures."""
+    """Find (process, results directory) of the run that measures."""
     holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), [])
     return (holder[0], holder[1]) if len(holder) == 2 else None
 

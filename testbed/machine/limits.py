@@ -12,10 +12,10 @@ import threading
 from testbed.errors import UserError
 
 ROOM = {resource.RLIMIT_AS: (4 << 30, "address space", "-v"), resource.RLIMIT_DATA: (1 << 30, "data", "-d")}
-"""Limit -> least bytes, its name, and the shell's option. Measured peaks of a run on the smallest fabric: 2.7 GB of addresses, most of
+"""Limit -> the least bytes, its name, and the shell's option. Measured peaks of a run on the smallest fabric: 2.7 GB of addresses, most of
 them reserved and never used, and 0.45 GB of data [ours]. OpenBLAS, which comes with SciPy, waits for ever or crashes where it gets less."""
 FILES = 16_384
-"""Open files [ours]: tc of iproute2 6.15 keeps one for every filter of a batch, so `wide` takes it 1,280."""
+"""The open files that a run takes [ours]: tc of iproute2 6.15 keeps one for every filter of a batch, so `wide` takes it 1,280."""
 
 
 def raise_open_files() -> None:
@@ -30,7 +30,7 @@ def raise_open_files() -> None:
 
 
 def check_memory() -> None:
-    """Raises :class:`UserError` where a limit leaves less memory than the libraries of runs and figures take."""
+    """Check that no limit leaves less memory than the libraries of runs and figures take. Raises :class:`UserError`."""
     for limit, (least, name, option) in ROOM.items():
         soft = resource.getrlimit(limit)[0]
         if 0 <= soft < least:
@@ -38,9 +38,9 @@ def check_memory() -> None:
 
 
 def check_room(jobs: int, each: int, least: int) -> None:
-    """Raises :class:`UserError` where a limit leaves less than ``each`` processes and threads to each of ``jobs`` and to this process: a
-    pool that cannot start one of its threads waits for ever. Tried out, since no limit tells what others take of it. ``least``: so many
-    jobs need none of them."""
+    """Check that limits leave ``each`` processes and threads to each of ``jobs`` and to this process: a pool that cannot start one of its
+    threads waits for ever. It is tried out, since no limit says how much others take of it. So many as ``least`` jobs need none. Raises
+    :class:`UserError`."""
     enough = threading.Event()
     started: list[threading.Thread] = []
     needed = each * (jobs + 1)

@@ -1,6 +1,6 @@
-"""The kernel's figures on the machine and on processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
+"""Reads the kernel's figures on the machine and on processes: CPU, waiting for it, clocks. Reads /proc and clocks, changes nothing.
 
-Used by scenarios/run/watch.py. What a kernel does not report is None, never a guess.
+Used by scenarios/run/watch.py. A figure that the kernel does not report is None, never a guess.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Work(NamedTuple):
 
 
 class Cpu(NamedTuple):
-    """Time of the cores that this process may use, clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and
-    ``steal`` (another machine's)."""
+    """Time of the cores that this process may use, in clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and
+    ``steal`` (time taken by another virtual machine)."""
 
     busy: int
     total: int
@@ -30,7 +30,7 @@ class Cpu(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One reading of the clocks, ns. ``width``: how long it took, so how far apart the single readings may be."""
+    """One reading of the clocks, ns. ``width`` is how long it took, so how far apart the single readings may be."""
 
     monotonic: int
     real: int
@@ -50,7 +50,7 @@ def read_cpu() -> Cpu:
 
 
 def read_pressure() -> int | None:
-    """Time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    """Read the time since boot in which some task of the machine waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             return int(file.readline().rpartition("total=")[2])
@@ -66,7 +66,7 @@ def read_thread(directory: str) -> Work | None:
 
 
 def read_work(pid: int) -> Work | None:
-    """None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
+    """Read the work of a process; None if it is gone or the kernel does not account for it (Documentation/scheduler/sched-stats.rst)."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -76,7 +76,7 @@ def read_work(pid: int) -> Work | None:
 
 
 def read_clocks() -> Clocks:
-    """All between two readings of the monotonic clock."""
+    """Read all clocks between two readings of the monotonic clock."""
     before = time.monotonic_ns()
     real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
@@ -84,7 +84,7 @@ def read_clocks() -> Clocks:
 
 
 def time_namespace(pid: int | str = "self") -> int | None:
-    """Which clocks a process has (time_namespaces(7)); None where that cannot be seen."""
+    """Say which clocks a process has (time_namespaces(7)); None where that cannot be seen."""
     try:
         return os.stat(f"/proc/{pid}/ns/time").st_ino
     except OSError:

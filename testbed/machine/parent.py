@@ -17,7 +17,7 @@ _LOOK_S = 0.002
 
 
 def die_with_parent(parent: int) -> None:
-    """Make this process end with its parent, of this process id, or now if that has ended. Each process calls it first."""
+    """Make this process end with its parent, whose process id is ``parent``, or now if that has ended. Each process calls it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
@@ -25,7 +25,8 @@ def die_with_parent(parent: int) -> None:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Whose parent ends meanwhile becomes a child of this process, if it descends from it (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    """Adopt, meanwhile, every descendant of this process whose parent ends: it becomes a child of this process (prctl(2),
+    PR_SET_CHILD_SUBREAPER)."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -35,7 +36,8 @@ def adopting() -> Iterator[None]:
 
 
 class Adopted:
-    """A child of this process, by its id, that another one started: what is used here of subprocess.Popen. Any thread may ask."""
+    """A child of this process, by its id, that another process started, with the part of subprocess.Popen that is used here. Any thread may
+    ask."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -50,7 +52,7 @@ class Adopted:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Wait for the end; returns the exit status. Raises subprocess.TimeoutExpired."""
         until = None if timeout is None else time.monotonic() + timeout
         while (status := self.poll()) is None:
             if until is not None and time.monotonic() > until:
@@ -59,7 +61,7 @@ class Adopted:
         return status
 
     def send_signal(self, sig: int) -> None:
-        """One that has ended gets none: its number may be another's."""
+        """Send a signal, but none to a process that has ended: its number may be another's."""
         if self.poll() is None:
             os.kill(self.pid, sig)
 

@@ -22,7 +22,7 @@ from testbed.machine.slowness import patient
 PATH = os.pathsep.join(
     dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 )
-"""Debian keeps half of these tools in directories that only root's PATH has."""
+"""The path on which tools are found: Debian keeps half of them in directories that only root's PATH has."""
 CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWTIME = 0x40000000, 0x00020000, 0x80
 MS_REC_PRIVATE = 0x4000 | 0x40000
 BPF_PROG_LOAD, BPF_OBJ_PIN, BPF_BTF_LOAD = 5, 6, 18
@@ -49,7 +49,7 @@ NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
 def run(command: str, stdin: str = "") -> str:
-    """ "" if the command succeeds, else its first words of complaint."""
+    """Run a command; returns "" if it succeeds, else its first words of complaint."""
     arguments = command.split()
     tool = shutil.which(arguments[0], path=PATH)
     if tool is None:
@@ -108,10 +108,8 @@ def optional_module(name: str) -> str | None:
 
 
 def root_directory() -> str:
-    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's.
-
-    In a plain chroot it does not: the kernel gives it the root of the namespace, and with it another file system.
-    """
+    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's. In a
+    plain chroot it does not: the kernel gives it the root of the namespace, and with it another file system."""
     namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
     before = os.fstat(root)
     if _libc.setns(namespace, CLONE_NEWNS):

@@ -24,18 +24,18 @@ class Throttled(NamedTuple):
 
 
 def usable_cores() -> float:
-    """Cores that this process may use: those of its affinity, or less by the tightest quota."""
+    """Count the cores that this process may use: those of its affinity, or less by the tightest quota."""
     return min(len(os.sched_getaffinity(0)), quota_cores())
 
 
 def quota_cores(pid: int | str = "self") -> float:
-    """The tightest CPU quota of the process's group and all groups above it, in cores; infinite without one."""
+    """Read the tightest CPU quota of the process's group and all groups above it, in cores; infinite without one."""
     return min((_cores(group) for group in groups(pid)), default=math.inf)
 
 
 def groups(pid: int | str = "self") -> tuple[Path, ...]:
-    """Directories of the process's group in the CPU controller and of those above it, as far as they are mounted here. Empty if it is
-    gone."""
+    """Find the directories of the process's group in the CPU controller and of those above it, as far as they are mounted here. Empty if it
+    is gone."""
     with suppress(OSError, ValueError):
         return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
     return ()

@@ -27,7 +27,7 @@ class Running:
 
 
 def announce(url: str, fabric: str, token: str) -> None:
-    """Leave the note. To be called inside the sandbox."""
+    """Leave the note for :func:`find`. To be called inside the sandbox."""
     write_secret(NOTE, json.dumps({"url": url, "fabric": fabric, "token": token}))
 
 
@@ -45,7 +45,7 @@ def withdraw() -> None:
 
 
 def find() -> list[Running]:
-    """Every fabric that is up on this machine with a controller, as far as we may see."""
+    """Find every fabric that is up on this machine with a controller, as far as we may see."""
     fabrics: dict[str, Running] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and mark_of(int(entry)):
@@ -58,8 +58,8 @@ def find() -> list[Running]:
 
 
 def sandboxes() -> list[Path]:
-    """The root folder of each run's sandbox on this machine, seen through one of its processes; those that we may see and that are
-    root's."""
+    """Find the root folder of each run's sandbox on this machine, seen through one of its processes; only those that we may see and that
+    are root's."""
     roots: dict[str, Path] = {}
     for entry in sorted(os.listdir("/proc")):
         if entry.isdigit() and (mark := mark_of(int(entry))):
@@ -72,8 +72,8 @@ def sandboxes() -> list[Path]:
 
 
 def _read(path: str) -> bytes:
-    """A note of root's. Any user may mark a process as a run's and put something else in its place, such as a pipe that never ends.
-    Raises OSError."""
+    """Read a note that is root's. Any user may mark a process as a run's and put something else in its place, such as a pipe that never
+    ends. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):

@@ -31,15 +31,15 @@ from testbed.machine.stopping import go_on, raise_from_now_on
 from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
-"""Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up
-knows ours by it."""
+"""Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up finds our
+processes by it."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
-"""User numbers of the largest run: 64 hosts, and one for processes that are no agents."""
+"""The user numbers of the largest run: 64 hosts, and one for processes other than agents."""
 NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
-"""What a sandbox puts into the environment of its processes."""
+"""The environment variables that a sandbox sets for its processes."""
 RUN_DIR = "/run/mrcbed"
 BPFFS = "/sys/fs/bpf"
 
@@ -52,37 +52,36 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: end the run. A KeyboardInterrupt that a prompt can tell from Ctrl-C."""
+    """SIGTERM or SIGHUP ends the run: a KeyboardInterrupt that a prompt can tell from Ctrl-C."""
 
 
 _stop_requested = False
 
 
 def stop_requested() -> bool:
-    """Whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end when this says so."""
+    """Say whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end then."""
     return _stop_requested
 
 
 def inside() -> bool:
-    """Whether this process lives in a sandbox."""
     return os.environ.get(_INSIDE) == str(os.stat("/proc/self/ns/pid").st_ino)
 
 
 def agent_uid(process: int) -> int:
-    """The user, and group, that this run's agent process of that number becomes: each another (agent_user.py), but on a machine that has
-    given away nearly all numbers. Only inside a sandbox."""
+    """Return the user, and group, that this run's agent process of that number becomes: each another (agent_user.py), but on a machine that
+    has given away nearly all numbers. Only inside a sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
 
 
 def caller_uid() -> int | None:
-    """Under sudo, the user who called it; a program of theirs needs no root. None without sudo."""
+    """Return the user who called sudo: a program of theirs needs no root. None without sudo."""
     number = os.environ.get("SUDO_UID", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
 
 
 def group_of(user: int) -> int:
-    """The user's own group; one of the same number if no account has it."""
+    """Return the user's own group; one of the same number if no account has it."""
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:
@@ -90,15 +89,15 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """A user without rights, for a process that needs none: one of the run's, and no agent's; outside a sandbox who called sudo, or nobody.
-    -1 without root: there is nothing to give up."""
+    """Return a user without rights, for a process that needs none: one of the run's that no agent has, and outside a sandbox who called
+    sudo, or nobody. -1 without root: there is nothing to give up."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
-    """Start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
+    """Read the start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[19]
 
@@ -136,8 +135,8 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """The child that this thread starts meanwhile is pid 1 of a PID namespace of its own: it sees and signals no other process of the run,
-    and what it starts ends with it. One child alone: none can be born into its namespace once it has ended."""
+    """Give the child that this thread starts meanwhile a PID namespace of its own, where it is pid 1: it sees and signals no other process
+    of the run, and what it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
@@ -164,7 +163,7 @@ def _name(name: bytes) -> None:
 
 
 def _wait(child: int, init_is_all: bool) -> int:
-    """Forward signals to ``child`` until it ends; its exit status. As init (``init_is_all`` False) reap strangers too."""
+    """Forward signals to ``child`` until it ends; returns its exit status. As init (``init_is_all`` False) reap strangers too."""
     while True:
         info = signal.sigwaitinfo(_WATCHED)
         if info.si_signo != signal.SIGCHLD:
@@ -186,7 +185,7 @@ def _wait(child: int, init_is_all: bool) -> int:
 
 
 def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal.Signals]) -> None:
-    """Pid 1. Never returns."""
+    """Be pid 1. Never returns."""
     status = 2
     try:
         _die_with_parent()
@@ -213,7 +212,7 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
 
 
 def _mounts() -> None:
-    """The private mounts."""
+    """Make the private mounts."""
     _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -225,7 +224,7 @@ def _mounts() -> None:
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
-    """The process that does the work. Never returns."""
+    """Do the work, in the worker process. Never returns."""
     status = 1
     try:
         _die_with_parent()
@@ -278,7 +277,7 @@ def become(command: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """``-- COMMAND [ARGUMENT...]``."""
+    """Run ``-- COMMAND [ARGUMENT...]`` in a sandbox."""
     command = arguments[1:] if arguments[:1] == ["--"] else arguments
     if not command:
         print("usage: python -m testbed.machine.sandbox -- COMMAND [ARGUMENT...]", file=sys.stderr)

@@ -15,16 +15,17 @@ from testbed.errors import UserError
 
 ROUNDS, LOOPS = 3, 100_000
 USUAL_S = 0.004
-"""A round takes on one core of two ordinary ones [measured: 0.0027 s on a quick day, three times that on a slow one]."""
+"""Time of a round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
 MOST = 50.0
-"""Slower than that, something is broken [ours]."""
+"""The largest factor: on a slower machine something is broken [ours]."""
 PATIENCE = "MRCBED_PATIENCE"
-"""The variable with what the factor is at least: for what yields to other programs, and waits for them longer than a measurement sees."""
+"""The variable that sets the least factor: for programs that yield to others, and wait for them longer than a measurement sees."""
 
 
 @lru_cache(maxsize=1)
 def slowness() -> float:
-    """At least 1 or what :data:`PATIENCE` says, at most :data:`MOST`; the median of a few rounds of work."""
+    """Return how many times slower this machine is, the median of a few rounds of work: at least 1 or what :data:`PATIENCE` says, at most
+    :data:`MOST`."""
     asked = os.environ.get(PATIENCE) or "1"
     try:
         if not 1 <= (least := float(asked)) <= MOST:
@@ -35,12 +36,12 @@ def slowness() -> float:
 
 
 def patient(seconds: float) -> float:
-    """A limit for this machine, of one for an ordinary machine, s."""
+    """Return this machine's limit for one of an ordinary machine, s."""
     return seconds * slowness()
 
 
 def remark() -> str:
-    """The end of a message that something took too long: empty on an ordinary machine."""
+    """Return the end of a message that something took too long: empty on an ordinary machine."""
     return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
 
 

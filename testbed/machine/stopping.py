@@ -1,8 +1,8 @@
 """Ctrl-C from a command's first moment on.
 
-While a command only starts, nothing is there to be put away, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's
-own does, and remembers it: inside the import of an extension an exception may be swallowed. So whatever takes long or leaves something
-behind asks :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
+While a command only starts, nothing has to be cleaned up, and it leaves at once. Later a handler raises KeyboardInterrupt as Python's own
+does, and remembers it: inside the import of an extension an exception may be swallowed. So code that takes long or leaves something behind
+calls :func:`go_on` first. Must stay free of heavy imports: the entry point imports it before all else.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _came = False
 
 
 def leave_at_once() -> None:
-    """Let Ctrl-C end this process with one line from now on; not one that is to ignore it, as a shell's background jobs are."""
+    """Let Ctrl-C end this process with one line from now on; a process that is to ignore it stays so, as a shell's background jobs."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
 
 def started() -> None:
-    """The command begins: after :func:`leave_at_once`, Ctrl-C is a KeyboardInterrupt from now on."""
+    """Let Ctrl-C raise KeyboardInterrupt from now on, where :func:`leave_at_once` had it end the process: the command begins."""
     if signal.getsignal(signal.SIGINT) is _leave:
         raise_from_now_on()
 
 
 def raise_from_now_on() -> None:
-    """Let Ctrl-C be a KeyboardInterrupt from now on."""
+    """Let Ctrl-C raise KeyboardInterrupt from now on."""
     signal.signal(signal.SIGINT, _raise)
 
 
 def go_on() -> None:
-    """Raises KeyboardInterrupt if one has come and got lost."""
+    """Raise KeyboardInterrupt if one has come and got lost."""
     if _came:
         raise KeyboardInterrupt
 

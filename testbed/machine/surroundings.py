@@ -8,14 +8,14 @@ import re
 from pathlib import Path
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
-"""What a run uses of root's rights, and their numbers (linux/capability.h)."""
+"""Capabilities that a run uses of root's, and their numbers (linux/capability.h)."""
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
 """Flags of the psABI's level x86-64-v2, as /proc/cpuinfo names them (pni is SSE3)."""
 MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))
 
 
 def container(root: Path = Path("/")) -> str:
-    """Which kind of container this is, "" for none that can be seen. A virtual machine is none: it has a kernel of its own."""
+    """Say which kind of container this is, "" if none can be seen. A virtual machine does not count: it has a kernel of its own."""
     for mark, name in MARKS:
         if (root / mark.lstrip("/")).exists():
             return name
@@ -40,10 +40,9 @@ def lacking_instructions(cpuinfo: str) -> list[str]:
 
 
 def tried_processor() -> bool:
-    """Whether the testbed has been tried on this kind of processor."""
     return platform.machine() == "x86_64"
 
 
 def root_without_rights() -> list[str]:
-    """What this process, as root, lacks all the same; nothing without root, who is another matter."""
+    """Name the capabilities that this process lacks although it is root; none for other users."""
     return lacking_capabilities(Path("/proc/self/status").read_text()) if os.geteuid() == 0 else []

@@ -10,7 +10,7 @@ from testbed.machines.channel import Channel
 
 
 class RemoteAgent:
-    """Steers through its machine's channel. Raises as agents.process.control.AgentClient."""
+    """An agent that is steered through its machine's channel. Raises as agents.process.control.AgentClient."""
 
     def __init__(self, channel: Channel, host: int) -> None:
         self.channel, self.host = channel, host
@@ -20,26 +20,24 @@ class RemoteAgent:
         self._hung_up = False
 
     def call(self, op: str, **args: Any) -> Any:
-        """Ask and wait for the answer."""
         return self.channel.ask("agent", host=self.host, call=op, args=args)
 
     def fileno(self) -> int:
-        """Readable while there is a notification, and once the agent is gone."""
+        """Return a descriptor that is readable while there is a notification, and once the agent is gone."""
         return self._ready
 
     @property
     def closed(self) -> bool:
-        """Whether the agent, or its machine, is gone."""
+        """Say whether the agent, or its machine, is gone."""
         return self._hung_up or self.channel.ended
 
     def hear(self, note: dict[str, Any]) -> None:
-        """A notification has come."""
         with self._lock:
             self._notes.append(note)
             os.eventfd_write(self._ready, 1)
 
     def hang_up(self) -> None:
-        """The agent is gone."""
+        """Enter that the agent is gone."""
         with self._lock:
             self._hung_up = True
             if self._ready >= 0:
@@ -57,7 +55,6 @@ class RemoteAgent:
             return notes
 
     def close(self) -> None:
-        """Let go of it."""
         with self._lock:
             ready, self._ready = self._ready, -1
             if ready >= 0:

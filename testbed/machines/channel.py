@@ -36,9 +36,9 @@ END_S = 5.0
 LOGS_S = 120.0
 """Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
-"""Each side says something so often, so that the other knows of a connection that was lost without a word."""
+"""Each side sends something at this interval, s, so that the other notices a connection that was lost without a word."""
 SILENCE_S = 20.0
-"""The same on a slow machine: ten times as long as either side should be silent."""
+"""A side that is silent for this time, s, is gone: ten times as long as either should be silent. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
 """Sorts of an answered error that are raised without the machine's name."""
 Notice = Callable[["Channel", dict[str, Any]], None]
@@ -51,24 +51,23 @@ _MESSAGE = msgspec.defstruct("Message", [
     ("id", int, 0), ("host", int, 0), ("share", float, 0.0), ("facts", dict[str, Any], {}), ("note", _NOTE | None, None),
     *((name, str, "") for name in ("error", "sort", "event", "reason", "name", "data", "stage")),
 ])  # fmt: skip
-"""What may come: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+"""A message: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
 _OWN = {
     "clock": msgspec.defstruct("Clock", [("theirs", int), ("after", int)]),
     "begin": msgspec.defstruct("Begun", [("booted_ns", int), ("hosts", list[int])]),
 }
-"""Answers to what far.py itself carries out."""
+"""Types of the answers to what far.py itself carries out."""
 
 
 @cache
 def _answer_of(op: str) -> Any:
-    """The type of an order's answer."""
     method = getattr(Orders, f"op_{op}", None)
     return _OWN.get(op, Any) if method is None else get_type_hints(method)["return"]
 
 
 @contextmanager
 def whole(channels: Iterable[Channel]) -> Iterator[None]:
-    """Context for code that goes through answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
+    """Guard code that goes through answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
@@ -80,7 +79,8 @@ SAME = "install the same version on all machines"
 
 
 class Channel:
-    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the reading thread."""
+    """The channel to one machine. It starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the
+    reading thread."""
 
     def __init__(self, place: Place, on_event: Notice) -> None:
         self.place = place
@@ -124,11 +124,11 @@ class Channel:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the machine says that it is."""
+        """Return what the machine says of itself."""
         return dict(self._hello.get("facts", {}))
 
     def begin(self, op: str, **keys: Any) -> int:
-        """Ask without waiting; the number for :meth:`answer`."""
+        """Ask without waiting; returns the number for :meth:`answer`."""
         with self._changed:
             self._last_serial += 1
             serial = self._last_serial
@@ -157,11 +157,10 @@ class Channel:
         return answer.get("ok")
 
     def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
-        """:meth:`begin` and :meth:`answer`."""
         return self.answer(self.begin(op, **keys), timeout)
 
     def offset(self) -> Offset:
-        """How far its clock is from ours. Raises as :meth:`answer`."""
+        """Estimate how far the machine's clock is from ours. Raises as :meth:`answer`."""
 
         def read() -> Reading:
             before = time.monotonic_ns()
@@ -174,18 +173,18 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Whether the far side is gone, though nobody asked it to end."""
+        """Say whether the far side is gone, though nobody asked it to end."""
         return self._ended and not self._closing
 
     @property
     def complaint(self) -> str:
-        """The last line on the command's standard error."""
+        """Return the last line on the command's standard error."""
         self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
         lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
 
     def death(self) -> str:
-        """One line: which machine is gone, and why."""
+        """Say in one line which machine is gone, and why."""
         if self._reason:
             return f"{self.name}: {self._reason}"
         return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
@@ -285,12 +284,12 @@ class Channel:
 
 
 def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
-    """The answers of all machines, which work at the same time. Raises the first's error after all have answered."""
+    """Ask all machines, which work at the same time; returns their answers. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 
 
 def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
-    """The same for questions that differ."""
+    """Wait for answers as :func:`ask_all`, to questions that differ."""
     answers: list[Any] = []
     failure: Exception | None = None
     for channel, serial in asked:

@@ -22,14 +22,14 @@ from topologies.files import FileError, parse_json, typed
 LOG_CHUNK = 1 << 22
 """Bytes of a log in one line, before they are packed."""
 MOST_LINE = 64 << 20
-"""Bytes of a message either way [ours]; a part of a log takes 5 MiB at most."""
+"""The longest message either way, in bytes [ours]; a part of a log takes 5 MiB at most."""
 
 
 _ORDER = msgspec.defstruct("Order", [("op", str), ("id", int, 0)])
 
 
 class Wire:
-    """``incoming`` and ``outgoing``: file descriptors. Any thread may say something; one reads."""
+    """One end of the channel. ``incoming`` and ``outgoing`` are file descriptors. Any thread may say something; one reads."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming, self._outgoing = incoming, outgoing
@@ -38,14 +38,15 @@ class Wire:
 
     @classmethod
     def standard(cls) -> Wire:
-        """On the standard streams; from now on what is printed goes to standard error."""
+        """Make the end on the standard streams; from now on what is printed goes to standard error."""
         outgoing = os.dup(1)
         os.set_inheritable(outgoing, False)
         os.dup2(2, 1)
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> dict[str, Any] | None:
-        """The next message; None at the end, for what is no message, of which the other side is told, and if nothing comes for so long."""
+        """Read the next message. None at the end, if nothing comes for so long, and for anything but a message, of which the other side is
+        told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
@@ -80,14 +81,13 @@ class Wire:
                 return
 
     def send_file(self, path: Path) -> None:
-        """Send a log, in parts."""
         with path.open("rb") as file:
             while part := file.read(LOG_CHUNK):
                 self.say(event="log", name=path.name, data=base64.b85encode(zlib.compress(part, 1)).decode())
 
 
 def unpacked(data: str) -> bytes:
-    """A part of a log, from its message. Raises ValueError or zlib.error."""
+    """Unpack a part of a log from its message. Raises ValueError or zlib.error."""
     packed = zlib.decompressobj()
     part = packed.decompress(base64.b85decode(data), LOG_CHUNK)
     if packed.unconsumed_tail or not packed.eof:

@@ -16,7 +16,7 @@ PINGS = 100
 
 
 class Reading(NamedTuple):
-    """One question: our machine's clock before it and after the answer, and theirs between, ns."""
+    """One question: our machine's clock before it and after the answer, and the other machine's between, ns."""
 
     before: int
     theirs: int
@@ -24,19 +24,20 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Of machines' clocks: ns to add to theirs to have ours, and by how much that is wrong at most, if the ways took any time."""
+    """The offset of a machine's clocks: ns to add to them to have ours, and by how much that is wrong at most, if the ways took any
+    time."""
 
     wall_ns: int
     wall_unsure_ns: int
 
 
 def offset(readings: Iterable[Reading]) -> Offset:
-    """The offset from the reading that took least time. Raises ValueError without one."""
+    """Take the offset from the reading that took least time. Raises ValueError without one."""
     best = min(readings, key=lambda reading: reading.after - reading.before)
     return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
 
 
 def wall_unsure_ns(begin: Offset, end: Offset) -> int:
-    """Bound on how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
-    should be 0 apart from ours, and what it is apart is drift, or the first shift's error."""
+    """Bound how wrong times of the other machine are in ours at any moment between two estimates, both taken of the shifted clock: it
+    should differ from ours by 0, and any difference is drift, or the first shift's error."""
     return max(abs(one.wall_ns) + one.wall_unsure_ns for one in (begin, end))

@@ -40,16 +40,16 @@ from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""Between the end of tear-down and that of the process, at most: it ends with the sandbox by itself."""
+"""The process may take this long to end after tear-down, s: it ends with the sandbox by itself."""
 MIDDLE_S = 1.0
-"""How long an order that is being carried out may go on then, before it is interrupted."""
+"""An order that is being carried out may go on for this time, s, before it is interrupted."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Begin(msgspec.Struct):
-    """The same, as it comes."""
+    """The order to begin, as it comes."""
 
     wall_offset_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     clock: Time
@@ -72,7 +72,7 @@ class Begin:
 
     @classmethod
     def read(cls, message: dict[str, Any]) -> Begin:
-        """Raises ValueError."""
+        """Check the order. Raises ValueError."""
         order = msgspec.convert(message, _Begin)
         fabric = Fabric.from_dict(order.fabric)
         divide(fabric, len(order.addresses))
@@ -83,7 +83,7 @@ class Begin:
 
 
 def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
-    """Carry out a coordinator's orders; the exit status. ``facts``: what this machine is, with its version as ``mrcbed``."""
+    """Carry out a coordinator's orders; returns the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
@@ -109,7 +109,7 @@ def measures(results: str) -> AbstractContextManager[None]:
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Processes that this one starts from now on read a monotonic clock that is so far ahead of this one's. Raises UserError."""
+    """Let processes that this one starts from now on read a monotonic clock that is so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
@@ -122,7 +122,7 @@ def shift_time(wall_offset_ns: int) -> None:
 
 
 def _tell_time(wire: Wire, message: dict[str, Any]) -> bool:
-    """Answer a question for the time; whether it was one."""
+    """Answer a question for the time; returns whether it was one."""
     if message.get("op") == "clock":
         wire.say(id=message.get("id", 0), ok={"theirs": time.monotonic_ns()})
         return True
@@ -216,7 +216,7 @@ class FarSide:
             self.wire.say(event="hung-up", host=host)
 
     def _carry_out(self, order: dict[str, Any]) -> bool:
-        """One order and its answer; False if there will be no more."""
+        """Carry out one order and answer it; returns False if there will be no more."""
         name, serial = str(order.pop("op", "")), order.pop("id", 0)
         if name == "end":
             return False

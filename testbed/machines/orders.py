@@ -26,7 +26,7 @@ from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
 WatchFactory = Callable[[Cluster, int], RunWatch]
-"""(cluster, time between two looks) -> a watch that has not been started."""
+"""Type of a function: (cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
 """The most seconds of a command in a host, typed at the coordinator's prompt."""
 
@@ -38,7 +38,7 @@ Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_n
 
 
 class Orders:
-    """On a machine's part. Answers are plain data. The annotations are what both ends check (channel.py)."""
+    """The orders to a machine's part. Answers are plain data. The annotations are what both ends check (channel.py)."""
 
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
@@ -51,7 +51,7 @@ class Orders:
         }
 
     def carry_out(self, name: str, keys: dict[str, Any]) -> Any:
-        """Raises what the order raises, and :class:`UserError` for an unknown one."""
+        """Carry out one order. Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
             raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
         method = self._names[name]
@@ -67,7 +67,6 @@ class Orders:
 
     @property
     def agents(self) -> dict[int, AgentClient]:
-        """The agents by host."""
         return dict(zip(self.cluster.part.hosts, self.cluster.agents, strict=False))
 
     def op_start_agents(self, transport: str, options: dict[str, Any], seed: int, alone: bool) -> None:
@@ -79,7 +78,7 @@ class Orders:
         self.send_logs()
 
     def send_logs(self) -> None:
-        """Send what the agents wrote, once they have ended; nothing remains of it here."""
+        """Send what the agents wrote, once they have ended, and remove it here."""
         directory, self._logs = self._logs, None
         for path in sorted(directory.glob("*.jsonl")) if directory is not None else ():
             self._wire.send_file(path)
@@ -156,7 +155,7 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """Which hosts answer ``src`` within so many seconds. It sends one echo request to each, with ``again`` five a second."""
+        """Say which hosts answer ``src`` within so many seconds. It sends one echo request to each, with ``again`` five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(
@@ -168,20 +167,19 @@ class Orders:
         return [ping.wait() == 0 for ping in pings]
 
     def op_command(self, host: int, line: str) -> str:
-        """What a command prints, run by the host's shell."""
+        """Return what a command prints, run by the host's shell."""
         process = self.cluster.net[f"h{host}"].popen(
             ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         return str(process.communicate()[0].decode(errors="replace"))
 
     def op_trace_open(self, dst: int) -> None:
-        """Begin to look at every frame."""
         self.op_trace_close()
         net = self.cluster.net
         self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
 
     def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
-        """(this machine's clock then, ns; whether the kernel took the frame)."""
+        """Send a frame; returns (this machine's clock then, ns; whether the kernel took the frame)."""
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 

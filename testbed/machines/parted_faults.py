@@ -1,7 +1,7 @@
-"""Faults of a fabric on several machines: every machine is told of each, and acts on its own cables, ports and agents.
+"""Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
 
-A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. What a
-fault did is told by one machine, the one with its first cable.
+A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. One machine
+reports what a fault did, the one with its first cable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topologies.parts import Part
 
 
 class MachineFaults:
-    """Numbers are the coordinator's; each machine has its own."""
+    """The faults of all machines. Numbers are the coordinator's; each machine has its own."""
 
     def __init__(self, fabric: Fabric, parts: Sequence[Part], channels: Sequence[Channel]) -> None:
         self.fabric, self.channels = fabric, channels
@@ -30,14 +30,14 @@ class MachineFaults:
         self._tellers: dict[tuple[int, int], int] = {}  # (machine that tells, its number) -> coordinator's number
         self._last = 0
         self.faults = self
-        """Cables and switches are asked of the machines, too."""
+        """This object also answers for cables and switches: it asks the machines."""
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
-        """Raises FaultError, FabricError or UserError; then nothing has begun."""
+        """Inject a fault. Raises FaultError, FabricError or UserError; then nothing has begun."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Raises :class:`UserError`; then nothing has begun."""
+        """Inject a fault that is resolved. Raises :class:`UserError`; then nothing has begun."""
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
@@ -58,7 +58,7 @@ class MachineFaults:
         return self._owner[target.links[0]] if target.links else 0
 
     def clear(self, number: int) -> int:
-        """Raises :class:`UserError` if there is no such fault."""
+        """End a fault. Raises :class:`UserError` if there is no such fault."""
         fault = self._active.pop(number, None)
         if fault is None:
             numbers = ", ".join(map(str, self._active)) or "none"
@@ -67,7 +67,7 @@ class MachineFaults:
         return int(told[self._teller(fault.target)])
 
     def active(self) -> list[Injected]:
-        """Oldest first, with what each is doing now."""
+        """Return the active faults, oldest first, with what each is doing now."""
         if not self._active:
             return []
         answers = ask_all(self.channels, "faults")
@@ -82,7 +82,7 @@ class MachineFaults:
         return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """What happened since the last call, in order of time."""
+        """Return what happened since the last call, in order of time."""
         answers = ask_all(self.channels, "fault_events")
         rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._tellers]
         events = [
@@ -102,7 +102,7 @@ class MachineFaults:
         self._active.clear()
 
     def link_states(self) -> dict[str, bool]:
-        """Cable -> whether it carries, in the fabric's order."""
+        """Return cable -> whether it carries, in the fabric's order."""
         states = {name: up for answer in ask_all(self.channels, "link_states") for name, up in answer.items()}
         with whole(self.channels):
             return {link.name: states[link.name] for link in self.fabric.links}

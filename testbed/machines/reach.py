@@ -1,4 +1,5 @@
-"""Which machines carry a fabric, and the command that reaches one: what stands behind ``--on`` and ``--reach``. Pure but for names.
+"""Says which machines carry a fabric, and which command reaches one, as ``--on`` and ``--reach`` give them. Reads nothing but names of
+hosts.
 
 The transport is any command whose standard input and output lead to ``mrcbed tools machine`` on the other side. By default that is ssh.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from testbed.errors import UserError
 
 REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 {host} sudo -n mrcbed tools machine"
-"""The default: no password, no terminal, and a connection that is lost is noticed."""
+"""The default command: no password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16
 """The most machines of one fabric [ours]: the data plane takes 64, and nobody has tried more than a few."""
@@ -29,7 +30,8 @@ class Place:
 
 
 def places(on: str, reach: str = REACH) -> tuple[Place, ...]:
-    """``on``: ``HOST[=ADDRESS],...``; ``reach``: a command with ``{host}`` where a host's name stands. Raises :class:`UserError`."""
+    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}`` where a host's name stands. Raises
+    :class:`UserError`."""
     names = [word.strip() for word in on.split(",")]
     hosts = [name.partition("=")[0] for name in names]
     if len(names) < 2 or not all(hosts):

@@ -35,7 +35,7 @@ class MachineWatch:
         ask_all(self._channels, "watch_start", interval_ps=self._interval)
 
     def mark(self) -> None:
-        """The measured part begins, or ends."""
+        """Note that the measured part begins, or ends."""
         ask_all(self._channels, "watch_mark")
 
     def stop(self) -> None:
@@ -66,12 +66,11 @@ class MachineWatch:
         }  # fmt: skip
 
     def result(self) -> dict[str, Any]:
-        """The entry of run.json, after :meth:`stop`."""
         return self._result
 
 
 def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """One report of several machines, by name: rows of all, and of single figures the worst."""
+    """Merge the reports of several machines, by name: rows of all, and of single figures the worst."""
     every = list(reports.values())
     summary: dict[str, Any] = {
         "clock": _clocks(reports),
@@ -109,5 +108,5 @@ def _clocks(reports: Mapping[str, Report]) -> dict[str, Any]:
 
 
 def _name(process: str, machine: str) -> str:
-    """A host's agent is one of its kind in the fabric, whatever machine it is on."""
+    """Name a process among all machines: a host's agent has one name in the fabric, other processes get their machine's."""
     return process if process[:1] == "h" and process[1:].isdigit() else f"{process} on {machine}"

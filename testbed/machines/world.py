@@ -43,15 +43,15 @@ from topologies.parts import divide
 
 START_S = 60.0
 STILL_S = 0.02
-"""The trunk is empty if its counters do not change for so long: a frame crosses within a millisecond [ours]."""
+"""The trunk is empty if its counters do not change for this time, s: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
 LOADS_S = 0.004
-"""How long an answer about queues is good for further ports: samples of all watched ports are one question [ours]."""
+"""An answer about queues is good for further ports for this time, s: samples of all watched ports are one question [ours]."""
 
 
 class Machines(TakesFaults):
-    """``version``: which mrcbed must be at the far ends. ``results``: where a run that measures writes to, "" for none. ``dilation``: as
-    :class:`agents.clock.WallClock` has it."""
+    """A fabric on several machines. ``version`` is the mrcbed that must be at the far ends. ``results`` is where a run that measures writes
+    to, "" for none. ``dilation`` is that of :class:`agents.clock.WallClock`."""
 
     name = EMULATED
 
@@ -88,7 +88,7 @@ class Machines(TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Reach all machines, give them one clock, build all parts, and see whether frames cross. Raises; then nothing stays anywhere."""
+        """Reach all machines, give them one clock, build all parts, and check that frames cross. After an error nothing stays anywhere."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -155,13 +155,12 @@ class Machines(TakesFaults):
         self.stop()
 
     def check(self) -> None:
-        """Raises :class:`ClusterDied` if a machine, or something on it, is gone."""
         for channel in self.channels:
             if channel.ended:
                 raise ClusterDied(channel.death())
 
     def _on_event(self, channel: Channel, event: dict[str, Any]) -> None:
-        """On a channel's reading thread."""
+        """Handle an event, on a channel's reading thread."""
         with self._lock:
             match event["event"]:
                 case "note" if self._agents:
@@ -184,13 +183,12 @@ class Machines(TakesFaults):
 
     @property
     def agents(self) -> Sequence[RemoteAgent]:
-        """The agents by host."""
         return self._agents
 
     def start_agents(
         self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """One agent per host, on its machine. Their logs come here when they end. Raises."""
+        """Start one agent per host, on its machine. Their logs come here when they end. Raises as testbed.world.World."""
         if transport in KERNEL_KINDS:
             raise UserError(
                 f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or leave --on out"
@@ -206,7 +204,7 @@ class Machines(TakesFaults):
         self.control.begin(self._agents, {}, policy)
 
     def stop_agents(self) -> None:
-        """End all agents; what they logged is here then."""
+        """End all agents; their logs are here afterwards."""
         self.control.end()
         try:
             ask_all([channel for channel in self.channels if not channel.ended], "stop_agents", LOGS_S)
@@ -224,7 +222,7 @@ class Machines(TakesFaults):
         return []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Only hosts' kernels would need it."""
+        """Do nothing: only hosts' kernels would need it."""
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
         return self.control.deny(entry, reason, by)
@@ -246,7 +244,7 @@ class Machines(TakesFaults):
     # --- counters ----------------------------------------------------------------------------------------------
 
     def lost_on_trunk(self) -> dict[int, int]:
-        """Packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        """Count lost packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
         with whole(self.channels):
@@ -259,7 +257,7 @@ class Machines(TakesFaults):
         return [{int(port): words for port, words in answer["carried"].items()} for answer in answers]
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
+        """Return one row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
         rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
         missing = self.lost_on_trunk()
         with whole(self.channels):
@@ -295,7 +293,7 @@ class Machines(TakesFaults):
     # --- watching ------------------------------------------------------------------------------------------------
 
     def processes(self) -> dict[str, int]:
-        """None of this machine's: each machine watches its own."""
+        """Return nothing: each machine watches its own processes."""
         return {}
 
     def port_watch(self) -> None:
@@ -305,7 +303,7 @@ class Machines(TakesFaults):
         return MachineWatch(self.clock, self.channels, interval, self.trunk)
 
     def trunk(self) -> dict[str, int]:
-        """What befell frames between the machines, all ports together (layout.TRUNK_WORDS), and frames there that were none of ours."""
+        """Count what happened to frames between the machines, all ports together (layout.TRUNK_WORDS), and foreign frames there."""
         answers = ask_all(self.channels, "trunk")
         with whole(self.channels):
             sums = {
@@ -327,12 +325,12 @@ class Machines(TakesFaults):
         return self.channels[self._machine_of_host[host]]
 
     def ping(self, src: int, dsts: Sequence[int], seconds: float) -> list[bool]:
-        """Which hosts answer one echo request of ``src``."""
+        """Say which hosts answer one echo request of ``src``."""
         answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
         return answer
 
     def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
-        """Where one packet is seen on its way, on both its machines. Raises FabricError if the EV names no path."""
+        """Return where one packet is seen on its way, on both its machines. Raises FabricError if the EV names no path."""
         mark = os.urandom(16)
         frame = frame_of(self.fabric, src, dst, ev, mark)
         begin, end = self.channel_of(src), self.channel_of(dst)
@@ -348,5 +346,4 @@ class Machines(TakesFaults):
             ask_all(self.channels, "trace_close")
 
     def command(self, host: int, line: str) -> str:
-        """What a command prints in a host."""
         return str(self.channel_of(host).ask("command", 2 * START_S, host=host, line=line))

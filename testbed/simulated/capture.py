@@ -25,7 +25,7 @@ class Capture:
     dropped = 0
 
     def __init__(self, network: Network, link: str, directory: Path) -> None:
-        """Raises FabricError for a link that is not there."""
+        """Create the file. Raises FabricError for a link that is not there."""
         cable = network.fabric.link(link)
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
@@ -35,11 +35,10 @@ class Capture:
         network.taps |= {cable.a.number: self.take, cable.b.number: self.take}
 
     def take(self, now: int, frame: bytes) -> None:
-        """Write a frame that has crossed at ``now``."""
         ns = round(now / NS)
         self._file.write(RECORD.pack(ns // 10**9, ns % 10**9, len(frame), len(frame)) + frame)
         self.captured += 1
 
     def stop(self) -> None:
-        """Close the file. Idempotent; nothing is taken after it."""
+        """Close the file; later frames are not written. Idempotent."""
         self._file.close()

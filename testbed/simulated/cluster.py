@@ -32,8 +32,9 @@ EMULATED = "drop --world simulated to emulate it"
 
 
 class SimulatedCluster(TakesFaults):
-    """``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in ``pcap_dir``. ``split``: the
-    processes that share the simulation once there are agents; one where several cannot (testbed.simulated.split.why_not)."""
+    """A cluster in virtual time. ``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in
+    ``pcap_dir``. ``split`` is the number of processes that share the simulation once there are agents; 1 where several cannot
+    (testbed.simulated.split.why_not)."""
 
     name = SIMULATED
 
@@ -52,7 +53,7 @@ class SimulatedCluster(TakesFaults):
         self.controller_lost = False
         self._hosts: list[Steered] = []
         self.crew: Crew | None = None
-        """The other processes, once there are some."""
+        """The other processes, from when agents start; None for one process."""
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}
@@ -62,18 +63,17 @@ class SimulatedCluster(TakesFaults):
         return self._hosts[number] if 0 <= number < len(self._hosts) else None
 
     def _changed(self, method: str, *args: Any) -> None:
-        """A method of the network was called here that other processes have to call, too."""
+        """Have other processes call a method of the network that was called here."""
         if self.crew is not None:
             self.crew.change(method, *args)
 
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Nothing to build: the network exists from the beginning. Raises KeyboardInterrupt if one was lost before."""
+        """Build nothing: the network exists from the beginning. Raises KeyboardInterrupt if one was lost before."""
         go_on()
 
     def stop(self) -> None:
-        """Write and close the logs and captures. Idempotent."""
         self.stop_agents()
         for capture in self.captures:
             capture.stop()
@@ -124,7 +124,6 @@ class SimulatedCluster(TakesFaults):
             crew.finish()
 
     def stop_agents(self) -> None:
-        """End all agents; they flush their logs."""
         self.control.end()
         for host in self._hosts:
             host.close()
@@ -133,7 +132,7 @@ class SimulatedCluster(TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Switches that choose among their uplinks learn of it; the runner tells the transports."""
+        """Note that links are down: switches that choose among their uplinks avoid them; the runner tells the transports."""
         links = [self.fabric.link(name) for name in dead_links]
         self.network.reroute(links)
         self._changed("reroute", links)
@@ -142,10 +141,10 @@ class SimulatedCluster(TakesFaults):
         raise UserError(f"background traffic is iperf3's: the simulated world runs no programs; {EMULATED}")
 
     def run_watch(self, interval: int) -> None:
-        """Virtual time is not disturbed by the machine."""
+        """Do nothing: the machine does not disturb virtual time."""
 
     def programs(self, program: Program, hosts: Sequence[int]) -> SimulatedPrograms:
-        """A Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
+        """Prepare a Python program on some hosts, each rank a thread whose computing takes no time. Raises :class:`UserError`."""
         if self.crew is not None:
             raise UserError("ranks of a program are threads of one process: drop --split")
         return SimulatedPrograms(self.network, [self.agents[host] for host in hosts], program, hosts)
@@ -153,19 +152,15 @@ class SimulatedCluster(TakesFaults):
     # --- what the controller does ------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Deny as testbed.emulated.cluster.Cluster.deny does."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Allow as testbed.emulated.cluster.Cluster.allow does."""
         return self.control.allow(entry, by)
 
     def denied(self) -> list[dict[str, Any]]:
-        """List the denylist as testbed.emulated.cluster.Cluster.denied does."""
         return self.control.denied()
 
     def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """What the controller saw and did after a time."""
         return self.control.journal.since(since_ps)
 
     # --- faults and counters -----------------------------------------------------------------------------------
@@ -175,7 +170,6 @@ class SimulatedCluster(TakesFaults):
         return self._injector
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port (testbed/dataplane/counters.py)."""
         return rows(self.fabric, self._table(), self.fabric.pfc)
 
     def _table(self) -> Table:
@@ -183,23 +177,21 @@ class SimulatedCluster(TakesFaults):
         return added([self.network.figures(), *others])
 
     def processes(self) -> dict[str, int]:
-        """Empty: there are no processes."""
+        """Return nothing: a simulated cluster has no processes."""
         return {}
 
     def port_watch(self) -> None:
-        """None: a model's ports need no watch."""
+        """Return None: a model's ports need no watch."""
 
     def backlog(self, port: str) -> int:
-        """Bytes of the data class waiting at a port, by its name. Raises KeyError for a port that is not there."""
         number = self._numbers[port]
         return int(sum(self._everywhere("backlog", number), self.network.data_backlog(number)))
 
     def hops(self) -> int:
-        """How many links frames have taken, all together."""
+        """Count the links that frames have taken, all together."""
         return int(sum(self._everywhere("hops"), self.network.hops))
 
     def loads(self) -> Loads:
-        """Read the loads as testbed.emulated.cluster.Cluster.loads does."""
         return loads(self._table(), self._far)
 
     def quiesce(self, timeout: int) -> bool:
@@ -216,11 +208,9 @@ class SimulatedCluster(TakesFaults):
         return self.network.quiet() and all(self._everywhere("quiet"))
 
     def _everywhere(self, question: str, *args: Any) -> list[Any]:
-        """What all other processes answer."""
         return self.crew.ask_all(question, *args) if self.crew is not None and self.crew.alive else []
 
     def check(self) -> None:
-        """Raises :class:`ClusterDied` if an agent was killed."""
         dead = next((host.number for host in self._hosts if host.over), None)
         if dead is not None:
             raise ClusterDied(f"the agent of h{dead} was killed: run again without a fault that kills it")

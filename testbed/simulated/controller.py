@@ -1,4 +1,4 @@
-"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), agents told without sockets.
+"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets.
 
 Tables are static and the network has them from the start; what remains is to follow links, to keep the denylist, and to write the journal.
 """
@@ -21,7 +21,7 @@ from topologies.clos import Fabric
 
 
 class _NoLines(Lines):
-    """The part of an agent that is used here; it is called directly."""
+    """The part of an agent's lines that steering uses. The agent itself is called directly."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -71,7 +71,7 @@ class SimulatedController:
         self.steering.agents = self.direct_links
 
     def link_changed(self, name: str, up: bool) -> None:
-        """A cable went down or came up. Agents are told after everything else that happens at this moment."""
+        """Enter a cable that went down or came up. Agents hear of it after everything else that happens at this moment."""
         self.network.at(self.network.time, self._handle, name, up)
 
     def _handle(self, name: str, up: bool) -> None:
@@ -81,12 +81,11 @@ class SimulatedController:
             self.steering.link_changed(change)
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
-        """The agents run now. Raises ValueError on an unknown policy."""
+        """Tell the controller that agents run. Raises ValueError for an unknown policy."""
         self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
         self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 
     def end(self) -> None:
-        """The agents are about to end."""
         self.steering.set_agents({}, "none")
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:

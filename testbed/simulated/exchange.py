@@ -1,4 +1,4 @@
-"""What processes that share one simulation give each other at the ends of windows: frames, and what they know of time.
+"""What processes that share one simulation give each other at the ends of windows: frames, and the time of their next events.
 
 Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
 process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.
@@ -25,7 +25,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""A number of frames that means: the sender gives up, and so must all."""
+"""A message with this number of frames means: the sender gives up, and so must all."""
 
 
 class Aborted(Exception):
@@ -38,30 +38,30 @@ class PeerGone(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steering:
-    """Steering of the other processes: tells them how far to go."""
+    """Steers the other processes: says how far to go."""
 
     def begin(self, end: int) -> None:
         """Have all others advance to ``end``."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """All have; hear what they have to tell. Raises what stopped them."""
+        """Wait until all others have advanced, and take what they report. Raises what stopped them."""
         raise NotImplementedError
 
     def failed(self) -> None:
-        """This process stopped in the middle: the others have to stop, too."""
+        """Stop the others: this process stopped in the middle."""
         raise NotImplementedError
 
 
 class Wire:
-    """A connection to one other process. ``written`` and ``read``: the two pieces of memory of each direction."""
+    """A connection to one other process. ``written`` and ``read`` are the two pieces of memory of each direction."""
 
     def __init__(self, sock: socket.socket, written: tuple[mmap, mmap], read: tuple[mmap, mmap]) -> None:
         self.sock = sock
         self.written, self.read = written, read
 
     def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
-        """Give it these frames, which are gone from the queue; does not block. ``complete``: with what switches have changed."""
+        """Send these frames to the other process, and empty the queue; does not block. ``complete``: with what switches have changed."""
         memory = self.written[turn]
         leaving = frames.frames()
         frames.clear()
@@ -83,7 +83,7 @@ class Wire:
             raise PeerGone from None
 
     def receive(self, turn: int, complete: bool) -> tuple[Fifo, int, bool]:
-        """Wait for the other's. Raises :class:`Aborted` and :class:`PeerGone`."""
+        """Wait for the other process's frames. Raises :class:`Aborted` and :class:`PeerGone`."""
         try:
             message = self.sock.recv(_MESSAGE.size, socket.MSG_WAITALL)
         except OSError:
@@ -110,19 +110,19 @@ class Wire:
         return frames, first, bool(halted)
 
     def abort(self) -> None:
-        """Have the other give up at its next exchange."""
+        """Have the other process give up at its next exchange."""
         try:
             self.sock.send(_MESSAGE.pack(_GONE, 0, 0))
         except OSError:
             pass  # it has ended
 
     def close(self) -> None:
-        """The other process, or this one, is not to be talked to any more. Idempotent."""
+        """Close the connection: the other process, or this one, ends. Idempotent."""
         self.sock.close()
 
 
 class Peers:
-    """The other processes, and which one computes what. ``wires``: by process, None for this one."""
+    """The other processes, and which one computes what. ``wires`` has one by process, None for this one."""
 
     def __init__(self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]) -> None:
         self.own: i64 = own
@@ -130,20 +130,20 @@ class Peers:
         self.plane_owner = plane_owner
         self.wires = wires
         self.out = [Fifo() for _ in wires]
-        """Frames by the process that they are for."""
+        """Queues of frames, by the process that they are for."""
         self.first: i64 = NEVER
-        """When the next event of any process happens."""
+        """The time of the next event of any process."""
         self.halted = False
-        """Whether any process has to tell something."""
+        """Whether any process has something to report."""
         self._turn = 0
 
     def queue(self, owner: int, own: Fifo) -> Fifo:
-        """Where frames go for the process ``owner``; ``own``: that is this one."""
+        """Choose the queue for frames to the process ``owner``: ``own`` if that is this one."""
         return own if owner == self.own else self.out[owner]
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
-        """Give all others their frames, and get theirs: they come in the order of their events, together with ``own``, which is empty
-        afterwards. ``arrivals``: whether they are at their hosts, and not on their way to switches."""
+        """Give all others their frames, and get theirs, in the order of their events and together with ``own``, which is empty afterwards.
+        ``arrivals``: whether they are at their hosts, and not on their way to switches."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):

@@ -18,15 +18,16 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Tell = Callable[..., None]
-"""Is given the name of a method of the network that was called here, and its arguments: other processes may have to call it, too."""
+"""Type of a function that gets the name of a method of the network that was called here, and its arguments: other processes may have to
+call it, too."""
 
 
 def nobody(method: str, *args: Any) -> None:
-    """There are no other processes."""
+    """Do nothing: there are no other processes."""
 
 
 class LinkFaults(Holders):
-    """Cables and switches. ``changed(link, up)`` is called for every cable that changes."""
+    """The state of cables and switches. ``changed(link, up)`` is called for every cable that changes."""
 
     def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], tell: Tell = nobody) -> None:
         super().__init__(fabric, network.now)
@@ -44,7 +45,7 @@ class LinkFaults(Holders):
 
 
 class Rates(SlowPorts):
-    """Slow links."""
+    """The rates of slow links."""
 
     def __init__(self, fabric: Fabric, network: Network, tell: Tell) -> None:
         super().__init__(fabric)
@@ -57,7 +58,7 @@ class Rates(SlowPorts):
 
 
 class PortWords(MutableSequence[int]):
-    """The network's faults at ports with the interface of a BPF map's memory."""
+    """The network's faults at ports, with the interface of a BPF map's memory."""
 
     def __init__(self, network: Network, tell: Tell) -> None:
         self.network, self._tell = network, tell
@@ -100,7 +101,8 @@ class PathMap(MemoryPaths):
 
 
 class SimulatedInjector(Injections):
-    """Nobody watches a clock: what is due is booked in the network's calendar. ``host_of(number)``: the present simulated host, or None."""
+    """The faults of one simulated cluster. Nobody watches a clock: whatever is due is booked in the network's calendar. ``host_of(number)``
+    is the present simulated host, or None."""
 
     def __init__(
         self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], tell: Tell = nobody

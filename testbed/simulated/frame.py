@@ -31,7 +31,7 @@ _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
 _INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
 _BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
-"""All as signed numbers, which is how the compiler's own functions read them."""
+"""The prefix of background traffic. Prefixes here are signed numbers, which is how the compiler's own functions read them."""
 _EXTENSIONS: Final = (0, 43, 44, 51, 60)
 """Next headers behind which another one may be hidden (RFC 8200), as spoofed() in fabric.bpf.c has them."""
 _TRIM: Final[i64] = layout.TRIM_BYTES
@@ -49,16 +49,14 @@ PORT_BITS: Final[i64] = 24
 
 
 def within_kind(order: i64) -> i64:
-    """An order without the kind of its event."""
+    """Return an order without the kind of its event."""
     return order & _KIND - 1
 
 
 class Event:
-    """Something that happens ``at`` a time; of several at the same time that with the least ``order`` first.
-
-    An order is computed from what its own port or host knows (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was
-    entered: events of one time then happen in the same order in one process and in several.
-    """
+    """Something that happens ``at`` a time; the least ``order`` comes first among several at the same time. An order is computed from what
+    its own port or host knows (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered: events of one time then
+    happen in the same order in one process and in several."""
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
@@ -66,12 +64,11 @@ class Event:
 
 
 def before(event: Event, other: Event) -> bool:
-    """Whether ``event`` happens before ``other``."""
     return event.at < other.at or (event.at == other.at and event.order < other.order)
 
 
 class Call(Event):
-    """``action(a, b)``."""
+    """An event that calls ``action(a, b)``."""
 
     def __init__(self, action: Callable[[Any, Any], None], a: Any, b: Any) -> None:
         super().__init__()
@@ -81,7 +78,7 @@ class Call(Event):
 
 
 class Frame(Event):
-    """``data``: the frame as its sender gave it, at least an Ethernet and an IPv6 header."""
+    """A frame in the fabric. ``data`` is the frame as its sender gave it, at least an Ethernet and an IPv6 header."""
 
     def __init__(self, data: bytes) -> None:
         self.at = LONG_AGO
@@ -100,11 +97,10 @@ class Frame(Event):
         self.next: Frame | None = None  # behind it in a queue
 
     def klass(self) -> i64:
-        """Its DSCP class."""
         return self.word >> 6 & 0x3F
 
     def usid(self) -> i64:
-        """The uSID that is next; 0 if there is none any more."""
+        """The next uSID; 0 if none is left."""
         return self.front >> 32
 
     def second(self) -> i64:
@@ -112,18 +108,18 @@ class Frame(Event):
         return self.front >> 16 & 0xFFFF
 
     def rename(self, usid: i64) -> None:
-        """A switch that chooses the way itself puts another uSID in place of the next one."""
+        """Replace the next uSID, for a switch that chooses the way itself."""
         self.front = usid << 32 | self.front & 0xFFFF_FFFF
 
     def shift(self) -> None:
-        """A switch takes its own uSID away and counts the hop (RFC 9800: NEXT-C-SID)."""
+        """Take the switch's own uSID away and count the hop (RFC 9800: NEXT-C-SID)."""
         self.hop_limit -= 1
         self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
         self.back = (self.back & 0xFFFF_FFFF) << 16
 
     def spoofed(self, source: i64) -> bool:
-        """Whether it has the inner source of another host than the one whose addresses end in ``source``, exactly as spoofed() in
-        fabric.bpf.c decides it."""
+        """Say whether its inner source is another host than the one whose addresses end in ``source``, exactly as spoofed() in fabric.bpf.c
+        decides it."""
         data = self.data
         if read_i16_be(data, 12) != _ETHERTYPE:
             return False
@@ -137,11 +133,10 @@ class Frame(Event):
         return high != _INNER_NET or low >> 32 != 0 or low & 0xFFFF != source
 
     def mark(self) -> None:
-        """Set CE."""
         self.word |= dscp.CE << 4
 
     def trim(self, to: int) -> None:
-        """Cut it to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/dataplane.md)."""
+        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/dataplane.md)."""
         data = self.data
         if self.size > _TRIM:
             data = data[: layout.TRIM_BYTES]
@@ -170,12 +165,12 @@ class Frame(Event):
         return True
 
     def _has_bth(self) -> bool:
-        """Whether it carries UDP in a tunnel: engines and mappers alone send here."""
+        """Say whether it carries UDP in a tunnel: engines and mappers alone send here."""
         data = self.data
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
     def contents(self) -> bytes:
-        """All its bytes as they are now."""
+        """Return all its bytes as they are now."""
         data = self.data
         if self.complete:
             return data
@@ -192,14 +187,13 @@ class Frame(Event):
 
 
 class Fifo:
-    """Frames one behind the other."""
+    """A queue of frames, first in, first out."""
 
     def __init__(self) -> None:
         self.first: Frame | None = None
         self.last: Frame | None = None
 
     def append(self, frame: Frame) -> None:
-        """Join at the end."""
         frame.next = None
         if self.last is None:
             self.first = frame
@@ -208,7 +202,7 @@ class Fifo:
         self.last = frame
 
     def pop(self) -> Frame:
-        """Take the first one. Only while there is one."""
+        """Take the first frame. The queue must not be empty."""
         frame = self.first
         assert frame is not None
         self.first = frame.next
@@ -229,7 +223,7 @@ class Fifo:
         frames.first = frames.last = None
 
     def frames(self) -> list[Frame]:
-        """All of them, first to last."""
+        """Return all frames, first to last."""
         frames: list[Frame] = []
         frame = self.first
         while frame is not None:
@@ -238,12 +232,11 @@ class Fifo:
         return frames
 
     def clear(self) -> None:
-        """Forget all of them."""
         self.first = self.last = None
 
 
 def merged(a: Fifo, b: Fifo) -> Fifo:
-    """Frames of two queues, each in the order of its events, as one. Both are empty afterwards."""
+    """Join two queues, each in the order of its events, to one in that order. Both are empty afterwards."""
     both = Fifo()
     first, other = a.first, b.first
     while first is not None and other is not None:
@@ -262,7 +255,6 @@ class Calendar:
         self._later = Fifo()  # what was entered by `follow`
 
     def enter(self, event: Event, at: i64, order: i64) -> None:
-        """``event`` happens then."""
         event.at = at
         event.order = order
         heap = self._heap
@@ -278,11 +270,12 @@ class Calendar:
         heap[k] = event
 
     def follow(self, frames: Fifo) -> None:
-        """Frames that are in order, and happen no sooner than what followed before them: such need no sorting. Empty afterwards."""
+        """Append frames that are in order, and happen no sooner than those that followed before: they need no sorting. Empties
+        ``frames``."""
         self._later.join(frames)
 
     def first_at(self) -> i64:
-        """When the next event happens; NEVER without one."""
+        """Return the time of the next event; NEVER without one."""
         at: i64 = NEVER
         if len(self._heap) > 0:
             at = self._heap[0].at
@@ -292,7 +285,7 @@ class Calendar:
         return at
 
     def take(self) -> Event:
-        """Take the next event. Only while there is one."""
+        """Take the next event. There must be one."""
         frame = self._later.first
         if len(self._heap) == 0:
             return self._later.pop()

@@ -39,7 +39,7 @@ class SimulatedPorts:
         return self.network.carries(self.host)
 
     def waiting(self) -> int:
-        """Frames that reached this host's ports and are not due yet."""
+        """Count the frames that reached this host's ports and are not due yet."""
         return self.network.delayed[self.host]
 
     def drops(self) -> int:
@@ -56,13 +56,12 @@ class SimulatedPorts:
             engine.sent(now, port, self.network.send(self.host, port, frame))
         raise RuntimeError(f"h{self.host} sent {MOST} frames at one moment")
 
-    def close(self) -> None:
-        """There is nothing to close."""
+    def close(self) -> None: ...
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steered(Station):
-    """A host as whoever steers sees it, be it in this process or in another."""
+    """A host that can be steered, in this process or in another."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -70,24 +69,24 @@ class Steered(Station):
         self.over = False  # it was closed or killed
 
     def ask(self, op: str, args: dict[str, Any]) -> Any:
-        """Have its agent perform a request. Raises :class:`AgentError`."""
+        """Have the host's agent perform a request. Raises :class:`AgentError`."""
         raise NotImplementedError
 
     def pause(self, stop: bool) -> None:
-        """Stop running, like a process without CPU (frames wait), or go on."""
+        """Stop the host, like a process without CPU (frames wait), or let it go on."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End at once: unwritten log lines are lost."""
+        """End the host at once: unwritten log lines are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Everything measured goes to the log. Idempotent."""
+        """End the host; everything measured goes to the log. Idempotent."""
         raise NotImplementedError
 
 
 class SimulatedHost(Steered):
-    """Runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
+    """A host that runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
         self, network: Network, fabric: Fabric, number: int, transport: str, options: dict[str, Any], seed: int, log: Path
@@ -112,7 +111,6 @@ class SimulatedHost(Steered):
     # --- what the network calls --------------------------------------------------------------------------------
 
     def take(self, plane: int, frame: bytes) -> None:
-        """A frame has arrived."""
         if self.paused:
             self._waiting.append((plane, frame))
             return
@@ -123,12 +121,11 @@ class SimulatedHost(Steered):
         self.nic.taker.receive(self.network.time, plane, memoryview(frame), 0, len(frame))  # of a view, parts are not copied
 
     def port_state(self, plane: int, up: bool) -> None:
-        """A NIC port lost or found its carrier."""
         self.nic.port_state(self.network.time, plane, up)
         self.turn()
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """PFC stops the data of a NIC port, or lets it go on."""
+        """Enter that PFC stops the data of a NIC port, or lets it go on."""
         self.nic.engine.port_paused(self.network.time, plane, paused)
         if not paused:
             self.turn()
@@ -170,8 +167,8 @@ class SimulatedHost(Steered):
     # --- what the cluster calls --------------------------------------------------------------------------------
 
     def ask(self, op: str, args: dict[str, Any]) -> Any:
-        """Have its agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not pass
-        meanwhile. Requests and answers are what a socket would carry."""
+        """Have the host's agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not
+        pass meanwhile. Requests and answers are what a socket would carry."""
         paused = self.paused
         if paused:
             self.pause(stop=False)
@@ -214,24 +211,22 @@ class SimulatedAgent:
 
     @property
     def closed(self) -> bool:
-        """Whether the host has ended."""
         return self.host.over
 
     def fileno(self) -> int:
-        """Nothing to select on: the network reports new messages."""
+        """Return -1: there is nothing to select on, the network reports new messages."""
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
-        """Ask; raises :class:`AgentError` with the host's own words, or when it is gone."""
+        """Perform a request. Raises :class:`AgentError` with the host's own words, or when it is gone."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
         with uninterrupted():
             return self.host.ask(op, args)
 
     def notifications(self) -> list[dict[str, Any]]:
-        """The host's notifications since the last call."""
+        """Take the host's notifications since the last call."""
         notes, self.host.notes = self.host.notes, []
         return notes
 
-    def close(self) -> None:
-        """Hang up."""
+    def close(self) -> None: ...

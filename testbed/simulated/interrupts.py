@@ -19,7 +19,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Waiting:
-    """Stands for a handler: calls it at once outside of :func:`uninterrupted`, within it later."""
+    """A handler in place of another: it calls that at once outside of :func:`uninterrupted`, within it later."""
 
     depth = 0  # of nested uninterrupted()
     came: ClassVar[list[tuple[_Waiting, int]]] = []  # those that wait
@@ -35,7 +35,7 @@ class _Waiting:
 
 
 def breathe() -> None:
-    """A place where nothing is half done: let Python look for signals, and call the handlers that wait."""
+    """Let Python look for signals, and call the handlers that wait. Called where nothing is half done."""
     while _Waiting.came:
         waiting, number = _Waiting.came.pop(0)
         waiting.handler(number, None)
@@ -43,7 +43,7 @@ def breathe() -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Handlers of SIGINT and SIGTERM wait for :func:`breathe`, or for the end. From now on they are called through us."""
+    """Have handlers of SIGINT and SIGTERM wait for :func:`breathe`, or for the end. From now on they are called through us."""
     if threading.current_thread() is not threading.main_thread():  # handlers run in that one alone
         yield
         return

@@ -52,21 +52,21 @@ class Station:
     """A host, as the network sees it."""
 
     def take(self, plane: int, frame: bytes) -> None:
-        """A frame arrives, after all its delay."""
+        """Take a frame, after all its delay."""
         raise NotImplementedError
 
     def port_state(self, plane: int, up: bool) -> None:
-        """A NIC port lost or found its carrier."""
+        """Hear that a NIC port lost or found its carrier."""
         raise NotImplementedError
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """The switch wants no data from a NIC port for the moment, or wants it again (PFC)."""
+        """Hear that the switch wants no data from a NIC port for the moment, or wants it again (PFC)."""
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Network(Windows):
-    """A fabric without hosts at first. ``stations``: host number -> the receiver of its frames; frames to a host without a station are
+    """A fabric without hosts at first. ``stations`` is host number -> the receiver of its frames; frames to a host without a station are
     discarded."""
 
     def __init__(self, fabric: Fabric) -> None:
@@ -78,7 +78,7 @@ class Network(Windows):
         self.path_faults: dict[bytes, bytes] = {}
         """Entries of the map path_fault."""
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """Taps by port number: each is given the time and the bytes of every frame that has crossed the cable from that port."""
+        """Functions by port number that get the time and the bytes of every frame that has crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
         """Counts by host of frames that have left their last link and are not due yet."""
         self._delay: i64 = fabric.delay_ps
@@ -104,7 +104,7 @@ class Network(Windows):
                 sim_port.host = fabric.host_number(port.node)
                 sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
-        """Ports to T1s by T0, the one whose turn it is first. Only where T0s choose; else empty."""
+        """Ports to T1s by T0, the one whose turn it is first; empty unless T0s choose."""
         self._adaptive = fabric.routing == ADAPTIVE
         if self._adaptive:
             for link in fabric.links:
@@ -115,7 +115,7 @@ class Network(Windows):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
-        """A host's frame to its NIC port; False if the port did not take it."""
+        """Give a host's frame to its NIC port; returns False if the port did not take it."""
         port = self.nics[host][plane]
         if not port.offer(Frame(data)):
             return False
@@ -144,7 +144,7 @@ class Network(Windows):
             self._start(port)
 
     def _land(self, frame: Frame) -> None:
-        """All of a frame is at the cable's far end, and the next one may go."""
+        """Let the next frame go: all of this one is at the cable's far end."""
         port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
@@ -160,7 +160,7 @@ class Network(Windows):
             self._cross(frame)
 
     def _cross(self, frame: Frame) -> None:
-        """A frame has crossed a cable, and is what a switch or a host gets, unless a fault takes it."""
+        """Hand a frame that has crossed a cable to a switch or a host, unless a fault takes it."""
         port = self.ports[frame.port]
         frame.landed = False
         self.hops += 1
@@ -212,8 +212,8 @@ class Network(Windows):
     # --- adaptive routing ------------------------------------------------------------------------------------
 
     def _least_loaded(self, switch: int, named: SimPort, frame: Frame) -> SimPort:
-        """The T0's uplink with the least backlog of those that lead to the frame's next T0; of several the one that has waited longest for
-        its turn [ours]. The frame's uSIDs name its T1 from then on; that of its source, ``named``, if there is no other."""
+        """Choose the T0's uplink with the least backlog of those that lead to the frame's next T0; of several the one that has waited
+        longest for its turn [ours]. The frame's uSIDs name its T1 from then on; that of its source, ``named``, if there is no other."""
         uplinks = self._uplinks[switch]
         to = frame.second()
         best: i64 = -1
@@ -230,7 +230,8 @@ class Network(Windows):
         return chosen
 
     def reroute(self, dead_links: Iterable[Link]) -> None:
-        """The network has converged around these links, all that are down: T0s that choose avoid T1s that lost their way to a T0."""
+        """Note that the network has converged around these links, all that are down: T0s that choose avoid T1s that lost their way to a
+        T0."""
         lost: dict[int, set[int]] = {}
         for link in dead_links:
             if link.kind == "fabric":
@@ -243,14 +244,14 @@ class Network(Windows):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def _let_go(self, frame: Frame) -> None:
-        """The switch no longer needs the room that it kept for a frame."""
+        """Free the room that the switch kept for a frame."""
         ingress = self.ports[frame.ingress]
         if ingress.release(frame):
             port = ingress.far
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
-        """A PAUSE has reached the port that sends too much. Not one of before the cable was down."""
+        """Pause the port that sends too much, unless the PAUSE is older than the cable's last fault."""
         if port.far.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)
@@ -301,7 +302,7 @@ class Network(Windows):
         return False
 
     def _chance_hits(self, number: int, at: i64) -> bool:
-        """One draw against a probability whose words (probability, seed, draws so far) begin at ``at``."""
+        """Draw once against a probability whose words (probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
@@ -320,24 +321,23 @@ class Network(Windows):
         return draw(seed, port.number, count) < int(chance)
 
     def set_path_fault(self, key: bytes, fault: bytes | None) -> None:
-        """Set an entry of the map path_fault; None: there is none any more. The draws so far stay those that were made here."""
+        """Set an entry of the map path_fault, or remove it with None. The draws so far stay those that were made here."""
         if fault is None:
             self.path_faults.pop(key, None)
         else:
             self.path_faults[key] = fault[:16] + self.path_faults.get(key, fault)[16:]
 
     def set_fault_word(self, at: int, word: int) -> None:
-        """Set a word of the map port_fault."""
         self.fault_words[at] = word
 
     # --- what faults tell it ---------------------------------------------------------------------------------
 
     def set_switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
+        """Set a switch's state: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_states[self._numbers[name]] = state
 
     def set_link(self, link: Link, up: bool) -> None:
-        """A cable is plugged or pulled: both directions at once, what was in its queues and on it is lost, hosts see their carrier."""
+        """Plug or pull a cable: both directions at once, what was in its queues and on it is lost, hosts see their carrier."""
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
@@ -354,11 +354,10 @@ class Network(Windows):
             station.port_state(link.plane, up)
 
     def carries(self, host: int) -> list[bool]:
-        """Whether each NIC port of a host has its carrier."""
         return [not port.closed for port in self.nics[host]]
 
     def set_rates(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port number, bits/s) from the next frame on."""
+        """Set rates (port number, bits/s) from the next frame on."""
         for number, rate in rates:
             self.ports[number].set_rate(rate)
 
@@ -371,15 +370,13 @@ class Network(Windows):
     # --- reading ---------------------------------------------------------------------------------------------
 
     def quiet(self) -> bool:
-        """Whether nothing waits or is on its way anywhere."""
         return not any(self.delayed) and all(port.wire is None and not port.waits() for port in self.ports)
 
     def data_backlog(self, port: int) -> int:
-        """Bytes of the data class that wait at a port."""
         return self.ports[port].waiting
 
     def figures(self) -> bytes:
-        """What was counted here, :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
+        """Return what was counted here, :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
         out = BytesWriter()
         for port in self.ports:
             for word in port.stats:
@@ -392,5 +389,5 @@ class Network(Windows):
         return out.getvalue()
 
     def rows(self) -> list[Row]:
-        """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
+        """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
         return rows(self.fabric, added([self.figures()]), self.ports[0].lossless)

@@ -19,18 +19,19 @@ _STATS, _FLUSHED = len(layout.STATS_WORDS), len(layout.FLUSHED_WORDS)
 _WAITING = _STATS + _FLUSHED
 _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 WIDTH = _WAITING + 1 + len(_PAUSE)
-"""Numbers of a port: as layout.STATS_WORDS, as layout.FLUSHED_WORDS, bytes of data that wait, and the pauses (testbed.simulated.port)."""
+"""Numbers kept for a port: those of layout.STATS_WORDS and of layout.FLUSHED_WORDS, bytes of data that wait, and the pauses
+(testbed.simulated.port)."""
 
 Table = NDArray[np.int64]
 
 
 def added(blocks: Iterable[bytes]) -> Table:
-    """The numbers of all ports, of all processes together. ``blocks``: as :meth:`testbed.simulated.network.Network.figures` gives them."""
+    """Add up the numbers of all ports, of all processes. ``blocks``: as :meth:`testbed.simulated.network.Network.figures` gives them."""
     return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks)  # type: ignore[return-value]
 
 
 def rows(fabric: Fabric, figures: Table, lossless: bool) -> list[Row]:
-    """One row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
+    """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
     out: list[Row] = []
     table = figures.tolist()
     for link in fabric.links:

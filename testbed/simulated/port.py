@@ -39,12 +39,12 @@ MARKED: Final[i64] = _AT["marked"]
 TRIMMED: Final[i64] = _AT["trimmed"]
 MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; for values by class it is the data class's; the high class's follows."""
+"""Places in :attr:`SimPort.stats`; a value kept by class has the data class's place here, and the high class's follows."""
 
 _MASK: Final = (1 << 64) - 1
 _WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
-"""Over a rate, the time of a byte on the wire at all and at half of it."""
+"""Dividends that give, over a rate, the time of a byte on the wire at that rate and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
 """The high class's share, as in testbed/dataplane/loader.py: its limit is this part of the buffer, at least 4096 bytes."""
 
@@ -58,7 +58,6 @@ def draw(seed: int, number: int, count: int) -> int:
 
 
 def is_high(klass: i64) -> bool:
-    """Whether a DSCP class goes in the high queue."""
     return klass == dscp.CONTROL or klass == dscp.TRIMMED or klass == dscp.TRIMMED_LASTHOP or klass == dscp.RETX_HIGH
 
 
@@ -73,13 +72,12 @@ class Pause:
         self.longest_ps: i64 = 0
 
     def begin(self, now: i64) -> None:
-        """PAUSE has arrived."""
         self.on = True
         self.since = now
         self.count += 1
 
     def end(self, now: i64) -> None:
-        """It has been taken back, or the cable is gone."""
+        """Enter that PAUSE has been taken back, or that the cable is gone."""
         lasted = now - self.since
         self.on = False
         self.total_ps += lasted
@@ -87,13 +85,13 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """How many, how long all of them, how long the longest; a pause that lasts included."""
+        """Return how many pauses there were, how long all of them, and how long the longest; a pause that lasts included."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort:
-    """``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is True from T0 to a host."""
+    """One end of a cable. ``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is True from T0 to a host."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, switch: bool, last_hop: bool) -> None:
         self.number: i64 = number
@@ -140,7 +138,7 @@ class SimPort:
         self.describe(fabric, 0)
 
     def route(self, frame: Frame) -> SimPort | None:
-        """What a switch does with a frame that came in: takes its own uSID away and returns the egress port; None: dropped, counted."""
+        """Do what a switch does with a frame that came in: take its own uSID away and return the egress port; None: dropped, counted."""
         stats = self.stats
         if self.source and frame.spoofed(self.source):
             stats[SPOOFED] += 1
@@ -159,12 +157,13 @@ class SimPort:
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """Bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes faster."""
+        """Set bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes
+        faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Limits and thresholds as ``fabric`` has them; ``seed`` (32 bits) is that of marking's draws."""
+        """Take limits and thresholds from ``fabric``, and ``seed`` (32 bits) for marking's draws."""
         self.limit = fabric.buffer_bytes
         self.limit_high = max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
@@ -216,7 +215,7 @@ class SimPort:
         return True
 
     def _drawn(self, count: int, waiting: i64) -> bool:
-        """Whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
+        """Say whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
         return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
 
     def _trim(self, frame: Frame) -> bool:
@@ -245,7 +244,7 @@ class SimPort:
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
-        """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. False if there is none left."""
+        """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. Returns False if there is none left."""
         held = self.held + frame.size
         if held > self.hold_limit:
             self.stats[TAIL_PACKETS] += 1
@@ -256,14 +255,14 @@ class SimPort:
         return True
 
     def must_stop(self) -> bool:
-        """Whether the other end is to be paused, and has not been told."""
+        """Say whether the other end is to be paused, and has not been told."""
         if self.stops or self.held <= self.xoff:
             return False
         self.stops = True
         return True
 
     def release(self, frame: Frame) -> bool:
-        """A frame that was held here is no longer in the switch. Whether the other end is to be told to go on."""
+        """Free the room of a frame that was held here. Returns whether the other end is to be told to go on."""
         frame.ingress = -1
         self.held -= frame.size
         if not self.stops or self.held > self.xon:
@@ -274,14 +273,11 @@ class SimPort:
     # --- the wire --------------------------------------------------------------------------------------------
 
     def waits(self) -> bool:
-        """Whether a frame waits."""
         return self.data.first is not None or self.high.first is not None
 
     def take(self, now: i64) -> i64:
-        """Put the frame whose turn it is on the wire; its time there, or 0 when none may go now.
-
-        The high class goes first while its bucket is not overdrawn. :meth:`high_at` says when it may go again.
-        """
+        """Put the frame whose turn it is on the wire; its time there, or 0 when none may go now. The high class goes first while its bucket
+        is not overdrawn. :meth:`high_at` says when it may go again."""
         if self.high.first is not None and self.high_until - now <= self.high_burst:
             frame = self.high.pop()
             length = frame.size
@@ -297,8 +293,8 @@ class SimPort:
         return length * _WHOLE // self.rate
 
     def next_order(self) -> i64:
-        """The order of the next frame on the wire among those that land at the same time: drawn, for a fixed order of ports would make the
-        first of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992)."""
+        """Draw the order of the next frame on the wire among those that land at the same time: a fixed order of ports would make the first
+        of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992)."""
         turn = self.turns
         self.turns = turn + 1
         z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
@@ -307,11 +303,11 @@ class SimPort:
         return LANDING | (z ^ z >> 15) << PORT_BITS | self.number
 
     def high_at(self) -> i64:
-        """When the high class may send again."""
+        """Return when the high class may send again."""
         return self.high_until - self.high_burst
 
     def flush(self) -> list[Frame]:
-        """The cable went down: all frames that wait or are on the wire are lost and counted as such. Returns those of data that waited."""
+        """Lose, and count as lost, all frames that wait or are on the wire: the cable went down. Returns those of data that waited."""
         lost = self.data.frames()
         self.data.clear()
         self.high.clear()

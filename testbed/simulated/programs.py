@@ -30,17 +30,17 @@ from testbed.world import PATIENCE, Program
 from topologies.units import MS, S
 
 LOOK_RTTS = 100
-"""Base RTTs between two looks."""
+"""The time between two looks, in base RTTs."""
 QUIET = 100 * MS
-"""The time in which nothing happens to any rank: then they wait for each other [ours]."""
+"""If nothing happens to any rank for this time, the ranks wait for each other [ours]."""
 
 
 class _Ended(BaseException):
-    """Ends a rank's thread that is not wanted any more."""
+    """Ends the thread of a rank that is to end."""
 
 
 class SimulatedLink:
-    """agents.communicator.Link of a thread."""
+    """The link (agents.communicator.Link) of one thread."""
 
     def __init__(self, programs: SimulatedPrograms, rank: int, agent: SimulatedAgent) -> None:
         self.programs, self.rank, self.agent = programs, rank, agent
@@ -58,7 +58,6 @@ class SimulatedLink:
         self.failure = ""
 
     def call(self, request: str, args: dict[str, Any]) -> Any:
-        """Ask the agent. Raises AgentError."""
         return self.agent.call(request, **args)
 
     def notes(self, timeout: float | None) -> list[dict[str, Any]]:
@@ -73,31 +72,28 @@ class SimulatedLink:
         return notes
 
     def compute(self, seconds: float) -> None:
-        """Let virtual time pass."""
         network = self.programs.network
         self.wake = network.time + int(seconds * S)
         self.programs.pause(self)
 
     def now(self) -> float:
-        """Seconds of the network's time."""
+        """Return the network's time in seconds."""
         return float(self.programs.network.time) / S
 
     def fileno(self) -> int:
-        """There is none in virtual time."""
         raise AgentError("in virtual time there is no descriptor to wait for: use pause()")
 
     def patience(self, seconds: float) -> float:
-        """So many seconds of waiting for a machine, as the network's."""
+        """Convert seconds of waiting for a machine to the network's."""
         return seconds / PATIENCE
 
     @property
     def ready(self) -> bool:
-        """Whether it can go on now."""
         return not self.over and ((self.listening and bool(self.waiting)) or self.wake <= self.programs.network.time)
 
 
 class SimulatedPrograms:
-    """Raises :class:`UserError` if the program is none of Python, or cannot be read."""
+    """The ranks of one program. Raises :class:`UserError` if the program is not a Python program, or cannot be read."""
 
     def __init__(self, network: Network, agents: Sequence[SimulatedAgent], program: Program, hosts: Sequence[int]) -> None:
         if not program.python:
@@ -153,7 +149,7 @@ class SimulatedPrograms:
         self.main.release()
 
     def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
-        """Pass on what a rank has printed, at once: it may print without end before it pauses. ``end``: its last line, too."""
+        """Pass on what a rank has printed, at once: it may print without end before it pauses. ``end``: pass on its last line, too."""
         cutter = self.cutters[link.rank]
         for line in cutter.lines(text) + (cutter.end() if end else []):
             self.on_line(link.rank, line)
@@ -163,7 +159,7 @@ class SimulatedPrograms:
     def run(
         self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
-        """Let all run to their ends; see testbed.world.Programs."""
+        """Run all to their ends, as testbed.world.Programs requires."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
         self.on_line = on_line
         printed, argv, path = sys.stdout, sys.argv, sys.path
@@ -222,7 +218,6 @@ class SimulatedPrograms:
                     on_note(rank, note)
 
     def _lose(self, link: SimulatedLink) -> None:
-        """Tell all other ranks' agents that this one has ended."""
         steps = link.agent.call("steps")
         for other in self.links:
             if other is not link:
@@ -238,7 +233,7 @@ class SimulatedPrograms:
 
 
 class _Lines(io.TextIOBase):
-    """Standard output of all ranks: whole lines, with the rank that printed them. Of whoever else prints: as it was."""
+    """Standard output while ranks run: passes on whole lines, with the rank that printed them. Others print as before."""
 
     def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
         self.programs, self.printed = programs, printed

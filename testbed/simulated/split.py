@@ -31,11 +31,11 @@ from topologies.clos import Fabric
 from topologies.units import BYTE
 
 END_S = 10.0
-"""How long the others get to end [ours]."""
+"""The others must end within this time [ours]."""
 
 
 def why_not(fabric: Fabric) -> str:
-    """Why one process has to simulate this fabric; empty if several can."""
+    """Say why one process has to simulate this fabric; empty if several can."""
     if fabric.delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
@@ -46,7 +46,7 @@ def why_not(fabric: Fabric) -> str:
 
 
 class Job(NamedTuple):
-    """What hosts need to begin."""
+    """The parameters that hosts need to begin."""
 
     transport: str
     options: dict[str, Any]
@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
 
 def begin_host(network: Network, number: int, job: Job) -> SimulatedHost:
-    """Raises ValueError on bad options."""
+    """Make a host. Raises ValueError on bad options."""
     log = job.log_dir / f"{network.fabric.hosts[number]}.jsonl"
     return SimulatedHost(network, network.fabric, number, job.transport, job.options, job.seed, log)
 
@@ -84,7 +84,7 @@ class RemoteHost(Steered):
 
 
 class Crew(Steering):
-    """The other processes of one simulation. ``count``: this one included. They end with :meth:`end`, or with this process."""
+    """The other processes of one simulation. ``count`` includes this one. They end with :meth:`end`, or with this process."""
 
     def __init__(self, network: Network, count: int) -> None:
         self.network, self.count = network, count
@@ -116,18 +116,16 @@ class Crew(Steering):
 
     @property
     def alive(self) -> bool:
-        """Whether there are other processes still."""
         return bool(self.children)
 
     # --- commands --------------------------------------------------------------------------------------------
 
     def remote(self, number: int) -> RemoteHost:
-        """A host of another process."""
         self.hosts[number] = RemoteHost(self, self.host_owner[number], number)
         return self.hosts[number]
 
     def change(self, method: str, *args: Any) -> None:
-        """The network was changed here by this method; before anything else happens in the others, they do it, too."""
+        """Have the others call this method of the network before anything else happens in them: it was called here."""
         self.changes.append((method, args))
 
     @uninterrupted()
@@ -145,7 +143,7 @@ class Crew(Steering):
         return self._answers()
 
     def tell_all(self, command: str, *args: Any) -> None:
-        """Have all others begin with it; :meth:`finish` comes next."""
+        """Have all others begin with it; :meth:`finish` must follow."""
         if self.changes:
             self._flush()
         for owner in range(1, self.count):
@@ -165,7 +163,6 @@ class Crew(Steering):
         self._answers()  # raises what stopped another process: then it was the cause
 
     def figures(self) -> list[bytes]:
-        """What the others have counted."""
         return self.ask_all("figures") if self.alive else self.ended
 
     @uninterrupted()
@@ -216,7 +213,7 @@ class Crew(Steering):
         return answers
 
     def _answer(self, owner: int) -> Any:
-        """The answer to the last command: what came before it is of one that was given up."""
+        """Return the answer to the last command; answers before it are of commands that were given up."""
         answer = error = None  # if it was never asked
         while self.owed[owner - 1]:
             try:
@@ -239,8 +236,8 @@ class Crew(Steering):
 
 
 def nic_bytes(network: Network) -> int:
-    """The most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest. A frame
-    comes with its numbers, and is an Ethernet and an IPv6 header at least."""
+    """Compute the most that crosses a NIC port's cable in one direction in a window: a frame that began before, and its rate for the rest.
+    A frame comes with its numbers, and is an Ethernet and an IPv6 header at least."""
     fabric = network.fabric
     most = fabric.nic_rate * network.reach // BYTE + fabric.frame_bytes
     return most + HEAD + most * HEAD // OUTER
@@ -320,7 +317,7 @@ class Share:
         return self.network.figures(), int(self.network.hops)
 
     def notes(self) -> list[tuple[int, dict[str, Any]]]:
-        """Take the notes of all hosts since this was last asked."""
+        """Take the notes of all hosts since the last call."""
         taken = [(number, note) for number, host in self.hosts.items() for note in host.notes]
         for number, _ in taken:
             self.hosts[number].notes = []
@@ -354,7 +351,7 @@ def _serve(
 
 
 def _done(method: Callable[..., Any], args: tuple[Any, ...], peers: Peers) -> tuple[Any, Exception | None]:
-    """(the result, what was raised and can be sent)."""
+    """Call a function; returns its result, and what it raised, as something that can be sent."""
     try:
         return method(*args), None
     except (AgentError, ValueError, UserError) as error:

@@ -28,13 +28,13 @@ BEGIN: Final = 0
 
 
 def reach_of(fabric: Fabric) -> int:
-    """The longest window, ps: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
+    """Compute the longest window, ps: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
     return max(1, fabric.pfc_ps if fabric.pfc else fabric.delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Windows:
-    """``time``: ps."""
+    """Time in windows. ``time`` is in ps."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -42,11 +42,11 @@ class Windows:
         self.halted = False
         """Set it to make :meth:`run` return after the current window, or the current action of whoever steers."""
         self.reach: i64 = reach_of(fabric)
-        """Longest window, ps. 1: an event at a host ends its window, so that whoever steers reacts at once."""
+        """The longest window, ps. With 1 an event at a host ends its window, so that whoever steers reacts at once."""
         self.peers: Peers | None = None
-        """The other processes that share this simulation; None: there are none."""
+        """The other processes that share this simulation; None for one process."""
         self.steering: Steering | None = None
-        """How this process has them do what it does."""
+        """The means by which this process has the others do what it does."""
         self._control = Calendar()  # actions of whoever steers
         self._edge = Calendar()  # what happens at hosts
         self._core = Calendar()  # and in switches
@@ -59,25 +59,25 @@ class Windows:
     # --- what happens in a window ----------------------------------------------------------------------------
 
     def _land(self, frame: Frame) -> None:
-        """All of a frame is at the far end of a cable."""
+        """Enter that all of a frame is at the far end of a cable."""
         raise NotImplementedError
 
     def _cross(self, frame: Frame) -> None:
-        """A frame has crossed a host's cable, and is in the core."""
+        """Enter that a frame has crossed a host's cable, and is in the core."""
         raise NotImplementedError
 
     def _arrive(self, frame: Frame) -> None:
-        """A frame is at its host."""
+        """Enter that a frame is at its host."""
         raise NotImplementedError
 
     def _deliver(self, frames: Fifo) -> None:
-        """These have left their last link. They go to the edge."""
+        """Take frames that have left their last link to the edge."""
         raise NotImplementedError
 
     # --- time ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Virtual time, ps: it stands still while anything is done."""
+        """Return virtual time, ps: it stands still while anything is done."""
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
@@ -130,7 +130,7 @@ class Windows:
         return went
 
     def advance(self, until: int) -> bool:
-        """Windows up to and including ``until``, without anything that whoever steers does; False if one halted before."""
+        """Pass windows up to and including ``until``, without anything that whoever steers does; False if one halted before."""
         end: i64 = until
         self.halted = False
         peers = self.peers
@@ -163,7 +163,6 @@ class Windows:
         return True
 
     def _first(self) -> i64:
-        """When the next event happens here."""
         edge, core = self._edge.first_at(), self._core.first_at()
         return edge if edge < core else core
 

@@ -1,4 +1,4 @@
-"""The raw files of a run count in ps, what people read in ns: converted here, where it is read. Pure."""
+"""Converts times of a run from ps, as its raw files count, to ns, as people read them. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from topologies.units import NS
 PLACES = 3
 """Decimal places of a time in ns: to the ps."""
 _TIMES = {"window": (0, 1), "posted": (3, 4), "arrived": (3, 4)}
-"""Lists with times: the place of the first, and from there every how many."""
+"""Lists with times: the place of the first time, and the step from there to the next."""
 _ROWS = {"cpu": 1, "gaps": 2}
-"""Lists of rows that begin with so many times."""
+"""Lists of rows that begin with this number of times."""
 
 
 def in_ns(tree: Any, places: int | None = PLACES) -> Any:
-    """A record, or a line of a log: its ``t``, ``t0``, and each value of a key that ends in ``_ps``, under a name that says so, in ns.
-
-    ``places``: decimal places, None: whole ns.
-    """
+    """Return a record, or a line of a log, with its ``t``, ``t0``, and each value of a key that ends in ``_ps`` in ns, under a name that
+    says so. ``places``: decimal places, None: whole ns."""
 
     def ns(value: Any) -> Any:
         if isinstance(value, (list, tuple)):

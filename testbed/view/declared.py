@@ -1,7 +1,7 @@
-"""What the files of a run hold, as far as something reads it: each key with its type and bounds. They are checked where a file is read,
-and everything behind relies on that.
+"""Declares the files of a run, as far as something reads them: each key with its type and bounds. A file is checked where it is read, and
+all code behind relies on that.
 
-Files may be older: what some version did not write may be missing. docs/results.md says what each key means.
+Files may be older: keys that some version did not write may be missing. docs/results.md says what each key means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topologies.clos import Fabric, FabricError
 from topologies.files import MOST_JSON, FileError, content, parse_json, typed
 
 AGAIN = "take it from a copy, or run the scenario again"
-"""What helps where a file of a run is missing or damaged."""
+"""The advice where a file of a run is missing or damaged."""
 
 FAR = 1 << 60
 """Bound of whole numbers: sums of some still fit 64 bits [ours]."""
@@ -36,7 +36,7 @@ Positive = Annotated[float, Meta(ge=1e-9, le=MOST)]
 Index = Annotated[int, Meta(ge=0, le=1 << 31)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f]{1,200}\Z")]
-"""Files are called by it."""
+"""Type of a name by which files are called."""
 HostName = Annotated[str, Meta(pattern=r"^h\d{1,6}\Z")]
 _DIGITS = Annotated[str, Meta(pattern=r"^\d{1,6}\Z")]
 Table = dict[str, Any]
@@ -64,8 +64,8 @@ def _type_of(key: str) -> Any:
 
 
 def table(keys: str, /, **types: Any) -> Any:
-    """A table with ``keys``, each of the type that is given here, or that its name or its ending says. ``key?`` may be missing, ``key~``
-    may be null. What else is there nobody reads."""
+    """Declare a table with ``keys``, each of the type that is given here, or that its name or its ending says. ``key?`` may be missing,
+    ``key~`` may be null. Nobody reads other keys."""
     fields: list[Any] = []
     names: dict[str, str] = {}
     for word in keys.split():
@@ -78,7 +78,6 @@ def table(keys: str, /, **types: Any) -> Any:
 
 
 def rows_of(kind: Any) -> Any:
-    """A list of tables like ``kind``."""
     return GenericAlias(list, (kind,))
 
 
@@ -93,7 +92,7 @@ FABRIC = table(
     "base_rtt_ns delay_ns plane_bdp_bytes buffer_bytes last_hop_ecn ecn_bytes~ trim_bytes~ trim_last_hop_bytes~ pfc_bytes?~",
     buffer_bytes=Positive, ecn_bytes=_RANGE, pfc_bytes=_RANGE,
 )  # fmt: skip
-"""A fabric in the summary."""
+"""The fabric in the summary."""
 FAILOVER = table(
     "fault kind? on links? to? probability? direction? lost at_ns healed_ns~ outages_ns? last_on_dead_rtts?~ last_on_dead_over_rotation?~ "
     "delivered_ns?~ losses_per_ev?~ losses_per_ev_bound?~ last_on_dead_path_ns?~ detected_ns?~ kept_during?~ kept_late?~ kept_after?~",
@@ -169,7 +168,7 @@ _SCENARIO = {
 _STRETCH: Table = {"attempts": list[Table]}
 _STRETCH["dilation"] = table("factor value chosen why", factor=Positive, value=Positive, chosen=str, why=str)
 STRETCHED = table("dilation? attempts?", **_STRETCH)
-"""What a manifest says of dilation."""
+"""The manifest's table about dilation."""
 MANIFEST = table(
     "format? world? scenario scenario_file? command_line? started? ended? seeds? git?~ python? versions? tools? engine? kernel? machine? "
     "fabrics? notes? switch? verdict? fidelity? sessions? compared? dilation? attempts? stopped_by?~",
@@ -234,7 +233,7 @@ _LINES: Table = {
     "deny": table("entries?~ entry?~", entries=list[str], entry=str),
     "queues": table("port bytes", port=str),
 }
-"""Kind -> what its lines have beside what all may have, :data:`_LINE`. Those of ``queues.jsonl`` have no kind."""
+"""Kind of a line -> its keys beside those that every line may have, :data:`_LINE`. Lines of ``queues.jsonl`` have no kind."""
 _LINE = table(
     "t kind? bin_ps? host peer?~ ev?~ name?~ from?~ to?~ cause?~ on?~ phase?~ psn?~ count?~",
     host=Annotated[int, Meta(ge=-1, le=1 << 20)], ev=Annotated[int, Meta(ge=-1, le=FAR)],
@@ -271,8 +270,8 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """Guard what draws or computes from results, every value of which was checked by itself: where they do not fit together, one line, too.
-    Raises :class:`ResultsError`."""
+    """Guard code that draws or computes from results, every value of which was checked by itself: where they do not fit together, raise
+    :class:`ResultsError`, one line."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -284,7 +283,7 @@ def believing(directory: Path) -> Iterator[None]:
 
 
 def read(path: Path, kind: type[Any], fix: str = AGAIN) -> Table:
-    """A JSON file of results, whose keys are as ``kind`` has them. Raises :class:`ResultsError`, which names the file."""
+    """Read a JSON file of results, whose keys are as ``kind`` has them. Raises :class:`ResultsError`, which names the file."""
     try:
         found = parse_json(content(path, MOST_JSON), path)
         typed(found, kind, path)
@@ -298,7 +297,7 @@ def read(path: Path, kind: type[Any], fix: str = AGAIN) -> Table:
 
 
 def read_record(path: Path, fix: str = AGAIN) -> Table:
-    """``run.json`` of a run, whose hosts its fabric has. Raises :class:`ResultsError`."""
+    """Read ``run.json`` of a run, whose hosts its fabric has. Raises :class:`ResultsError`."""
     record = read(path, RECORD, fix)
     try:
         _check_record(record, path)

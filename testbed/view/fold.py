@@ -38,7 +38,7 @@ BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
 _decode = msgspec.json.Decoder(Line).decode
 MOST_LINE = 1 << 24
-"""Bytes of a line of a log [ours]."""
+"""The longest line of a log, in bytes [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 _OF_PAIRS = ("ev", "plane", "evs", "reroute")
 OUT = ("died", "suspect", "denied", "closed", "probed")
@@ -75,7 +75,7 @@ class Fold:
     # --- lines -----------------------------------------------------------------------------------------------
 
     def feed(self, name: str, data: bytes) -> None:
-        """More of the log file ``name`` (``h3``, ``runner``, ``ports``)."""
+        """Take more of the log file ``name`` (``h3``, ``runner``, ``ports``)."""
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
         if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
@@ -97,7 +97,7 @@ class Fold:
             heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        """Frames of all lines up to a time of the run (ns); None: of all lines."""
+        """Yield the frames of all lines up to a time of the run (ns); None: of all lines."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
             t = when - self.run.t0
@@ -114,14 +114,14 @@ class Fold:
         yield from self._folders[line["kind"]](t, line)
 
     def close(self) -> Iterator[Frame]:
-        """The run is over: frames of what is left."""
+        """Yield the frames that are left: the run is over."""
         yield from self.frames()
         yield from self._close_bin(self._bin_end)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
     def _open(self, t: int, pair: tuple[int, int]) -> Iterator[Frame]:
-        """A pair of hosts that the description of the run does not have."""
+        """Open a pair of hosts that the description of the run does not have."""
         if pair in self._shown:
             return
         states = self.run.new_pair(*pair)
@@ -149,7 +149,7 @@ class Fold:
         yield from self._show(t, pair, evs, line.get("cause") or "", whole=line["plane"])
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
-        """What is shown of a path, before it is told whether it is back."""
+        """Return what is shown of a path, before it is known whether it is back."""
         own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own
@@ -163,7 +163,7 @@ class Fold:
         return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
-        """Frames for those of the paths whose shown state changes."""
+        """Make frames for those of the paths whose shown state changes."""
         changed: dict[str, list[int]] = {}
         for ev in evs:
             state = self._state(pair, ev)
@@ -179,7 +179,7 @@ class Fold:
             yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": those, "state": state, "why": why}
 
     def _after(self, t: int, pair: tuple[int, int], evs: list[int], state: str) -> str:
-        """`` , 41 µs after the cut``: the last begin (for a return: end) of a fault on these paths."""
+        """Write `` , 41 µs after the cut``: the last begin (for a return: end) of a fault on these paths."""
         ends = state in ("back", "probed")
         for fault in reversed(self._faults):
             if (fault["phase"] in _GONE_PHASES) == ends and any(touched(self.run, *pair, ev, fault["links"]) for ev in evs):
@@ -217,7 +217,7 @@ class Fold:
         yield from ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
-        """What was counted so far, if its bin is over at ``t``."""
+        """Close the bin of losses if it is over at ``t``, and make frames of what it counted."""
         if t < self._bin_end:
             return
         of_bin = {"t": self._bin_end - self._bin_ns, "ns": self._bin_ns}
@@ -269,7 +269,7 @@ class Fold:
         }  # fmt: skip
 
     def _told(self, t: int, line: Line) -> Iterator[Frame]:
-        """A job's rank says that a step of its program is over: [phase, number, begin, end, late, wrong]."""
+        """Make frames of a job's rank that ended a step of its program: [phase, number, begin, end, late, wrong]."""
         step = line.get("note", {}).get("step")
         if step and line["host"] in self.run.ranks:
             frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), step[2], step[3], not any(step[5:]))
@@ -344,18 +344,17 @@ class State:
         self._latest: dict[tuple[Any, ...], Frame] = {}
 
     def apply(self, frame: Frame) -> None:
-        """Take the next frame."""
         for subject, part in _parts(frame):
             self._latest.pop(subject, None)
             self._latest[subject] = part
 
     def keyframe(self) -> list[Frame]:
-        """Frames that lead an empty state here, oldest first."""
+        """Return frames that lead an empty state here, oldest first."""
         return list(self._latest.values())
 
 
 def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
-    """A frame by its subjects."""
+    """Split a frame by its subjects."""
     kind = frame["f"]
     if kind == "path":
         for ev in frame["evs"]:

@@ -1,6 +1,6 @@
-"""Follows runs while their files grow: what :mod:`testbed.view.read` gives of a run that is over, a little at a time.
+"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time.
 
-For the server of a living view. It only reads: what it is slow with, the run does not notice.
+The server of a living view uses it. It only reads: the run does not notice if it is slow.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after a line in which others of before it may still come. Agents write what they have ten times a second [ours].
-After as long without any line, by the reader's clock, none is waited for."""
+"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, by
+the reader's clock, the follower waits for none."""
 PORTION = 1 << 20
-"""Bytes of a file in one look."""
+"""The bytes of a file that one look reads."""
 
 
 class Follower:
-    """One run, whose logs are in the folder ``raw``."""
+    """The follower of one run, whose logs are in the folder ``raw``."""
 
     def __init__(self, raw: Path, run: Run) -> None:
         self.raw = raw
         self.run = run
         self.behind = False
-        """Whether a file held more than the last look read: the next one should come at once."""
+        """Whether a file held more than the last look read: the next look should come at once."""
         self.over = False
         self._fold = Fold(run)
         self._offsets: dict[Path, int] = {}
@@ -40,7 +40,7 @@ class Follower:
         self._newest = deque([(self._grew, run.t0)])  # when a look was, and the latest time that a line had then
 
     def look(self) -> Iterator[Frame]:
-        """Frames of what was written since the last look."""
+        """Return the frames of what was written since the last look."""
         if not self._begun:
             self._begun = True
             yield self.run.header()
@@ -77,7 +77,7 @@ class Following:
         self._over = set(self._paths("run.json"))
 
     def look(self) -> Iterator[tuple[str, Frame]]:
-        """(source, frame) of what is new."""
+        """Return (source, frame) of what is new."""
         for path in [*self._paths(BEGUN), *(path for path in self._paths("run.json") if path not in self._over)]:
             with suppress(OSError):
                 written = path.stat().st_mtime_ns

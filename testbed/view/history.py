@@ -11,9 +11,9 @@ import json
 from testbed.view.fold import Frame, State
 
 KEPT = 20_000
-"""Lines: some minutes of `demo` [ours]."""
+"""Lines kept: some minutes of `demo` [ours]."""
 BEHIND = 2_000
-"""Lines after which a page that is open begins anew; one that opens reads all that are kept."""
+"""An open page that is so many lines behind begins anew; a page that opens reads all that are kept."""
 
 
 def line(source: str, frame: Frame) -> str:
@@ -32,7 +32,6 @@ class History:
 
     @property
     def end(self) -> int:
-        """The number of the next line."""
         return self.first + len(self._lines)
 
     def add(self, source: str, frame: Frame) -> None:
@@ -51,7 +50,7 @@ class History:
         self.first += count
 
     def since(self, place: int) -> tuple[str, int]:
-        """What a page that has read up to ``place`` (-1: it opens) reads next, and its new place."""
+        """Return the lines that a page reads next which has read up to ``place`` (-1: it opens), and its new place."""
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"

@@ -23,7 +23,7 @@ LIVE_SCRIPT = "live.js"
 _STATIC = Path(__file__).parent / "static"
 
 Look = Callable[[str], tuple[str, str]]
-"""Colour and marker of a transport."""
+"""Type of a function that gives colour and marker of a transport."""
 
 
 def _static(name: str) -> str:
@@ -35,7 +35,7 @@ def _hash(text: str) -> str:
 
 
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
-    """All frames of a run, a line of JSON each, gzipped, in base64; the same files give the same text. Raises
+    """Pack all frames of a run, a line of JSON each, gzipped, in base64; the same files give the same text. Raises
     :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
     lines = []
@@ -47,7 +47,7 @@ def packed(directory: Path, key: str, look: Look | None = None) -> str:
 
 
 def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[str, str]:
-    """The page, and its whole Content-Security-Policy."""
+    """Make the page, and its whole Content-Security-Policy."""
     style, script = _static("view.css"), "\n".join(_static(name) for name in scripts)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'{policy}"
     parts = {"csp": policy, "title": html.escape(title), "style": style, "script": script, "data": data}
@@ -55,7 +55,7 @@ def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[s
 
 
 def live_page(name: str) -> tuple[str, str]:
-    """The page of a living view, which asks its own server for frames, and its Content-Security-Policy."""
+    """Make the page of a living view, which asks its own server for frames, and its Content-Security-Policy."""
     return _page(f"{name}: live, mrcbed", "", (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]), "; connect-src 'self'")
 
 
@@ -73,6 +73,6 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
 
 
 def _name(directory: Path) -> str:
-    """The name of the scenario of a results directory, else that of the directory."""
+    """Return the name of the scenario of a results directory, else that of the directory."""
     path = directory / "manifest.json"
     return str(read(path, MANIFEST)["scenario"].get("name", directory.name)) if path.is_file() else directory.name

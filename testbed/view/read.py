@@ -18,12 +18,12 @@ from topologies.clos import Fabric
 from topologies.files import opened
 
 BEGUN = "begun.json"
-"""What run.json will hold that is known when a run's time begins; there until run.json is."""
+"""The file with the part of run.json that is known when a run's time begins; it is there until run.json is."""
 _PORTION = 1 << 20
 
 
 def run_keys(directory: Path) -> list[str]:
-    """The complete runs of a results directory, in the order of its summary. Raises :class:`UserError` if it has none."""
+    """List the complete runs of a results directory, in the order of its summary. Raises :class:`UserError` if it has none."""
     order = [run["run"] for run in read(directory / "summary.json", SUMMARY)["runs"]] if (directory / "summary.json").is_file() else []
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
@@ -32,7 +32,7 @@ def run_keys(directory: Path) -> list[str]:
 
 
 def first_of_each(directory: Path) -> list[str]:
-    """One run of each transport, all of the first placement, seed and setting that the directory has: those to show side by side."""
+    """Choose one run of each transport, all of the first placement, seed and setting that the directory has, to show side by side."""
     keys = run_keys(directory)
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     first = records[keys[0]]
@@ -41,7 +41,7 @@ def first_of_each(directory: Path) -> list[str]:
 
 
 def read_run(directory: Path, key: str) -> Run:
-    """The description of a run that is complete or goes on. Raises :class:`UserError`."""
+    """Read the description of a run that is complete or goes on. Raises :class:`UserError`."""
     raw = directory / "raw" / key
     names = [name for name in ("run.json", BEGUN) if (raw / name).is_file()]
     if not names:
@@ -65,13 +65,12 @@ def read_run(directory: Path, key: str) -> Run:
 
 
 def _figures(directory: Path, key: str) -> dict[str, Any]:
-    """The entry of a run in the summary; empty without one."""
     runs = read(directory / "summary.json", SUMMARY)["runs"] if (directory / "summary.json").is_file() else []
     return next((run for run in runs if run["run"] == key), {})
 
 
 def read_frames(directory: Path, run: Run) -> Iterator[Frame]:
-    """The header and all frames of a run."""
+    """Read the header and all frames of a run."""
     fold = Fold(run)
     for path in sorted((directory / "raw" / run.key).glob("*.jsonl")):
         with opened(path) as file:

@@ -21,7 +21,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One run. ``t0``: when its time begins (ns); frames count from there."""
+    """One run. ``t0`` is when its time begins (ns); frames count from there."""
 
     key: str
     transport: str
@@ -35,7 +35,7 @@ class Run:
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
-        """(sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        """Return (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
@@ -46,7 +46,7 @@ class Run:
 
     @cached_property
     def queue_pairs(self) -> dict[tuple[int, int], dict[int, int]]:
-        """(sender, receiver) -> EV -> queue pairs that have it before the first line."""
+        """Return (sender, receiver) -> EV -> queue pairs that have it before the first line."""
         counts: dict[tuple[int, int], dict[int, int]] = {}
         for host, rows in self.paths.items():
             for row in rows:
@@ -56,7 +56,7 @@ class Run:
         return counts
 
     def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:
-        """The cables of a path, from the sender on."""
+        """List the cables of a path, from the sender on."""
         path = (src, dst, ev)
         if path not in self._links:
             self._links[path] = tuple(link.name for link in path_links(self.fabric, src, dst, ev))
@@ -68,7 +68,7 @@ class Run:
         return {}
 
     def header(self) -> dict[str, Any]:
-        """The first frame."""
+        """Make the first frame."""
         fabric = self.fabric
         return {
             "f": "run", "t": 0, "v": FORMAT, "key": self.key, "transport": self.transport, "kind": self.kind,
@@ -90,14 +90,15 @@ class Run:
         }  # fmt: skip
 
     def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
-        """A pair of hosts with its paths, as frames have it: EV, plane, uplink, state, and the cables by their place in ``links``."""
+        """Describe a pair of hosts with its paths, as frames have it: EV, plane, uplink, state, and the cables by their place in
+        ``links``."""
         numbers = self._numbers
         paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
         return {"src": src, "dst": dst, "evs": paths}
 
     def new_pair(self, src: int, dst: int) -> dict[int, str]:
-        """The states of a pair that the description does not have, such as a job's, whose ranks connect later: MRC uses every path,
-        other transports what packets tell."""
+        """Return the states of a pair that the description does not have, such as a job's, whose ranks connect later: MRC uses every path,
+        other transports the paths that packets show."""
         return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
 
     @cached_property
@@ -106,5 +107,4 @@ class Run:
 
 
 def touched(run: Run, src: int, dst: int, ev: int, links: Iterable[str]) -> bool:
-    """Whether a path uses one of some cables."""
     return not set(links).isdisjoint(run.links_of(src, dst, ev))

@@ -1,6 +1,6 @@
 """The server of a living view: a process of its own that follows a run's files and gives pages their frames. Started by testbed.view.live.
 
-On 127.0.0.1 alone, at a low priority, without root. What it needs of the machine it has before it serves: a listening socket, and a
+On 127.0.0.1 alone, at a low priority, without root. It takes what it needs of the machine before it serves: a listening socket, and a
 directory that it reads (its working directory, so that it need not be able to reach it). It ends when its starter does, never the other way
 round: nothing waits for it.
 
@@ -40,19 +40,19 @@ from testbed.view.history import History
 from testbed.view.inline import live_page
 
 READERS = 8
-"""Pages that read at once."""
+"""The most pages that read at once."""
 LOOK_S = 0.1
-"""Seconds between two looks at the files."""
+"""The time between two looks at the files, s."""
 MOST_COMMAND = 1024
-"""Bytes of a command."""
+"""The longest command, in bytes."""
 ANSWER_S = 10.0
 NICE = 19
 
 
 class Place(msgspec.Struct):
-    """What a starter gives, as JSON on standard input, which stays open for as long as the server is wanted. ``name``: for people.
-    ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: to become; -1 to
-    stay. ``request_s``: that a request has to come and be answered."""
+    """The parameters from the starter, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for
+    people. ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, -1 without. ``user``: whom to
+    become; -1 to stay. ``request_s``: the time for a request to come and be answered."""
 
     name: str
     socket: int
@@ -73,7 +73,7 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class View:
-    """The application. ``send``: gives a command to whoever carries it out; its answer."""
+    """The application. ``send`` gives a command to the process that carries it out, and returns its answer."""
 
     def __init__(self, place: Place, port: int) -> None:
         self.place = place
@@ -114,7 +114,8 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Why a request is not answered. ``token``: what it must bring; empty for the page itself, which knows nothing."""
+        """Say why a request is not answered; empty if it is. ``token`` is what it must bring; empty for the page itself, which contains no
+        secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
@@ -137,7 +138,7 @@ class View:
         return _Frames(self)
 
     async def lines(self) -> AsyncIterator[str]:
-        """What one page reads."""
+        """Yield what one page reads."""
         place = -1
         yield json.dumps(["", {"f": "hello", "control": self.send is not None}]) + "\n"
         while not self.over:
@@ -176,7 +177,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """Frames for one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
+    """A stream of frames for one of :data:`READERS`, counted from the moment of the check to the end of the connection."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
@@ -194,7 +195,7 @@ class _Frames(StreamingResponse):
 
 
 class _Connection(H11Protocol):
-    """A connection of someone in the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+    """A connection that belongs to the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
 
     crowd: Crowd[asyncio.Transport]
 
@@ -218,7 +219,7 @@ class _Connection(H11Protocol):
 
 
 class Control:
-    """Commands over a socket to the process that has the fabric: a line of JSON each way, one at a time."""
+    """A socket to the process that has the fabric, for commands: a line of JSON each way, one at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.lock = reader, writer, asyncio.Lock()
@@ -247,7 +248,7 @@ async def serve(view: View, config: uvicorn.Config, listening: socket.socket) ->
 
 
 class _Wanted(asyncio.Protocol):
-    """Standard input: its end is ours."""
+    """Standard input: the server ends when it does."""
 
     def __init__(self, server: uvicorn.Server, view: View) -> None:
         self.server, self.view = server, view
@@ -258,7 +259,6 @@ class _Wanted(asyncio.Protocol):
 
 
 def main() -> int:
-    """Entry point."""
     place = msgspec.json.decode(sys.stdin.buffer.readline(), type=Place)
     listening = socket.socket(fileno=place.socket)
     view = View(place, listening.getsockname()[1])

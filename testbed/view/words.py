@@ -24,14 +24,14 @@ _SOON_NS = 2_000_000
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
-    """``EV 1:2``, or ``plane 0`` where all its EVs changed at once."""
+    """Write ``EV 1:2``, or ``plane 0`` where all its EVs changed at once."""
     if whole_planes:
         return "plane " + ", ".join(map(str, sorted(whole_planes)))
     return "EV " + ", ".join("{}:{}".format(*ev_fields(ev)) for ev in sorted(evs))
 
 
 def verdict(state: str, cause: str) -> str:
-    """What became of a path, without when."""
+    """Say what became of a path, without when."""
     if state == "back":
         return "back in use" + (", probes came back" if cause == "probed" else f" ({cause})" if cause else "")
     if state == "probed":
@@ -48,7 +48,7 @@ def verdict(state: str, cause: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """A time of the network as people read it."""
+    """Write a time of the network as people read it."""
     if abs(ns) < 999.5:
         return f"{ns:.0f} ns"
     if abs(ns) < 9_950:
@@ -59,7 +59,6 @@ def duration(ns: float) -> str:
 
 
 def begin_word(kind: str) -> str:
-    """How a sentence calls the begin of a fault of a kind."""
     return {
         "link": "the cut",
         "flap": "the cut",
@@ -70,10 +69,9 @@ def begin_word(kind: str) -> str:
 
 
 def end_word(kind: str) -> str:
-    """How a sentence calls the end of a fault of a kind."""
     return {"link": "the cable was mended", "flap": "the cable was mended", "port": "the port came back"}.get(kind, "the fault ended")
 
 
 def since(t: int, at: int, word: str) -> str:
-    """``, 41 µs after the cut``; empty if that is long ago, or at the same time."""
+    """Write ``, 41 µs after the cut``; empty if that is long ago, or at the same time."""
     return f", {duration(t - at)} after {word}" if 0 < t - at <= _SOON_NS else ""

@@ -15,22 +15,22 @@ from topologies.units import Duration, Rate
 
 HERE = Path(__file__).parent
 DILATION = 10_000.0
-"""Dilation of a file that names none: ports of 100 Gb/s run at 10 Mb/s then [ours]."""
+"""Dilation for a file that sets none: ports of 100 Gb/s run at 10 Mb/s then [ours]."""
 MAX_DILATION = 1_000_000_000.0
 
 
 def named_fabrics() -> tuple[str, ...]:
-    """Names that :func:`load_fabric` knows."""
     return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
 
 
 def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
-    """A named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear line."""
+    """Load a named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`, one clear
+    line."""
     return fabric_of(read_fabric_file(name_or_file, beside))
 
 
 def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, Any]:
-    """What :func:`load_fabric` reads, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
+    """Read what :func:`load_fabric` uses, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
@@ -45,7 +45,7 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
 
 
 def fabric_of(data: dict[str, Any]) -> Fabric:
-    """The fabric that a file's table describes. Raises :class:`FabricError`."""
+    """Make the fabric that a file's table describes. Raises :class:`FabricError`."""
     _dilation_of(data)
     data = {key: value for key, value in data.items() if key != "dilation"}
     for key, kind in WRITTEN.items():
@@ -59,10 +59,8 @@ def fabric_of(data: dict[str, Any]) -> Fabric:
 
 
 def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
-    """How many times slower than the network machines run a fabric, unless something else is asked for: its file's ``dilation``.
-
-    Raises :class:`FabricError`.
-    """
+    """Return how many times slower than the network machines run a fabric, unless something else is asked for: its file's ``dilation``.
+    Raises :class:`FabricError`."""
     return _dilation_of(read_fabric_file(name_or_file, beside))
 
 

@@ -52,7 +52,7 @@ TRANSITIONS: Final[dict[tuple[int, int], int]] = {
 
 
 def next_state(state: int, event: int) -> int:
-    """The state after an event. Raises ValueError on a pair that cannot happen."""
+    """Return the state after an event. Raises ValueError on a pair that cannot happen."""
     after = TRANSITIONS.get((state, event))
     if after is None:
         raise ValueError(f"an EV that is {STATE_NAMES[state]} cannot be {EVENT_NAMES[event]}")

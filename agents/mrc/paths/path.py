@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from agents.mrc.sender.sent_packets import SentPacket
 
 MAX_PROOF: Final = 32
-"""Most clean answers in a row that a flapping path has to give [ours]."""
+"""The most clean answers in a row that a flapping path has to give [ours]."""
 
 
 def jittered(gap: int, rng: Random) -> int:
-    """A gap between probes, ps, changed by up to a quarter at random [ours], so that senders that lost a path together do not probe in
+    """Change a gap between probes, ps, by up to a quarter at random [ours], so that senders that lost a path together do not probe in
     step."""
     return int(gap * (0.75 + 0.5 * rng.random()))
 
 
 def drop(queue: list[SentPacket], count: i64) -> None:
-    """Remove ``count`` packets from the front. A list: the compiler needs no call for one, and it stays short."""
+    """Remove ``count`` packets from the front of a list: the compiler needs no call for a list, and it stays short."""
     if count == 1:
         queue.pop(0)
     elif count:
@@ -50,7 +50,7 @@ def take_before(queue: list[SentPacket], seq: i64, packets: list[SentPacket]) ->
 
 
 class Path:
-    """``index``: its place among the queue pair's paths. ``need``: clean probe answers in a row that bring it back."""
+    """One path. ``index``: its place among the queue pair's paths. ``need``: clean probe answers in a row that bring it back."""
 
     def __init__(self, index: int, ev: int, plane: int, need: int) -> None:
         self.index = index
@@ -90,7 +90,7 @@ class Path:
     # --- packets ---------------------------------------------------------------------------------------------
 
     def sent(self, now: int, packet: SentPacket, longest_gap: int) -> None:
-        """A packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ps."""
+        """Enter that a packet leaves by this path. ``longest_gap``: the most that counts as a gap between packets, ps."""
         if self.last_data_ps != LONG_AGO:
             self.gap_ps = min(now - self.last_data_ps, longest_gap)
         self.last_data_ps = now
@@ -101,11 +101,11 @@ class Path:
         (self.urgent if packet.urgent else self.outstanding).append(packet)
 
     def landed(self) -> None:
-        """A packet is no longer in flight: it arrived, was lost, or was trimmed."""
+        """Count a packet as no longer in flight: it arrived, was lost, or was trimmed."""
         self.flying -= 1
 
     def grounded(self) -> None:
-        """No packet counts as in flight any more: the queue pair has failed."""
+        """Count no packet as in flight any more: the queue pair has failed."""
         self.flying = 0
 
     def refresh_oldest(self) -> None:
@@ -134,49 +134,48 @@ class Path:
         return packets
 
     def arrived(self, seq: int) -> bool:
-        """Transmission ``seq``, a packet or a probe, is known to have arrived; True if none sent later was known before."""
+        """Enter that transmission ``seq``, a packet or a probe, is known to have arrived; returns True if none sent later was known
+        before."""
         if seq <= self.seq_high:
             return False
         self.seq_high = seq
         return True
 
     def arrived_urgent(self, seq: int) -> bool:
-        """The same of a transmission that overtakes others."""
+        """Enter the arrival of a transmission that overtakes others, as :meth:`arrived`."""
         if seq <= self.urgent_high:
             return False
         self.urgent_high = seq
         return True
 
     def urgent_first(self) -> bool:
-        """Whether the packet that has been in flight longest is one that overtakes others."""
+        """Say whether the packet that has been in flight longest is one that overtakes others."""
         return len(self.urgent) > 0 and self.urgent[0].in_flight and self.urgent[0].sent_ps == self.oldest_ps
 
     def delivered(self) -> None:
-        """The newest packet known of has arrived: a loss before it is forgotten."""
+        """Forget a loss before: the newest packet known of has arrived."""
         self.lost_before = False
 
     def doubt(self) -> None:
-        """A loss that a NACK may yet explain: no data until :meth:`settle`."""
+        """Enter a loss that a NACK may yet explain: no data until :meth:`settle`."""
         self.doubts += 1
 
     def settle(self) -> None:
-        """One such loss has been explained or has become a verdict."""
+        """Enter that one such loss has been explained or has become a verdict."""
         self.doubts -= 1
 
     def on_hold(self, now: int, limit: int) -> bool:
-        """Whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
-        oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets.
-        """
+        """Say whether the path gets no new data for the moment; reversible, no verdict [ours]. A loss on it waits for its verdict, or its
+        oldest packet is overdue: later than ``limit``, its plane's recent RTT, plus one of the path's own gaps between packets."""
         return self.doubts > 0 or now - self.oldest_ps > limit + self.gap_ps
 
     # --- verdicts and proof: PathSet's to call ---------------------------------------------------------------
 
     def meet(self, event: int) -> None:
-        """Change state according to the table of EV states."""
         self.state = next_state(self.state, event)
 
     def condemned(self, now: int) -> None:
-        """A verdict of loss stands, and breaks the row of clean answers."""
+        """Enter that a verdict of loss stands; it breaks the row of clean answers."""
         self.standing += 1
         self.lost_ps = now
         self.clean = 0
@@ -190,24 +189,23 @@ class Path:
         self.need = min(self.first_need << (self.flaps - 1), MAX_PROOF)
 
     def unflapped(self) -> None:
-        """Take back the latest flap."""
         self.flaps = max(0, self.flaps - 1)
 
     def probing(self, gap: int) -> None:
-        """Probing begins anew; ``gap``: ps before the first probe."""
+        """Begin probing anew; ``gap``: ps before the first probe."""
         self.probe_gap = gap
         self.clean = 0
         self.probe_pending = False
 
     def probed(self, cap: int) -> None:
-        """A probe left; the one before it, if unanswered, breaks the row of clean answers."""
+        """Enter that a probe left; the one before it, if unanswered, breaks the row of clean answers."""
         if self.probe_pending:
             self.clean = 0
             self.probe_gap = min(2 * self.probe_gap, cap)
         self.probe_pending = True
 
     def readmitted(self) -> None:
-        """It carries data again, or may do so: no verdict stands, no probe is due."""
+        """Enter that it carries data again, or may do so: no verdict stands, no probe is due."""
         self.probe_at = NEVER
         self.probe_pending = False
         self.standing = 0

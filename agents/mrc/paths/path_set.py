@@ -1,9 +1,9 @@
-"""The paths of one QP: which are in use, which are backups, and which is next.
+"""Manages the paths of one QP: which are in use, which are backups, and which is next.
 
-Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over
-the active paths, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and a path's
-turns stay a lap apart (shuffling all of it each time queued more: 93 % against 95 % of line rate in a permutation at full load).
-Knows nothing of packets: the sender reports what became of them. Owns its paths: only this module and path.py write to one.
+Used by the requester only. Planes rotate strictly, so that they stay equally loaded (paper); inside a plane a shuffled lap over the active
+paths, in which one pair of neighbours changes places each time round [ours]: no two senders stay in step for long, and a path's turns stay
+a lap apart (shuffling all of it each time queued more: 93 % against 95 % of line rate in a permutation at full load). Knows nothing of
+packets: the sender reports what became of them. Owns its paths: only this module and path.py write to one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from agents.transport import NEVER, Event, known_ps
 
 
 class PathSet:
-    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane, in ascending order.
-
-    ``in_order``: the first of each plane are in use to begin with, and the others are backups; else they are drawn. ``first``: where only
-    some planes carry data, the first of them.
-    """
+    """The paths towards one peer and their rotation. ``evs`` must be grouped by plane, in ascending order. ``in_order``: the first of each
+    plane are in use to begin with, and the others are backups; else they are drawn. ``first``: where only some planes carry data, the first
+    of them."""
 
     def __init__(
         self, config: Config, peer: int, evs: list[int], rng: Random, log: list[Event], qpn: int = 0,
@@ -99,14 +97,15 @@ class PathSet:
         self.window = window
 
     def measured(self, srtt: int, limits: list[int]) -> None:
-        """The smoothed RTT, and from what age on a packet of each plane is overdue, ps."""
+        """Take the smoothed RTT, and from what age on a packet of each plane is overdue, ps."""
         self.srtt = srtt
         self.rtt_limit = limits
 
     # --- which carry data ------------------------------------------------------------------------------------
 
     def floor(self) -> int:
-        """Fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open planes."""
+        """Return the fewest paths that verdicts of loss may leave in use: ``ev_min_active``, or a quarter of those wanted on open
+        planes."""
         if self.config.ev_min_active:
             return self.config.ev_min_active
         count = 0
@@ -116,22 +115,21 @@ class PathSet:
         return max(1, count // 4)
 
     def has_turn(self, plane: int) -> bool:
-        """Whether a weighted plane may send: each time round it gains its weight, and a packet costs that of the heaviest plane."""
+        """Say whether a weighted plane may send: each time round it gains its weight, and a packet costs that of the heaviest plane."""
         if self.credit[plane] < self.heaviest:
             self.credit[plane] += self.weight[plane]
         return self.credit[plane] >= self.heaviest
 
     def took_turn(self, plane: int) -> None:
-        """A packet left by a weighted plane."""
         self.credit[plane] -= self.heaviest
 
     def pick(self, now: int, plane: int, avoid: Path | None) -> Path | None:
-        """The plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
+        """Return the plane's next path that may carry data, or None. ``avoid`` is passed over if there is another.
 
-        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one path; if
-        all are SKIP, the one just restored is used (guidance of the specification). Held paths are passed over, and so are paths that have
-        their share of the plane's packets in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that
-        stands in the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
+        A SKIP path becomes GOOD when its turn comes, but this packet takes the next one; one packet restores at most one path; if all are
+        SKIP, the one just restored is used (guidance of the specification). Held paths are passed over, and so are paths that have their
+        share of the plane's packets in flight: the path is slow, or dead and not known to be. ``full`` is set if nothing but that stands in
+        the way: planes stay equally loaded, so the others wait for this one until it is held [ours].
         """
         self.full = False
         lap = self.active[plane]
@@ -179,13 +177,14 @@ class PathSet:
         return None
 
     def _next_blindly(self, lap: list[Path]) -> Path | None:
-        """The next path of the lap, whose order is drawn anew each time: as switches spray that do not know the network beyond them."""
+        """Return the next path of the lap, whose order is drawn anew each time: as switches spray that do not know the network beyond
+        them."""
         return lap[int(self.rng.random() * len(lap))] if lap else None
 
     # --- verdicts --------------------------------------------------------------------------------------------
 
     def marked(self, path: Path) -> None:
-        """The receiver saw an ECN mark on this path, or a switch trimmed a packet there."""
+        """Enter that the receiver saw an ECN mark on this path, or that a switch trimmed a packet there."""
         if self.config.skip and not self.config.blind:
             path.meet(MARKED)
             path.marks += 1
@@ -193,17 +192,15 @@ class PathSet:
                 self._swap(path)
 
     def unmarked(self, now: int, path: Path) -> None:
-        """The receiver saw a packet on this path without a mark."""
+        """Enter that the receiver saw a packet on this path without a mark."""
         path.marks = 0
         if self.recyclers:
             self.recyclers[path.plane].came_through(now, path)
 
     def lost(self, now: int, path: Path, sent: int, srtt: int, cause: str) -> None:
-        """A packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor.
-
-        A backup path of the same plane replaces it; without one, the plane's others share its load. What was sent before probes
-        brought the path back says nothing about it any more.
-        """
+        """Enter that a packet sent at ``sent`` vanished on this path: out of use at once, unless that would leave fewer than the floor. A
+        backup path of the same plane replaces it; without one, the plane's others share its load. What was sent before probes brought the
+        path back says nothing about it any more."""
         path.losses += 1
         if self.recyclers:
             self.recyclers[path.plane].lost(now)
@@ -230,11 +227,9 @@ class PathSet:
         self._start_probing(now, path, srtt)
 
     def undo(self, now: int, path: Path) -> None:
-        """A verdict was wrong, and unless other verdicts on the path stand, so was giving it up: the flap is forgotten.
-
-        What arrived late was sent before the verdict and may have been the last to get through, so the path is probed at once and one
-        answer is enough [ours].
-        """
+        """Take back a wrong verdict: unless other verdicts on the path stand, giving it up was wrong, too, and the flap is forgotten. What
+        arrived late was sent before the verdict and may have been the last to get through, so the path is probed at once and one answer is
+        enough [ours]."""
         if path.standing > 0:
             path.standing -= 1
         if path.state == ASSUMED_BAD and path.standing == 0:
@@ -246,14 +241,14 @@ class PathSet:
             self.next_probe = now
 
     def suspected(self, now: int, path: Path, srtt: int, need: int) -> None:
-        """Its whole plane seems dead: the path leaves use with the others, and returns after ``need`` clean answers."""
+        """Take the path out of use: its whole plane seems dead. It returns after ``need`` clean answers."""
         if path.state in (GOOD, SKIP):
             self._give_up(now, path, LOST, "suspect plane")
             path.need = need
             self._start_probing(now, path, srtt)
 
     def hinted(self, now: int, path: Path, srtt: int) -> None:
-        """A hint says that a link of the path is down: this counts as a loss."""
+        """Count a hint that a link of the path is down as a loss."""
         if path.state in (GOOD, SKIP) and not self.config.blind:
             self._give_up(now, path, LOST, "hint")
             path.flapped(now, self.forgive)
@@ -271,7 +266,8 @@ class PathSet:
             self._count()
 
     def void_verdicts(self, now: int, plane: int, since: int, cause: str) -> None:
-        """Losses on a plane at or after ``since`` have another explanation: paths given up since then return as if nothing had happened."""
+        """Take back verdicts, since losses on a plane at or after ``since`` have another explanation: paths given up since then return as
+        if nothing had happened."""
         for path in self.all:
             if path.plane == plane and path.state == ASSUMED_BAD and path.given_up_ps >= since:
                 path.unflapped()
@@ -279,20 +275,20 @@ class PathSet:
                 self._readmit(now, path, cause)
 
     def probe_soon(self, now: int, path: Path) -> None:
-        """There is reason to believe that the path works again."""
+        """Probe soon: there is reason to believe that the path works again."""
         if path.probe_at != NEVER:
             path.probe_gap = self.config.base_rtt
             path.probe_at = now
             self.next_probe = now
 
     def deny(self, now: int, path: Path) -> None:
-        """An operator forbids the path."""
+        """Forbid the path, as an operator wants."""
         if path.state != DENIED:
             self._give_up(now, path, DENY, "denied")
             path.probe_at = NEVER
 
     def allow(self, now: int, path: Path, srtt: int) -> None:
-        """The operator's denial ends; the path proves itself before use."""
+        """End the operator's denial; the path proves itself before use."""
         if path.state == DENIED:
             self._meet(now, path, ALLOW, "allowed")
             self._start_probing(now, path, srtt)
@@ -325,12 +321,12 @@ class PathSet:
         self._recount(plane)
 
     def _promote(self, plane: int) -> None:
-        """A backup path takes the place of one that left."""
+        """Let a backup path take the place of one that left."""
         if self.backup[plane] and len(self.active[plane]) < self.wanted[plane]:
             self._enter(self.backup[plane].pop(0))
 
     def _swap(self, path: Path) -> None:
-        """A path that is congested again and again makes room for the backup that has rested longest, in the same place of the lap."""
+        """Replace a path that is congested again and again by the backup that has rested longest, in the same place of the lap."""
         plane = path.plane
         successor = self.backup[plane].pop(0)
         self.active[plane][self.active[plane].index(path)] = successor
@@ -345,7 +341,7 @@ class PathSet:
         self._recount(path.plane)
 
     def _recount(self, plane: int) -> None:
-        """The plane's lap, or whether it is open, has changed."""
+        """Count anew: the plane's lap, or whether it is open, has changed."""
         self.usable[plane] = len(self.active[plane])
         self._count()
 
@@ -396,7 +392,7 @@ class PathSet:
             self.next_probe = path.probe_at
 
     def due_probe(self, now: int) -> Path | None:
-        """A path whose Reliability Probe is due. Call when ``next_probe`` has come; a plane whose port is down waits."""
+        """Return a path whose Reliability Probe is due. Call when ``next_probe`` has come; a plane whose port is down waits."""
         due: Path | None = None
         soonest = NEVER
         for path in self.all:
@@ -412,15 +408,13 @@ class PathSet:
         return due
 
     def probe_sent(self, now: int, path: Path) -> None:
-        """A probe was sent."""
         path.probed(self.config.probe_cap)
         # An answer takes an RTT, under load more than that: the next probe must not break the row by coming too soon.
         self._schedule(now, path, max(path.probe_gap, 2 * self.srtt))
 
     def probe_answered(self, now: int, path: Path, sent: int, srtt: int) -> None:
-        """The answer to a probe sent at ``sent`` came back. The first of an otherwise empty plane readmits at once, unless the path is one
-        that comes and goes: a plane that loses at random would be in use nearly all the time.
-        """
+        """Take the answer to a probe sent at ``sent``. The first of an otherwise empty plane readmits at once, unless the path is one that
+        comes and goes: a plane that loses at random would be in use nearly all the time."""
         if sent < path.lost_ps:
             return  # it left before the loss was known, maybe before the path died: a loss outranks it
         path.probe_pending = False
@@ -448,7 +442,7 @@ class PathSet:
             self._schedule(now, path, gap)
 
     def _swap_spared(self, now: int, srtt: int) -> None:
-        """Another path is proved: it replaces one that only the floor kept in use."""
+        """Let a path that is proved replace one that only the floor kept in use."""
         for path in self.all:
             if path.spared:
                 # As if lost now; the floor decides anew.
@@ -458,7 +452,7 @@ class PathSet:
                 return
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per EV, for people."""
+        """Return one row per EV, for people."""
         return [
             {"peer": self.peer, "ev": path.ev, "plane": path.plane, "uplink": path.ev & 0xFFFF,
              "state": STATE_NAMES[path.state], "active": path.in_use, "in_flight": len(path.outstanding),

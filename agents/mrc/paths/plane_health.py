@@ -1,4 +1,4 @@
-"""Which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO; owned by the QP.
+"""Decides which planes one QP may use: the ports at both ends, hold-down, and the probe that opens a plane again. Sans-IO; owned by the QP.
 
 The table is ``plane_state.py``; times are [ours]: hold-down 2 srtt, doubled with each flap; probes until one is answered, with doubling
 gaps.
@@ -60,7 +60,7 @@ class PlaneHealth:
         return False
 
     def _hurry(self, now: int) -> None:
-        """No plane carries data: shorten all hold-downs."""
+        """Shorten all hold-downs: no plane carries data."""
         if USED in self.state:
             return
         for p in range(len(self.state)):
@@ -85,7 +85,7 @@ class PlaneHealth:
         self.next_at = min(self.probe_at)
 
     def due_probe(self, now: int) -> Path | None:
-        """The path on which a plane's probe is due, each time another one. To be sent at once."""
+        """Return the path on which a plane's probe is due, each time another one. To be sent at once."""
         for p in range(len(self.probe_at)):
             if self.probe_at[p] <= now:
                 self.probe_at[p] = now + jittered(self.gap[p], self.rng)
@@ -97,7 +97,7 @@ class PlaneHealth:
         return None
 
     def answered(self, now: int, plane: int, sent: int) -> bool:
-        """The answer to a probe sent at ``sent`` came by this plane; True if that opened it."""
+        """Take the answer to a probe sent at ``sent``, which came by this plane; returns True if that opened it."""
         if self.state[plane] != PROVING or sent < self.since_ps[plane]:
             return False
         self._to(now, plane, next_state(PROVING, ANSWERED), "probed")

@@ -13,13 +13,14 @@ from agents.mrc.paths.path import Path
 from agents.transport import LONG_AGO
 
 BUFFER: Final = 8
-"""EVs that are kept (section 3.1)."""
+"""The most EVs that are kept (section 3.1)."""
 FREEZING_RTTS: Final = 10
-"""How long only kept EVs are used after a loss, base RTTs [ours: the paper has 100 us on a network of 8 us or so]."""
+"""Only kept EVs are used for so many base RTTs after a loss [ours: the paper has 100 us on a network of 8 us or so]."""
 
 
 class Recycler:
-    """``paths``: those of one plane. ``explore``: packets at random EVs before any is recycled: a BDP's."""
+    """The recycled EVs of one plane. ``paths`` are those of the plane. ``explore``: packets at random EVs before any is recycled: a
+    BDP's."""
 
     def __init__(self, paths: list[Path], explore: int, freezing_ps: int, rng: Random) -> None:
         self.paths = paths
@@ -31,7 +32,7 @@ class Recycler:
         self.frozen_until = LONG_AGO
 
     def came_through(self, now: int, path: Path) -> None:
-        """A packet on the path arrived unmarked."""
+        """Enter that a packet on the path arrived unmarked."""
         self.kept.append(path)
         if len(self.kept) > BUFFER:
             self.kept.pop(0)
@@ -41,12 +42,12 @@ class Recycler:
             self.exploring = self.explore
 
     def lost(self, now: int) -> None:
-        """A packet was lost: for a while only what came through is used."""
+        """Enter that a packet was lost: for a while only what came through is used."""
         if self.frozen_until == LONG_AGO and self.exploring == 0:
             self.frozen_until = now + self.freezing_ps
 
     def next(self) -> Path | None:
-        """The path of the next packet; None if there is none."""
+        """Return the path of the next packet; None if there is none."""
         if not self.paths:
             return None
         frozen = self.frozen_until != LONG_AGO

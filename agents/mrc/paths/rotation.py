@@ -25,8 +25,8 @@ GOLDEN: Final = 0.618
 
 
 class Deal:
-    """Numbers below ``count`` in shuffled rounds, each once a round [ours]. ``rng``: a stream of its own, so that no other draw depends on
-    how many were dealt. One deal per endpoint and purpose."""
+    """A deal of numbers below ``count`` in shuffled rounds, each once a round [ours]. ``rng``: a stream of its own, so that no other draw
+    depends on how many were dealt. One deal per endpoint and purpose."""
 
     def __init__(self, count: int, rng: Random) -> None:
         self.count = count
@@ -34,7 +34,7 @@ class Deal:
         self.left: list[int] = []
 
     def next(self, wish: int = -1) -> int:
-        """The next number of this round, or the first of a new one: ``wish`` if it is left."""
+        """Return the next number of this round, or the first of a new one: ``wish`` if it is left."""
         if not self.left:
             self.left = list(range(self.count))
             self.rng.shuffle(self.left)
@@ -45,7 +45,8 @@ class Deal:
 
 
 class Wishes:
-    """Where a host's queue pairs would begin: ``step`` x how far the peer's number is ahead + ``own`` x the host's, modulo the planes.
+    """Wishes of a host's queue pairs for their first plane: ``step`` x how far the peer's number is ahead + ``own`` x the host's, modulo
+    the planes.
 
     ``step`` is near the golden part of the planes and shares no divisor with them: consecutive peers get all planes, and a few of them get
     planes far apart, so that rotations shorter than a lap cover different ones. ``step - own`` shares none either: consecutive senders of
@@ -62,13 +63,13 @@ class Wishes:
         self.first = Random(f"wishes/{seed}").randrange(n) + own * host + host // n
 
     def plane(self, peer: int, lane: int) -> int:
-        """First plane of queue pair number ``lane``, from 0, with this peer."""
+        """Return the first plane of queue pair number ``lane``, from 0, with this peer."""
         return (self.first + self.step * ((peer - self.host) % self.hosts) + lane) % self.planes
 
 
 def account(requesters: Sequence[Requester], sent: list[int], repeats: int) -> dict[str, Any]:
-    """A host's rotation, in packets, by plane. ``sent``: packets that left for the first time, as the endpoint counted them on its ports;
-    ``repeats``: those of them that left by the plane of the one before.
+    """Return a host's rotation, in packets, by plane. ``sent``: packets that left for the first time, as the endpoint counted them on its
+    ports; ``repeats``: those of them that left by the plane of the one before.
 
     ``due``: how many a strict rotation puts there, from the plane of each queue pair's first packet on; ``first``: queue pairs that began
     there. ``passed``: turns of planes that could not take a packet, each of which moves one; ``unsure``: queue pairs whose first packet met

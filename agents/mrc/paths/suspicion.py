@@ -24,7 +24,7 @@ from agents.mrc.paths.path_set import PathSet
 from agents.transport import LONG_AGO, Event
 
 PATIENCE: Final = 8
-"""After the endpoint was blamed, verdicts stand for so many srtt."""
+"""Verdicts stand for so many srtt after the endpoint was blamed."""
 
 
 class Suspicion:
@@ -43,18 +43,17 @@ class Suspicion:
         self.void_before = [LONG_AGO] * paths.planes  # losses of packets sent before this are explained otherwise
 
     def arrived(self, plane: int, sent: int) -> None:
-        """A packet that was sent at ``sent`` by this plane is known to have arrived."""
+        """Enter that a packet that was sent at ``sent`` by this plane is known to have arrived."""
         if sent > self.acked_ps[plane]:
             self.acked_ps[plane] = sent
 
     def excused(self, plane: int, sent: int) -> bool:
-        """Whether the loss of a packet sent at ``sent`` is neither its path's fault nor a sign of congestion."""
+        """Say whether the loss of a packet sent at ``sent`` is neither its path's fault nor a sign of congestion."""
         return sent < self.void_before[plane]
 
     def lost(self, now: int, path: Path, sent: int, size: int, srtt: int) -> int:
-        """A packet was lost, its path judged and the window cut by ``size`` bytes. Returns what to give back to the window: losses that a
-        dead plane, or the endpoint, explains.
-        """
+        """Enter that a packet was lost, its path judged and the window cut by ``size`` bytes. Returns what to give back to the window:
+        losses that a dead plane, or the endpoint, explains."""
         paths = self.paths
         plane = path.plane
         for p in range(paths.planes):

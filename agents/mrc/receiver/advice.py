@@ -1,5 +1,5 @@
-"""What a receiving host asks its senders to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by its
-responders.
+"""Advises senders what a receiving host wants them to do with their windows: CC_STATE's rcv_cwnd_pen and restore_cwnd. Sans-IO; shared by
+its responders.
 
 A queue pair's receive window may be dynamic, too, and told in SACKs (second MRC paper, section II-B, as told by others): the memory for
 bitmaps that a NIC has is then shared by those that send to it [ours].
@@ -26,7 +26,7 @@ QUIET: Final = 2
 
 
 class Inflow:
-    """What one QP brings to this host."""
+    """The inflow of one QP to this host."""
 
     def __init__(self) -> None:
         self.bytes = 0  # all bytes received, in the units of rcvd_bytes
@@ -37,7 +37,7 @@ class Inflow:
 
 
 class Advice:
-    """One per endpoint; knows all of its inflows."""
+    """The advice of one endpoint, which knows all of its inflows."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -50,7 +50,7 @@ class Advice:
         return inflow
 
     def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
-        """A packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
+        """Enter that a packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
         if self.config.receiver_penalty == 0:
             return
         if now >= self.look_at:
@@ -68,8 +68,8 @@ class Advice:
             flow.penalty_until = now + self.config.base_rtt
 
     def window(self, now: int, most: int) -> int:
-        """PSNs of a queue pair's receive window: ``most``, or its part of ``mpr_pool`` among those that have brought something lately; a
-        multiple of 128, as the field counts [ours]."""
+        """Return the PSNs of a queue pair's receive window: ``most``, or its part of ``mpr_pool`` among those that have brought something
+        lately; a multiple of 128, as the field counts [ours]."""
         pool = self.config.mpr_pool
         if not pool:
             return most
@@ -78,7 +78,7 @@ class Advice:
         return min(most, max(pool // max(senders, 1) >> 7, 1) << 7)
 
     def for_sack(self, now: int, flow: Inflow) -> int:
-        """The eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
+        """Return the eight bits of a SACK: a penalty of 0-127 while one holds; RESTORE once nobody else sends to this host any more."""
         if flow.penalty_until == LONG_AGO:
             return 0  # it never had a penalty: nothing to restore
         if now < flow.penalty_until:

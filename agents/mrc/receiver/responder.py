@@ -31,12 +31,12 @@ NEW: Final = 0
 DUPLICATE: Final = 1
 BEYOND: Final = 2
 REFUSED: Final = 3
-"""The result of :meth:`Responder.data` for a packet."""
+"""Results of :meth:`Responder.data` for a packet."""
 
 SMALLEST: Final = 256
-"""A packet counts at least one unit of rcvd_bytes, which orders SACKs [ours]."""
+"""The least that a packet counts in units of rcvd_bytes, which orders SACKs [ours]."""
 SACK_FLOOR: Final = 1024
-"""A packet counts at least this much towards the next SACK (UET)."""
+"""The least that a packet counts towards the next SACK (UET)."""
 
 
 class Trigger:
@@ -95,7 +95,7 @@ class Responder:
         self.reverse = ReverseEvs(config.base_rtt)
 
     def start(self, psn: int, reverse: list[int], plane: int = 0) -> None:
-        """The peer's first PSN, a first reverse EV per plane, and the plane of the first control packet."""
+        """Take the peer's first PSN, a first reverse EV per plane, and the plane of the first control packet."""
         self.expected = psn
         self.told = psn + self.size
         self.high = psn - 1
@@ -110,16 +110,15 @@ class Responder:
     # --- in --------------------------------------------------------------------------------------------------
 
     def absolute(self, psn: int) -> int:
-        """A wire PSN as the absolute one nearest to what is expected."""
+        """Return a wire PSN as the absolute one nearest to what is expected."""
         return self.expected + headers.psn_delta(psn, self.expected)
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data came by this EV."""
         self.reverse.arrived(now, plane, ev)
         self.inflow.newest_ps = now
 
     def data(self, now: int, p: WritePacket, buffer: object, start: int, length: int) -> int:
-        """A data packet with good iCRC and payload ``buffer[start:start+length]``."""
+        """Take a data packet with good iCRC and payload ``buffer[start:start+length]``."""
         if self.nak:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
@@ -217,7 +216,7 @@ class Responder:
         self.reported >>= run
 
     def trimmed(self, now: int, p: WritePacket, last_hop: bool) -> bool:
-        """A packet arrived without its payload. True if it is missing and a NACK must say so at once."""
+        """Enter that a packet arrived without its payload. Returns True if it is missing and a NACK must say so at once."""
         if last_hop:
             self.advice.trimmed_on_last_hop(now, self.inflow)
         i: int = p.psn - self.expected
@@ -228,37 +227,38 @@ class Responder:
         return False
 
     def window(self, now: int) -> int:
-        """The receive window for the next SACK, PSNs from ``expected`` on. What was allowed is never taken back."""
+        """Return the receive window for the next SACK, PSNs from ``expected`` on. What was allowed is never taken back."""
         window = self.advice.window(now, self.size)
         if self.expected + window > self.told:
             self.told = self.expected + window
         return window
 
     def window_advice(self, now: int) -> int:
-        """CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127)."""
+        """Return CC_STATE's restore_cwnd (bit 7) and rcv_cwnd_pen (0-127)."""
         return self.advice.for_sack(now, self.inflow)
 
     def probed(self, now: int) -> None:
-        """A Reliability Probe arrived: report everything again, completions included."""
+        """Report everything again, completions included: a Reliability Probe arrived."""
         if self.last_done >= 0 and self.msn:
             self.ack_due = True
 
     # --- out -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Nothing arrived for a while: report what is here."""
+        """Report what is here: nothing arrived for a while."""
         self.flush_at = NEVER
         if not self.sack_due:
             self.sack_due = True
             self.bases = self.complete_bases()
 
     def echo(self, now: int, shift: int) -> Echo:
-        """What the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift ps)."""
+        """Return what the next SACK says of the packet that it answers, the time that it was held here included (in stamps of 2^shift
+        ps)."""
         t = self.trigger
         return Echo(t.psn - (self.expected - 1), False, t.ev, t.ts + (now - t.at >> shift), t.m, t.rtx)
 
     def sack_built(self) -> None:
-        """A SACK was built: reset what asks for one."""
+        """Reset what asks for a SACK: one was built."""
         self.sack_due = len(self.bases) > 0
         self.since_sack = 0
         self.threshold = self._threshold()
@@ -267,7 +267,7 @@ class Responder:
             self.sticky = False
 
     def bitmap_base(self) -> int:
-        """The PSN of bit 0 of the next SACK's bitmap."""
+        """Return the PSN of bit 0 of the next SACK's bitmap."""
         e = self.expected
         if self.bases:
             return max(self.bases.pop(0), e)
@@ -287,30 +287,29 @@ class Responder:
         return min(max(base, e), top)
 
     def bitmap(self, base: int) -> int:
-        """The 64 bits from ``base`` on; they are marked as reported."""
+        """Return the 64 bits from ``base`` on; they are marked as reported."""
         shift = base - self.expected
         bits = self.received >> shift & _FULL
         self.reported |= bits << shift
         return bits
 
     def complete_bases(self) -> list[int]:
-        """Bitmap bases that together cover everything: ceil((H - E + 1) / 64) of them, at least one."""
+        """Return bitmap bases that together cover everything: ceil((H - E + 1) / 64) of them, at least one."""
         return list(range(self.expected, max(self.high, self.expected) + 1, WINDOW))
 
     def out_of_order(self) -> int:
-        """Packets received above the cumulative edge."""
         return self.received.bit_count()
 
     # --- results ---------------------------------------------------------------------------------------------
 
     def take(self) -> list[Completion]:
-        """The completions since the last call."""
+        """Take the completions since the last call."""
         done = self.completions
         self.completions = []
         return done
 
     def fail(self) -> None:
-        """The queue pair has failed: receive requests are flushed, and nothing is left to send."""
+        """Flush receive requests and leave nothing to send: the queue pair has failed."""
         for wr in self.recv_queue[self.recv_head :]:
             self.completions.append(Completion(self.qpn, wr, RECEIVE, FLUSHED, -1, 0))
         self.recv_queue.clear()

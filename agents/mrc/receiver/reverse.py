@@ -1,4 +1,4 @@
-"""The paths for answers: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
+"""Chooses the paths for answers: one EV per plane that is known to work in our direction. Sans-IO; owned by the responder.
 
 The best are those that a SACK or an EV Probe confirmed, else one by which data came.
 """
@@ -35,7 +35,8 @@ class ReverseEvs:
         self.heard_ps = vec[i64]([LONG_AGO] * len(evs))
 
     def arrived(self, now: int, plane: int, ev: int) -> None:
-        """Data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one lately."""
+        """Enter that data came by this EV: it confirms the plane's reverse EV, or replaces it if nothing has confirmed the old one
+        lately."""
         if self.evs[plane] == ev:
             self.heard_ps[plane] = now
         elif now - self.heard_ps[plane] > self.quiet:
@@ -45,7 +46,7 @@ class ReverseEvs:
         self.newest_ps = now
 
     def confirmed(self, now: int, ev: int) -> None:
-        """A packet of ours on this EV arrived: this is the best evidence, so it becomes the reverse EV of its plane."""
+        """Enter that a packet of ours on this EV arrived: this is the best evidence, so it becomes the reverse EV of its plane."""
         plane = ev >> 16
         self.evs[plane] = ev
         self.heard_ps[plane] = now
@@ -53,16 +54,14 @@ class ReverseEvs:
             self.data_ps[plane] = now
 
     def refuted(self, ev: int) -> None:
-        """An EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
+        """Enter that an EV Probe on it was not answered: the next data that comes by another EV of the plane names a new one."""
         plane = ev >> 16
         if self.evs[plane] == ev:
             self.heard_ps[plane] = LONG_AGO
 
     def next(self) -> int:
-        """The EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
-
-        Quiet: no data for 4 base RTTs before the newest arrival [ours].
-        """
+        """Return the EV for the next control packet: planes in rotation, a plane that went quiet while others did not is passed over.
+        Quiet: no data for 4 base RTTs before the newest arrival [ours]."""
         n = len(self.evs)
         limit = self.newest_ps - self.quiet
         for _ in range(n):

@@ -1,4 +1,4 @@
-"""Losses that a NACK may yet explain, where switches trim. Sans-IO; used by the requester only.
+"""Keeps losses that a NACK may yet explain, where switches trim. Sans-IO; used by the requester only.
 
 NACK(p), sent for a trimmed packet, can be overtaken by a SACK that shows p missing. So the packet is sent again and its EV gets no new data
 at once, but the verdict on the EV, and the cut of the window, follow a quarter of the smoothed RTT later, unless the NACK has come
@@ -24,7 +24,7 @@ class Doubt(NamedTuple):
 
 
 class Doubts:
-    """Open doubts by PSN. ``at``: when the first verdict is due, ps."""
+    """Open doubts by PSN. ``at`` is when the first verdict is due, ps."""
 
     def __init__(self) -> None:
         self.open: dict[int, Doubt] = {}
@@ -46,7 +46,6 @@ class Doubts:
         return doubt
 
     def due(self, now: int) -> list[Doubt]:
-        """Drop and return the doubts whose time is over."""
         return [self.drop(psn) for psn in [p for p, d in self.open.items() if d.due_ps <= now]]
 
     def drop_paths(self, paths: set[Path]) -> None:
@@ -56,6 +55,5 @@ class Doubts:
                 self.drop(psn)
 
     def clear(self) -> None:
-        """Drop all."""
         for psn in list(self.open):
             self.drop(psn)

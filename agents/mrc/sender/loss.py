@@ -1,4 +1,5 @@
-"""When is a packet lost? The verdicts of one QP, given after every SACK and by its retransmission timer. Sans-IO; owned by the requester.
+"""Decides when a packet is lost: the verdicts of one QP, given after every SACK and by its retransmission timer. Sans-IO; owned by the
+requester.
 
 A verdict needs a SACK not older than the newest seen that shows the packet missing, and one of [ours; the sources say only that holes are
 loss and the timer is the backstop]. It shows what its bitmap covers; if the bitmap has all that waits at the peer (ooo_count), it shows
@@ -37,7 +38,7 @@ TIME: Final = 1
 RTO: Final = 2
 PORT: Final = 3  # no path lost it: a port went down, a hint named its path, or the peer had no room
 COUNT: Final = 4
-"""Why a packet was given up: places in ``Requester.lost_by``."""
+"""Reasons for which a packet was given up: places in ``Requester.lost_by``."""
 
 
 class LossDetection:
@@ -52,20 +53,20 @@ class LossDetection:
         self.patience = 0  # ps; grows with wrong verdicts
 
     def newer_arrived(self, path: Path) -> None:
-        """A transmission newer than all earlier arrivals arrived by this path."""
+        """Enter that a transmission newer than all earlier arrivals arrived by this path."""
         self.news.append(path)
 
     def forget(self) -> None:
-        """Nothing is in flight."""
+        """Forget all suspects: nothing is in flight."""
         self.suspects.clear()
         self.overdue.clear()
 
     def was_spurious(self) -> None:
-        """A packet declared lost had arrived: the next verdicts wait longer."""
+        """Have the next verdicts wait longer: a packet declared lost had arrived."""
         self.patience = min(self.patience + (self.config.base_rtt >> 2), 4 * self.config.base_rtt)
 
     def reorder_window(self) -> int:
-        """How long a packet may be later than its plane's slowest, ps."""
+        """Return how long a packet may be later than its plane's slowest, ps."""
         base = self.config.base_rtt
         window = min(max(self.rtt.spread(), self.config.queue_rtt), 4 * base)
         if self.config.urgent:  # they may take half of a link, and what waits behind them takes twice as long [ours]
@@ -73,11 +74,9 @@ class LossDetection:
         return window + self.patience
 
     def verdicts(self, r: Requester, now: int, first: int, base: int, bits: int, bitmap: int, waiting: int) -> None:
-        """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge.
-
-        This is not our ``una``: an ACK that overtook this SACK may have moved that past what the SACK knows. ``waiting``: its
-        ooo_count; if ``bitmap`` has as many, nothing above it has arrived either.
-        """
+        """Judge what a fresh SACK showed missing: PSNs ``[base, base + bits)`` and ``first``, the one after its own cumulative edge. This
+        is not our ``una``: an ACK that overtook this SACK may have moved that past what the SACK knows. ``waiting``: its ooo_count; if
+        ``bitmap`` has as many, nothing above it has arrived either."""
         sent = r.sent
         if self.news:
             if self.config.path_order:
@@ -98,7 +97,7 @@ class LossDetection:
 
 
 def too_many(r: Requester) -> int:
-    """The number of packets above the peer's edge from which rule 3 applies."""
+    """Return the number of packets above the peer's edge from which rule 3 applies."""
     c = r.config
     largest = 1.5 * c.plane_bdp * max(1, r.paths.live_planes)
     return max(5, int(min(1.5 * r.congestion.cwnd / (c.mtu + wire.COUNTED), largest / (c.mtu + wire.COUNTED), c.mpr / 2)))

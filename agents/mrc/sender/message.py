@@ -1,4 +1,4 @@
-"""The WRITEs that were posted to one queue pair, until the peer says that they are complete. Sans-IO; owned by the requester."""
+"""Keeps the WRITEs that were posted to one queue pair, until the peer says that they are complete. Sans-IO; owned by the requester."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class SendQueue:
         self.completions: list[Completion] = []
 
     def start(self, psn: int) -> None:
-        """First PSN."""
         self.end = psn
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, packets: int) -> None:
@@ -48,12 +47,12 @@ class SendQueue:
         self.sending.append(m)
 
     def packet_sent(self, psn: int) -> None:
-        """PSN ``psn`` was sent for the first time."""
+        """Enter that PSN ``psn`` was sent for the first time."""
         if psn == self.sending[0].last:
             self.sending.pop(0)
 
     def complete(self, last: int) -> bool:
-        """The peer has completed all up to PSN ``last``; False if that completes no message."""
+        """Complete all up to PSN ``last``, as the peer says; returns False if that completes no message."""
         news = False
         while self.messages and self.messages[0].last <= last:
             m = self.messages.pop(0)
@@ -64,7 +63,7 @@ class SendQueue:
         return news
 
     def flush(self, una: int, status: int) -> None:
-        """The queue pair has failed: the first outstanding request gets the cause, all others flush, in order."""
+        """Give the first outstanding request the cause, and flush all others, in order: the queue pair has failed."""
         for m in self.messages:
             self.completions.append(Completion(self.qpn, m.wr_id, WRITE, status, m.imm, m.length))
             status = FLUSHED
@@ -73,7 +72,7 @@ class SendQueue:
         self.end = una
 
     def take(self) -> list[Completion]:
-        """The completions since the last call."""
+        """Take the completions since the last call."""
         done = self.completions
         self.completions = []
         return done

@@ -32,7 +32,7 @@ REPORT_RTTS: Final = 5
 
 
 class Requester:
-    """Send state of one QP."""
+    """The send state of one QP."""
 
     def __init__(
         self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal
@@ -75,7 +75,7 @@ class Requester:
         self.bad_sacks = 0
 
     def start(self, now: int, psn: int, mpr: int, wish: int = -1) -> None:
-        """First PSN, the peer's window in PSNs, and the plane where it would begin (-1: no matter)."""
+        """Set the first PSN, the peer's window in PSNs, and the plane where it would begin (-1: no matter)."""
         self.wish = wish
         self.sent.start(psn, mpr)
         self.queue.start(psn)
@@ -83,8 +83,8 @@ class Requester:
         self.planes_changed()
 
     def planes_changed(self) -> None:
-        """Which planes carry data may have changed: the window follows. With no live plane the window is that of one; nothing can be sent
-        then anyway."""
+        """Let the window follow the planes that carry data, which may have changed. With no live plane the window is that of one; nothing
+        can be sent then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes))
 
     def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
@@ -98,14 +98,12 @@ class Requester:
     # --- out -------------------------------------------------------------------------------------------------
 
     def has_data(self) -> bool:
-        """Whether a packet waits to be sent, for the first time or again."""
+        """Say whether a packet waits to be sent, for the first time or again."""
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
-        """Send the next packet that may go; None sets ``wait`` if only a busy port stands in the way.
-
-        ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before.
-        """
+        """Send the next packet that may go; None sets ``wait`` if only a busy port stands in the way. ``free``: when each port has sent
+        what it was given, ps; a packet may go ``slack`` ps before."""
         self.wait = NEVER
         sent = self.sent
         if sent.in_flight + self.full > self.congestion.cwnd:
@@ -127,7 +125,7 @@ class Requester:
         return self._send(now, path) if lost is None else self._send_again(now, path, lost)
 
     def _choose(self, now: int, free: vec[i64], slack: int, avoid: Path | None) -> Path | None:
-        """The path of the next packet, on the plane whose turn it is; not ``avoid`` nor its plane if there is another."""
+        """Choose the path of the next packet, on the plane whose turn it is; not ``avoid`` nor its plane if there is another."""
         paths = self.paths
         n = paths.planes
         paths.share_window(self.congestion.cwnd, self.full)
@@ -168,7 +166,6 @@ class Requester:
         return path
 
     def _send(self, now: int, path: Path) -> SentPacket:
-        """The next new packet."""
         m = self.queue.sending[0]
         at = (self.sent.next - m.first) * self.config.mtu
         packet = self.sent.sent(now, path, m, min(self.config.mtu, m.length - at) + wire.COUNTED)
@@ -196,7 +193,7 @@ class Requester:
     # --- in --------------------------------------------------------------------------------------------------
 
     def acknowledge(self, now: int, psn: int) -> None:
-        """The peer has ``psn``: release its bytes in the window, credit its path."""
+        """Enter that the peer has ``psn``: release its bytes in the window, credit its path."""
         packet = self.sent.latest(psn)
         before = packet.state
         if before == ACKED:
@@ -219,7 +216,7 @@ class Requester:
             self.log.append((now, "redelivered", {"peer": self.peer, "qpn": self.qpn, "psn": packet.psn & headers.PSN_MASK}))
 
     def _spurious(self, now: int, packet: SentPacket, path: Path) -> None:
-        """The packet had arrived after all: undo the verdict, and let the next ones wait longer."""
+        """Undo the verdict on a packet that had arrived after all, and let the next ones wait longer."""
         self.spurious += 1
         self.loss.was_spurious()
         self.log.append((now, "spurious", {"peer": self.peer, "ev": path.ev, "psn": packet.psn & headers.PSN_MASK}))
@@ -232,10 +229,7 @@ class Requester:
 
     def on_sack(self, now: int, cack: int, offset: int, bitmap: int, rcvd: int, mpr: int) -> int:
         """Take what a SACK reports: returns 1 if it is not older than the newest seen (clear bits count only then), 0 if older, -1 if it is
-        impossible.
-
-        ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs.
-        """
+        impossible. ``cack`` on the wire's 24 bits; ``offset`` from cack to bit 0; ``mpr`` in units of 128 PSNs."""
         sent = self.sent
         edge = sent.una + headers.psn_delta(cack, sent.una) + 1
         base = edge - 1 + offset
@@ -268,14 +262,14 @@ class Requester:
         return 1 if fresh else 0
 
     def advance(self, now: int, edge: int) -> None:
-        """Everything below ``edge`` is received."""
+        """Enter that everything below ``edge`` is received."""
         for psn in range(self.sent.una, edge):
             self.acknowledge(now, psn)
         if self.sent.advance(edge):
             self.loss.forget()
 
     def sample(self, now: int, psn: int, rtx: bool, rtt: int) -> int:
-        """A SACK's trigger had this RTT: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and of what
+        """Take the RTT of a SACK's trigger: a full packet's RTT, or -1 unless (count, echoed rtx) = (1, 0) or (2, 1) (UET), and of what
         overtook other data."""
         packet = self.sent.find(psn)
         if packet is None or packet.count != (2 if rtx else 1):
@@ -290,7 +284,7 @@ class Requester:
         return full
 
     def measured(self, now: int, plane: int, rtt: int) -> None:
-        """A valid RTT of a plane, ps."""
+        """Take a valid RTT of a plane, ps."""
         self.rtt.sample(now, plane, rtt)
         if now - self.reported_ps >= REPORT_RTTS * self.config.base_rtt:
             self.reported_ps = now
@@ -299,10 +293,9 @@ class Requester:
         self.paths.measured(self.rtt.srtt, [self.rtt.recent_max(p) + slack for p in range(self.paths.planes)])
 
     def probe_answered(self, now: int, path: Path, seq: int, sent_ps: int, rtt: int, urgent: bool) -> None:
-        """The answer to a Reliability Probe arrived: transmission ``seq``, sent at ``sent_ps``. ``rtt``: as if it were a packet's, or -1 if
+        """Take the answer to a Reliability Probe: transmission ``seq``, sent at ``sent_ps``. ``rtt``: as if it were a packet's, or -1 if
         the probe was trimmed: then it overtook the data and says nothing of order, nor of delay. ``urgent``: it went with retransmissions
-        that overtake other data.
-        """
+        that overtake other data."""
         self.suspicion.arrived(path.plane, sent_ps)
         self.paths.probe_answered(now, path, sent_ps, self.rtt.srtt)
         self.planes_changed()
@@ -316,7 +309,7 @@ class Requester:
                 self.sent.arrived(seq)
 
     def on_ack(self, now: int, psn: int) -> bool:
-        """An ACK (D1): all messages up to PSN ``psn`` are complete at the peer. False if it says nothing new."""
+        """Take an ACK (D1): all messages up to PSN ``psn`` are complete at the peer. Returns False if it says nothing new."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         if last >= self.sent.next:
             self.bad_sacks += 1
@@ -329,9 +322,8 @@ class Requester:
         return True
 
     def may_end_at(self, psn: int) -> bool:
-        """Whether a peer that refuses a request can have completed all up to ``psn``, which is what it says with it: no less than it told
-        us before, and nothing that was never sent. An attacker that does not see our packets would have to guess that [ours].
-        """
+        """Say whether a peer that refuses a request can have completed all up to ``psn``, which is what it says with it: no less than it
+        said before, and nothing that was never sent. An attacker that does not see our packets would have to guess that [ours]."""
         last = self.sent.una + headers.psn_delta(psn, self.sent.una)
         messages = self.queue.messages
         if (messages[0].first if messages else self.sent.una) - 1 <= last < self.sent.next:
@@ -340,7 +332,7 @@ class Requester:
         return False
 
     def trimmed(self, now: int, size: int, path: Path, last_hop: bool) -> None:
-        """A NACK for a trimmed packet had an effect."""
+        """Take a NACK for a trimmed packet that had an effect."""
         self.trims += 1
         if last_hop:
             self.trims_last_hop += 1
@@ -352,7 +344,7 @@ class Requester:
     # --- verdicts and the end --------------------------------------------------------------------------------
 
     def lose(self, now: int, packet: SentPacket, rule: int, name: str, blame: bool) -> None:
-        """A packet is lost: queue it again; its path is out of use at once if it is to blame."""
+        """Queue a lost packet again; its path is out of use at once if it is to blame."""
         if not packet.in_flight:
             return
         path = packet.path
@@ -388,7 +380,7 @@ class Requester:
         self.planes_changed()
 
     def acquit(self, packet: SentPacket) -> None:
-        """The doubt about an earlier transmission is explained: no path lost it."""
+        """Drop the doubt about an earlier transmission, which is explained: no path lost it."""
         self.doubts.drop(packet.psn)
         self.sent.acquit(packet)
         self.acquitted += 1
@@ -399,19 +391,20 @@ class Requester:
             self._convict(now, d.path, d.sent_ps, d.size, d.rule)
 
     def is_open(self) -> bool:
-        """Whether something is sent and not acknowledged, or posted and not completed."""
+        """Say whether something is sent and not acknowledged, or posted and not completed."""
         return self.sent.una < self.sent.next or len(self.queue.messages) > 0
 
     def probe_at(self) -> int:
-        """When the next tail probes are due; NEVER with nothing open."""
+        """Return when the next tail probes are due; NEVER with nothing open."""
         return self.timers.probe_at(self.rtt.srtt) if self.is_open() and not self.timers.starting else NEVER
 
     def rto_at(self) -> int:
-        """When the retransmission timer fires; NEVER with nothing open."""
+        """Return when the retransmission timer fires; NEVER with nothing open."""
         return self.timers.rto_at() if self.is_open() and not self.timers.starting else NEVER
 
     def rto(self, now: int) -> bool:
-        """The timer fired: the oldest packet in flight is lost and is sent again on another path. False when the retries are used up."""
+        """Act on the timer: the oldest packet in flight is lost and is sent again on another path. Returns False when the retries are used
+        up."""
         more = self.timers.fire(now)
         self.log.append((now, "rto", {"peer": self.peer, "psn": self.sent.una & headers.PSN_MASK, "firing": self.timers.firings}))
         if not more:
@@ -422,7 +415,7 @@ class Requester:
         return True
 
     def flush(self, status: int) -> None:
-        """The QP is in ERROR: the first outstanding request gets the cause, all others flush, in order."""
+        """Give the first outstanding request the cause, and flush all others, in order: the QP is in ERROR."""
         self.sent.flush()
         self.queue.flush(self.sent.una, status)
         self.doubts.clear()

@@ -42,7 +42,6 @@ class SentPacket:
 
     @property
     def in_flight(self) -> bool:
-        """Whether its fate is not known yet."""
         return self.state == SENT
 
 
@@ -66,35 +65,34 @@ class SentPackets:
         self.urgent_high = 0
 
     def start(self, psn: int, mpr: int) -> None:
-        """First PSN, and the peer's window in PSNs."""
+        """Set the first PSN, and the peer's window in PSNs."""
         self.una = self.next = psn
         self.limit = psn + min(mpr, self.size)
 
     def widen(self, edge: int, mpr: int) -> None:
-        """The peer's window, in PSNs from ``edge`` on, the first that it lacked when it said so; it never takes back what it has
+        """Take the peer's window, in PSNs from ``edge`` on, the first that it lacked when it said so; it never takes back what it has
         allowed."""
         limit = edge + min(mpr, self.size)
         if limit > self.limit:
             self.limit = limit
 
     def latest(self, psn: int) -> SentPacket:
-        """The latest transmission of a packet of the window."""
+        """Return the latest transmission of a packet of the window."""
         packet = self.ring[psn % self.size]
         assert packet is not None
         return packet
 
     def find(self, psn: int) -> SentPacket | None:
-        """The latest transmission of one of the last ``size`` packets; None if the PSN is not one of theirs."""
+        """Return the latest transmission of one of the last ``size`` packets; None if the PSN is not one of theirs."""
         return self.ring[psn % self.size] if self.next - self.size <= psn < self.next else None
 
     def flying(self) -> list[SentPacket]:
-        """All that is in flight, by PSN."""
         return [packet for psn in range(self.una, self.next) if (packet := self.latest(psn)).in_flight]
 
     # --- out -------------------------------------------------------------------------------------------------
 
     def first_lost(self) -> SentPacket | None:
-        """The packet to send again next."""
+        """Return the packet to send again next."""
         while self.lost_queue:
             psn = self.lost_queue[0]
             if psn >= self.una:
@@ -105,14 +103,14 @@ class SentPackets:
         return None
 
     def sent(self, now: int, path: Path, message: Message, size: int) -> SentPacket:
-        """The next new packet leaves."""
+        """Enter that the next new packet leaves."""
         packet = SentPacket(self.next, self.seq_next, now, path, message, size, 1, None)
         self.next += 1
         self._leave(packet)
         return packet
 
     def sent_again(self, now: int, path: Path) -> SentPacket:
-        """The :meth:`first_lost` leaves again."""
+        """Enter that :meth:`first_lost` leaves again."""
         old = self.latest(self.lost_queue.pop(0))
         packet = SentPacket(old.psn, self.seq_next, now, path, old.message, old.size, old.count + 1, old.blamed)
         packet.urgent = self.urgent
@@ -133,7 +131,7 @@ class SentPackets:
         q.append(packet)
 
     def probe_sent(self) -> int:
-        """A probe is sent; returns its place in the order."""
+        """Enter that a probe is sent; returns its place in the order."""
         seq = self.seq_next
         self.seq_next += 1
         return seq
@@ -141,27 +139,25 @@ class SentPackets:
     # --- in --------------------------------------------------------------------------------------------------
 
     def arrived(self, seq: int) -> None:
-        """A packet's first transmission, or a probe, is known to have arrived."""
+        """Enter that a packet's first transmission, or a probe, is known to have arrived."""
         if seq > self.seq_high:
             self.seq_high = seq
 
     def arrived_urgent(self, seq: int) -> None:
-        """The same of a transmission that overtakes others."""
+        """Enter the arrival of a transmission that overtakes others, as :meth:`arrived`."""
         if seq > self.urgent_high:
             self.urgent_high = seq
 
     def arrived_bitmap(self, base: int) -> int:
-        """A bitmap of what is known to have arrived from PSN ``base`` on."""
+        """Return a bitmap of what is known to have arrived from PSN ``base`` on."""
         if base >= self.una:
             return self.received >> (base - self.una)
         return self.received << (self.una - base) | (1 << (self.una - base)) - 1
 
     def note(self, psn: int) -> None:
-        """Enter an acknowledged PSN of the window into the bitmap."""
         self.received |= 1 << (psn - self.una)
 
     def acked(self, packet: SentPacket) -> None:
-        """The peer has the packet."""
         if packet.state == SENT:
             self.in_flight -= packet.size
             packet.path.landed()
@@ -169,7 +165,7 @@ class SentPackets:
         packet.path.refresh_oldest()
 
     def advance(self, edge: int) -> bool:
-        """Everything below ``edge`` is acknowledged; True if nothing is left in the window."""
+        """Take that everything below ``edge`` is acknowledged; returns True if nothing is left in the window."""
         self.received >>= edge - self.una
         run = ((~self.received) & (self.received + 1)).bit_length() - 1
         self.una = edge + run
@@ -184,13 +180,12 @@ class SentPackets:
     # --- to go again -----------------------------------------------------------------------------------------
 
     def lost(self, packet: SentPacket, blame: bool) -> None:
-        """A packet in flight is lost; ``blame``: its path lost it."""
+        """Enter that a packet in flight is lost; ``blame``: its path lost it."""
         packet.blamed = packet.path if blame else None
         packet.lost_once = True
         self._requeue(packet, LOST)
 
     def trimmed(self, packet: SentPacket) -> None:
-        """A packet in flight was trimmed."""
         self._requeue(packet, CUT)
 
     def _requeue(self, packet: SentPacket, state: int) -> None:
@@ -201,7 +196,6 @@ class SentPackets:
         insort(self.lost_queue, packet.psn)
 
     def acquit(self, packet: SentPacket) -> None:
-        """No path is to blame for an earlier transmission."""
         packet.blamed = None
 
     def overdue(self, now: int, limit: int) -> list[SentPacket]:
@@ -214,7 +208,7 @@ class SentPackets:
         return packets
 
     def any_overtaken(self) -> bool:
-        """Whether something in either class left before what has arrived."""
+        """Say whether something in either class left before what has arrived."""
         return (len(self.by_time) > 0 and self.by_time[0].seq < self.seq_high) or (
             len(self.urgent_by_time) > 0 and self.urgent_by_time[0].seq < self.urgent_high
         )
@@ -233,7 +227,7 @@ class SentPackets:
         drop(q, k)
 
     def flush(self) -> None:
-        """The queue pair has failed: nothing is in flight, nothing goes again."""
+        """Let nothing be in flight, and nothing go again: the queue pair has failed."""
         self.lost_queue.clear()
         self.next = self.una
         self.in_flight = 0

@@ -7,7 +7,7 @@ from agents.transport import LONG_AGO
 
 
 class Timers:
-    """Both run from the latest progress: the peer reported something new. Times are ps."""
+    """Two timers that run from the latest progress: the peer reported something new. Times are ps."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -18,34 +18,32 @@ class Timers:
         self.tail_probes = 0  # without progress
 
     def posted(self) -> None:
-        """A message was posted to an idle queue pair."""
+        """Enter that a message was posted to an idle queue pair."""
         self.starting = True
 
     def start(self, now: int) -> None:
-        """Start the timers at this time."""
         self.starting = False
         self.progress_ps = now
 
     def progressed(self, now: int) -> None:
-        """The peer has received something new."""
+        """Enter that the peer has received something new."""
         self.progress_ps = now
         self.firings = 0
         self.tail_probes = 0
 
     def answered(self, now: int) -> None:
-        """The network answers: no reason to fire [ours]."""
+        """Enter that the network answers: no reason to fire [ours]."""
         self.progress_ps = now
 
     def probed(self) -> None:
-        """A tail probe is sent."""
         self.tail_probes = min(self.tail_probes + 1, 16)
 
     def probe_at(self, srtt: int) -> int:
-        """When the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
+        """Return when the next tail probes are due: 2 srtt after progress, then each time after twice as long."""
         return self.progress_ps + (2 * srtt << self.tail_probes)
 
     def rto_at(self) -> int:
-        """When the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
+        """Return when the retransmission timer fires: ``linear`` times at a fixed interval, then doubling."""
         c = self.config
         n = self.firings
         # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
@@ -53,7 +51,7 @@ class Timers:
         return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
 
     def fire(self, now: int) -> bool:
-        """The retransmission timer fires; False when the retries are used up."""
+        """Fire the retransmission timer; returns False when the retries are used up."""
         self.firings += 1
         self.fired_ps = now
         c = self.config

@@ -24,7 +24,7 @@ def rendered(template: Path, **values: Any) -> str:
 
 
 def embedded(image: Path) -> str:
-    """A PNG as a data: URI, so that the page needs no other file."""
+    """Write a PNG as a data: URI, so that the page needs no other file."""
     return "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii")
 
 

@@ -28,13 +28,14 @@ from testbed.view.inline import NAME as REPLAY
 from topologies.units import NS
 
 Table = dict[str, Any]
-"""head: [text], rows: [{cells: [text], mark: "" or a CSS class}], words: indices of the columns with text; the others hold numbers."""
+"""A table: ``head`` has texts, ``rows`` have {cells: [text], mark: "" or a CSS class}, ``words`` has the indices of the columns with text;
+the others hold numbers."""
 LONG = 12
-"""Rows above which a table is folded [ours]."""
+"""A table with more rows is folded [ours]."""
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
-"""Figures of the comparison that are a loss in time."""
+"""The figures of the comparison that are a loss in time."""
 SENTENCES = 4
-"""Most placements and variants whose tables of costs come with a sentence each [ours]."""
+"""The most placements and variants whose tables of costs come with a sentence each [ours]."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
@@ -46,7 +47,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[in
 
 
 def content(stored: Stored) -> dict[str, Any]:
-    """All values that the template uses. Raises :class:`ResultsError`."""
+    """Return all values that the template uses. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
     try:
@@ -83,7 +84,7 @@ def content(stored: Stored) -> dict[str, Any]:
 
 
 def cost_sections(stored: Stored) -> list[dict[str, Any]]:
-    """The sentence and the table of costs per placement and variant in which something broke."""
+    """Make the sentence and the table of costs per placement and variant in which something broke."""
     sections = []
     groups = cost_groups(stored.runs)
     for labels, rows in groups:
@@ -96,7 +97,7 @@ def cost_sections(stored: Stored) -> list[dict[str, Any]]:
 
 
 def plain_headline(stored: Stored) -> str:
-    """The goodput of each transport in one sentence, for runs in which nothing broke."""
+    """Write the goodput of each transport in one sentence, for runs in which nothing broke."""
     phrases = []
     for transport in dict.fromkeys(r["transport"] for r in stored.runs):
         runs = [r for r in stored.runs if r["transport"] == transport]
@@ -120,7 +121,7 @@ def plain_headline(stored: Stored) -> str:
 
 
 def folded(full: Table, description: str) -> dict[str, Any]:
-    """A table that, if it is long, shows only its marked rows until it is opened; ``description`` says what the others are."""
+    """Fold a table that is long: it shows only its marked rows until it is opened; ``description`` says what the others are."""
     marked = [row for row in full["rows"] if row["mark"]]
     if len(full["rows"]) <= LONG:
         return {"open": full, "all": None, "words": ""}
@@ -129,7 +130,7 @@ def folded(full: Table, description: str) -> dict[str, Any]:
 
 
 def trust(stored: Stored) -> Table:
-    """Verdict and fidelity of each run."""
+    """Make the table of verdict and fidelity of each run."""
     rows, marks = [], []
     for r in stored.runs:
         reasons = [
@@ -158,12 +159,12 @@ def checks(entries: Sequence[dict[str, Any]]) -> Table:
 
 
 def _is_unusual(check: dict[str, Any]) -> bool:
-    """Whether a check that does not hold leaves the verdict as it is."""
+    """Say whether a check that does not hold leaves the verdict as it is."""
     return check["ok"] is False and check.get("unusual", False)
 
 
 def runs_table(stored: Stored) -> Table:
-    """One row per run with its main results."""
+    """Make a row per run with its main results."""
     rows, world = [], world_words(stored.runs)
     for r in stored.runs:
         rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
@@ -186,12 +187,12 @@ def runs_table(stored: Stored) -> Table:
 
 
 def _rate(bps: float | None, collective: bool) -> str:
-    """Bus bandwidth of a collective in GB/s, as nccl-tests prints it; goodput of flows in Gb/s, like a line's rate."""
+    """Write the bus bandwidth of a collective in GB/s, as nccl-tests prints it; the goodput of flows in Gb/s, like a line's rate."""
     return number(None if bps is None else bps / (8e9 if collective else 1e9), ",.1f", " GB/s" if collective else " Gb/s")
 
 
 def medians(stored: Stored) -> list[dict[str, Any]]:
-    """Tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
+    """Make tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
@@ -223,7 +224,8 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """(transport, fabric) -> "within noise" and the noise, if the extra time is no larger than that, from rows of comparison.parquet."""
+    """Return (transport, fabric) -> "within noise" and the noise, if the extra time is no larger than that, from rows of
+    comparison.parquet."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for record in compared.to_dict("records"):
         rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
@@ -240,12 +242,12 @@ def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value is neither missing nor NaN."""
     return value is not None and value == value
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """A median; below it its interval, the ideal, and the number of runs if it is not the usual one. ``unit``: of a rate, its figure."""
+    """Write a median; below it its interval, the ideal, and the number of runs if it is not the usual one. ``unit`` is that of a rate's
+    figure."""
 
     def show(value: Any) -> str:
         if unit == "ns":
@@ -265,7 +267,7 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
 
 
 def background(stored: Stored) -> dict[str, Any] | None:
-    """Background traffic of the scenario, as iperf3 reports it; None without any."""
+    """Make the table of the scenario's background traffic, as iperf3 reports it; None without any."""
     rows = background_rows(stored.runs)
     if not rows:
         return None
@@ -275,7 +277,7 @@ def background(stored: Stored) -> dict[str, Any] | None:
 
 
 def jobs(stored: Stored) -> dict[str, Any] | None:
-    """The jobs of the runs; None without any."""
+    """Make the table of the runs' jobs; None without any."""
     rows, heads = jobs_table.rows_and_columns(stored.runs)
     if not rows:
         return None
@@ -284,7 +286,7 @@ def jobs(stored: Stored) -> dict[str, Any] | None:
 
 
 def faults(stored: Stored) -> Table | None:
-    """Faults as they happened, with times since the first measured step or flow; None without faults."""
+    """Make the table of faults as they happened, with times since the first measured step or flow; None without faults."""
     rows = []
     for r in stored.runs:
         begin = stored.begin_ns(r)
@@ -312,7 +314,7 @@ def faults(stored: Stored) -> Table | None:
 
 
 def facts(stored: Stored) -> Table:
-    """One row per fabric: shape, rate, base RTT, buffer and thresholds."""
+    """Make a row per fabric: shape, rate, base RTT, buffer and thresholds."""
     rows = []
     for name, shape in stored.manifest["fabrics"].items():
         f = {**shape, **stored.summary["fabrics"][name]}
@@ -332,7 +334,7 @@ def facts(stored: Stored) -> Table:
 
 
 def machine(manifest: dict[str, Any]) -> Table:
-    """The environment of the run: versions, kernel, CPU."""
+    """Return the environment of the run: versions, kernel, CPU."""
     git, m = manifest.get("git"), manifest["machine"]
     memory = m.get("memory_bytes")
     rows = [
@@ -351,7 +353,7 @@ def machine(manifest: dict[str, Any]) -> Table:
 
 
 def options(manifest: dict[str, Any]) -> Table:
-    """The options of each transport, as the scenario resolved them."""
+    """Return the options of each transport, as the scenario resolved them."""
     rows = []
     for t in manifest["scenario"]["transports"]:
         rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
@@ -365,7 +367,8 @@ def options(manifest: dict[str, Any]) -> Table:
 
 
 def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The command lines that produced the results, with their commits: of all sessions of a run, of all directories of a comparison."""
+    """Return the command lines that produced the results, with their commits: of all sessions of a run, of all directories of a
+    comparison."""
     origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
     lines = [(origin["command_line"], origin.get("git")) for origin in origins]
     if manifest.get("compared"):

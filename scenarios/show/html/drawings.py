@@ -15,7 +15,7 @@ from scenarios.figures.stored import Stored
 from testbed.view.declared import ResultsError
 
 LARGE = 300_000
-"""Bytes of an SVG above which the page holds the PNG instead [ours]."""
+"""The page holds the PNG in place of an SVG of more bytes [ours]."""
 KINDS = (
     (
         "sweep", "Effect of the swept variable",
@@ -57,7 +57,7 @@ KINDS = (
     ("losses", "Lost packets by cause", "Marked and trimmed packets are delivered, so a panel of their own shows them."),
     ("windows", "Congestion windows", "One line per sending queue pair."),
 )  # fmt: skip
-"""(prefix of the name, heading, caption), in the order of the report."""
+"""Kinds of figures: (prefix of the name, heading, caption), in the order of the report."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,12 @@ class Figure:
 
 
 def prefix_of(name: str) -> str | None:
-    """The kind of a figure: the longest prefix of its name in :data:`KINDS`."""
+    """Find the kind of a figure: the longest prefix of its name in :data:`KINDS`."""
     prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
     return max(prefixes, key=len, default=None)
 
 
 def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
-    """The runs that a figure shows."""
     rest = name.removeprefix(f"{prefix}-")
     exact = [r for r in stored.runs if r["run"] == rest]
     if exact:
@@ -95,7 +94,8 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
 
 
 def figures(stored: Stored) -> list[Figure]:
-    """All figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is damaged."""
+    """Return all figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is
+    damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
     if not plots.is_dir() and any(r["outcome"] == "done" for r in stored.runs):
@@ -112,7 +112,7 @@ def figures(stored: Stored) -> list[Figure]:
 
 
 def source_of(png: Path, directory: Path) -> str:
-    """A figure as a data: URI, as SVG unless it is large. Raises :class:`ResultsError` if the file is cut short."""
+    """Write a figure as a data: URI, as SVG unless it is large. Raises :class:`ResultsError` if the file is cut short."""
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()

@@ -20,14 +20,14 @@ from testbed.terminal import duration
 BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 22
 NARROW = 100
-"""Columns below which the table of hosts leaves out windows, repeated packets and timeouts."""
+"""The table of hosts leaves out windows, repeated packets and timeouts on a screen of fewer columns."""
 BESIDE = 118
-"""Columns from which paths and faults stand side by side."""
+"""Paths and faults stand side by side from so many columns on."""
 SPARK = 40
 SILENT_S = 30.0
-"""Agents write ten times a second while anything happens: after so long the screen says that nothing does [ours]."""
+"""After so long without a line the screen says that nothing happens: agents write ten times a second while anything does [ours]."""
 LATEST, FAULTS = 5, 6
-"""Most changes of paths, and faults, that are shown."""
+"""The most changes of paths, and faults, that are shown."""
 STATES = {
     "died": ("assumed bad", "bold red"), "suspect": ("suspect", "yellow"), "closed": ("closed", "bold red"),
     "denied": ("denied", "magenta"), "probed": ("probed", "yellow"),
@@ -37,7 +37,7 @@ PLANES = ("blue", "yellow", "green", "magenta", "cyan", "red", "bright_yellow", 
 
 @dataclass(frozen=True)
 class About:
-    """What the logs do not say. ``steps``: measured ones of a collective, 0 for flows; ``done``, ``runs``: of the directory."""
+    """Facts that the logs do not contain. ``steps``: measured ones of a collective, 0 for flows; ``done``, ``runs``: of the directory."""
 
     title: str
     live: bool
@@ -49,7 +49,8 @@ class About:
 
 
 def screen(state: RunState, about: About, width: int, height: int = 0) -> RenderableType:
-    """The whole screen for a terminal of ``width`` columns and ``height`` lines; hosts that find no room are counted (0: all have it)."""
+    """Draw the whole screen for a terminal of ``width`` columns and ``height`` lines; hosts that find no room are counted (0: all have
+    it)."""
     paths, faults = _paths(state), _faults(state, about)
     beside = width >= BESIDE
     if beside:
@@ -81,7 +82,7 @@ def _beside(left: RenderableType, right: RenderableType) -> RenderableType:
 
 
 def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> str:
-    """A line of blocks, as high as the values; several that share a column are averaged. ``most``: the value of a full block."""
+    """Draw a line of blocks, as high as the values; several that share a column are averaged. ``most``: the value of a full block."""
     if not values:
         return ""
     if len(values) > columns:
@@ -114,7 +115,7 @@ def _panel(content: RenderableType, title: str) -> Panel:
 
 
 def _grid(*columns: str) -> Table:
-    """Columns flush left, or right where their word begins with ">"."""
+    """Make a grid of columns, flush left, or right where their word begins with ">"."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(column.strip("<>") for column in columns))
     for column in columns:
         table.add_column(
@@ -160,7 +161,7 @@ def _goodput(state: RunState, live: bool, width: int) -> RenderableType:
 
 
 def _paths(state: RunState) -> list[Text]:
-    """A line each."""
+    """Draw the paths, a line each."""
     lines: list[Text] = []
     counts = state.bad_by_plane()
     for plane in sorted(counts):
@@ -186,7 +187,7 @@ def _unbroken(lines: list[Text]) -> list[Text]:
 
 
 def _faults(state: RunState, about: About) -> list[Text]:
-    """A line each, those that are there first, then the latest."""
+    """Draw the faults, a line each, those that are there first, then the latest."""
     if not state.faults:
         return [Text("none yet" if about.journalled else "not logged here: mrcbed fabric links --bad lists them", "bright_black")]
     ordered = sorted(state.faults.values(), key=lambda fault: (fault.end is not None, -fault.begin))

@@ -1,4 +1,4 @@
-"""What a run in a directory is: its fabric, its title, how many runs there are; from the manifest or from the agents' configuration."""
+"""Finds a run in a directory: its fabric, its title, how many runs there are; from the manifest or from the agents' configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topologies.files import opened
 
 @dataclass
 class Results:
-    """A results directory of ``mrcbed run``, finished or not. Shows ``name``, or else the run that goes on, or that ended last."""
+    """A results directory of ``mrcbed run``, finished or not. It shows ``name``, or else the run that goes on, or that ended last."""
 
     directory: Path
     name: str = ""
@@ -32,7 +32,7 @@ class Results:
     state: RunState | None = None
 
     def look(self) -> tuple[RunState, About] | None:
-        """Read what is new. None while no run has begun. Raises :class:`UserError`."""
+        """Read what is new; None while no run has begun. Raises :class:`UserError`."""
         path = self.directory / "raw" / self.name if self.name else shown_run(self.directory)
         if path is None or not began(path):
             return None
@@ -64,7 +64,6 @@ class Up:
     state: RunState | None = None
 
     def look(self) -> tuple[RunState, About]:
-        """Read what is new."""
         if self.follower is None and (t0 := first_time(self.directory)) is not None:
             hosts = tuple(range(self.fabric.host_count))
             self.follower = Follower(self.directory, Run("up", self.transport, self.transport, self.fabric, t0, hosts, {}))
@@ -77,7 +76,7 @@ class Up:
 
 
 def first_time(logs: Path) -> int | None:
-    """When the first lines of the agents' logs are from, ns; None if there is none yet."""
+    """Find when the first lines of the agents' logs are from, ns; None if there is none yet."""
     times = []
     for path in logs.glob("h*.jsonl"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError), opened(path) as file:
@@ -90,13 +89,13 @@ def began(run: Path) -> bool:
 
 
 def shown_run(directory: Path) -> Path | None:
-    """The run of a results directory to show: of those that have not ended the one written last, else the last that ended."""
+    """Choose the run of a results directory to show: of those that have not ended the one written last, else the last that ended."""
     runs = [path for path in (directory / "raw").glob("*") if began(path)]
     return max(runs, key=lambda path: (not (path / "run.json").exists(), written(path)), default=None)
 
 
 def written(run: Path) -> float:
-    """When a log of the run grew last, s since the epoch; 0 without logs."""
+    """Find when a log of the run grew last, s since the epoch; 0 without logs."""
     times = []
     for path in run.glob("*.jsonl"):
         with suppress(OSError):
@@ -105,22 +104,20 @@ def written(run: Path) -> float:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """What the run began with; read here without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
+    """Read the manifest that the run began with, without pandas, which takes longer to import than a screen to draw. Raises
+    :class:`UserError`."""
     return read(directory / "manifest.json", MANIFEST, "wait until the run has begun, or give another directory")
 
 
 def count_of(manifest: dict[str, Any]) -> int:
-    """The number of runs that the scenario plans."""
     scenario = manifest["scenario"]
     variants = [variant["scenario"] for variant in scenario.get("variants", ())] or [scenario]
     return sum(len(v["seeds"]) * len(v["workload"]["placement"]) * len(v["transports"]) for v in variants)
 
 
 def agents_folder(root: Path) -> tuple[Path, Fabric, str] | None:
-    """(folder of the logs, fabric, transport) of the agents in a sandbox, whose root folder is ``root``; None if there are none.
-
-    Their configuration names their logs, which ``mrcbed up`` keeps in the sandbox, and other commands in their results.
-    """
+    """Return (folder of the logs, fabric, transport) of the agents in a sandbox, whose root folder is ``root``; None if there are none.
+    Their configuration names their logs, which ``mrcbed up`` keeps in the sandbox, and other commands in their results."""
     for config in root.glob(f"{sandbox.RUN_DIR.lstrip('/')}/agents-*/h0.json"):
         try:
             data = json.loads(config.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a screen of text shows of a run, from its frames (testbed.view.fold). Sans-IO: frames in, figures out.
+"""Computes what a screen of text shows of a run, from its frames (testbed.view.fold). Sans-IO: frames in, figures out.
 
 Memory does not grow with the length of a run: time series merge neighbouring bins when there are too many. Times are ns of the network
 since the run began.
@@ -16,13 +16,13 @@ from topologies import Fabric
 from topologies.addressing import ev_fields
 
 BINS = 128
-"""Most bins of a series."""
+"""The most bins of a series."""
 CHANGES = 200
-"""Most changes of paths that are kept."""
+"""The most changes of paths that are kept."""
 STEPS = 512
-"""Most steps whose times are kept."""
+"""The most steps whose times are kept."""
 NOW_BINS = 3
-"""Bins of a host over which the present rate is taken."""
+"""The present rate is taken over so many bins of a host."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Series:
     origin: int = 0
 
     def add(self, t: int, width: int, values: list[int]) -> None:
-        """``values`` of the bin of ``width`` ns that begins at ``t``."""
+        """Add ``values`` of the bin of ``width`` ns that begins at ``t``."""
         if not self.width:
             self.width, self.origin = width, t
         at = self.bins.setdefault((t - self.origin) // self.width, [0.0] * len(values))
@@ -52,7 +52,7 @@ class Series:
         self.width, self.bins = 2 * self.width, merged
 
     def of(self, key: int) -> list[float]:
-        """The sums of a key, from the first bin to the last."""
+        """Return the sums of a key, from the first bin to the last."""
         if not self.bins:
             return []
         return [self.bins[n][key] if n in self.bins else 0.0 for n in range(min(self.bins), max(self.bins) + 1)]
@@ -69,7 +69,7 @@ class Fault:
 
 @dataclass
 class Host:
-    """State of one host: what it has received by plane lately, and its counts."""
+    """The state of one host: what it has received by plane lately, and its counts."""
 
     recent: deque[tuple[int, int, list[int]]] = field(default_factory=lambda: deque(maxlen=NOW_BINS))
     losses: int = 0
@@ -170,16 +170,16 @@ class RunState:
     # --- figures -----------------------------------------------------------------------------------------------
 
     def step_times(self) -> list[tuple[int, int]]:
-        """(step, ns on the slowest rank) of the steps that all ranks have finished, in order; of several jobs, the first one's."""
+        """Return (step, ns on the slowest rank) of the steps that all ranks have finished, in order; of several jobs, the first one's."""
         ranks = max((count for count, _ in self.step_ends.values()), default=0)
         return [(step, slowest) for step, (count, slowest) in sorted(self.step_ends.items()) if count == ranks]
 
     def rate_now(self, plane: int) -> float:
-        """Payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are the present's."""
+        """Compute the payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are the present's."""
         return sum(self._recent(host, lambda rx: rx[plane]) for host in self.hosts.values())
 
     def host_rate_now(self, number: int) -> float:
-        """The same of one host, over all planes."""
+        """Compute the payload bits/s that one host receives, over all planes, as :meth:`rate_now`."""
         return self._recent(self.hosts[number], sum) if number in self.hosts else 0.0
 
     def _recent(self, host: Host, of: Callable[[list[int]], int]) -> float:
@@ -188,12 +188,12 @@ class RunState:
         return sum(of(entry[2]) for entry in recent) * 8e9 / width if width else 0.0
 
     def mean_rate(self, plane: int) -> float:
-        """Over all bins that have come."""
+        """Compute the payload bits/s that all hosts receive on a plane, over all bins that have come."""
         values = self.goodput.of(plane)
         return statistics.fmean(values) * 8e9 / self.goodput.width if values else 0.0
 
     def bad_by_plane(self) -> dict[int, Counter[str]]:
-        """Plane -> paths out of use, by state."""
+        """Return plane -> paths out of use, by state."""
         counts: dict[int, Counter[str]] = {}
         for (_, _, ev), state in self.paths.items():
             counts.setdefault(ev_fields(ev)[0], Counter())[state] += 1

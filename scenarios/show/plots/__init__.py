@@ -1,19 +1,17 @@
-"""Figures of a results directory. Each module draws one kind from :class:`~scenarios.figures.stored.Stored`; none knows how the data was
-produced."""
+"""Draws figures of a results directory. Each module draws one kind from :class:`~scenarios.figures.stored.Stored`; none knows how the data
+was produced."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 VARIANTS_SHOWN = 4
-"""Most settings of a sweep with which all figures are drawn: with more, only those over the swept variable [ours]."""
+"""The most settings of a sweep with which all figures are drawn: with more, only those over the swept variable [ours]."""
 
 
 def draw_all(directory: Path) -> list[Path]:
-    """Draw all plots of a results directory into its ``plots/`` (PNG and SVG); return the files, those with an overview first.
-
-    Files of an earlier call that are no longer drawn are removed. Raises :class:`scenarios.figures.stored.ResultsError`.
-    """
+    """Draw all plots of a results directory into its ``plots/`` (PNG and SVG); return the files, those with an overview first. Files of an
+    earlier call that are no longer drawn are removed. Raises :class:`scenarios.figures.stored.ResultsError`."""
     from scenarios.figures.stored import Stored
     from scenarios.show.plots import (  # fmt: skip
         ev_activity,

@@ -27,7 +27,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, bins: int) -> Any:
-    """Packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
+    """Count packets per EV (row) and bin (column), as multiples of an equal share of the bin's packets; NaN where nothing was sent."""
     row_of = {ev: i for i, ev in enumerate(evs)}
     counts = np.zeros((len(evs), bins))
     column = ((packets["t_ns"] + packets["bin_ns"] / 2 - begin) // width_ns).to_numpy(dtype="int64")

@@ -11,7 +11,7 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_and_marker, fault_bands, figure, save
 
 MOST = 10
-"""Largest n in the upper panel, which shows the n-th time that a path is given up."""
+"""The largest n in the upper panel, which shows the n-th time that a path is given up."""
 SPREAD = 0.34
 """Width over which the paths of one n lie side by side, of the distance between two n."""
 
@@ -26,7 +26,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of scenarios.figures.flaps, from the stored events."""
+    """Return the rows of scenarios.figures.flaps, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
     keys = ("t_ns", "host", "peer", "ev", "from", "to")

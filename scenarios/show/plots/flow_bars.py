@@ -18,7 +18,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def _shares(run: dict[str, Any]) -> dict[str, float]:
-    """Flow -> % of line."""
+    """Return flow -> % of line."""
     return {name: 100 * flow["share"] for name, flow in run.get("flows", {}).items() if flow["share"] is not None}
 
 

@@ -17,7 +17,7 @@ POINTS = 140
 
 
 def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
-    """(µs since t0, % of line) of a flow, at the centres of the bins."""
+    """Return (µs since t0, % of line) of a flow, at the centres of the bins."""
     bins = stored.rows("flows", run)
     bins = bins[bins["flow"] == name]
     begin = stored.begin_ns(run) or 0
@@ -79,7 +79,7 @@ def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: s
 
 
 def _line_styles(run: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(group or flow, colour, line style): one colour for the incast and one for its victim, else one per flow."""
+    """Return (group or flow, colour, line style): one colour for the incast and one for its victim, else one per flow."""
     if "incast" in run["groups"]:
         return [("incast", FLOWS[0], "-")] + ([("victim", FLOWS[1], "-")] if "victim" in run["groups"] else [])
     styles = ("-", "--", "-.", ":")

@@ -12,7 +12,7 @@ LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"),
 
 
 def draw(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
-    """How much longer than a healthy step one takes with dead links: the median, and a bar up to the longest of the draws."""
+    """Draw how much longer than a healthy step one takes with dead links: the median, and a bar up to the longest of the draws."""
     designs = list(dict.fromkeys(row.design for row in rows))
     with figure(1, 2.6) as (fig, axes):
         for design, (colour, marker) in zip(designs, LOOKS * len(designs), strict=False):

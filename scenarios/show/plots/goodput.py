@@ -17,10 +17,8 @@ BINS = 120
 
 
 def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> float:
-    """Duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 50 base RTTs).
-
-    Otherwise a slow transport would squeeze the time that matters into a corner.
-    """
+    """Return the duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 50
+    base RTTs). Otherwise a slow transport would squeeze the time that matters into a corner."""
     longest = max(float(r["measured_ns"]) for r in runs)
     ends = []
     for run in runs:
@@ -33,7 +31,7 @@ def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> float:
 
 
 def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] | None:
-    """(µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
+    """Return (µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
     begin, table = stored.begin_ns(run), stored.goodput
     if begin is None or not len(table) or not run["ideal_busbw_bps"]:
         return None
@@ -52,7 +50,7 @@ def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] 
 
 
 def capacity(stored: Stored, run: dict[str, Any], begin: float, last: float) -> tuple[list[float], list[float]]:
-    """(µs, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
+    """Return (µs, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
     outages, fabric = stored.outages(run), stored.fabric(run)
     times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e3)]
     hosts, cache = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()

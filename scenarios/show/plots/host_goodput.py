@@ -22,7 +22,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: float) -> Any:
-    """% of the host's line per plane (row) and bin of ``edges`` (ns)."""
+    """Return % of the host's line per plane (row) and bin of ``edges`` (ns)."""
     width = edges[1] - edges[0]
     plane_bytes = np.zeros((planes, len(edges) - 1))
     for plane in range(planes):
@@ -32,7 +32,7 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
 
 
 def expected_line(run: dict[str, Any], host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
-    """(µs, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
+    """Return (µs, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
     phases = sorted({(row["at_ns"], row["live"]) for row in run["ports"] if row["host"] == host})
     x, y = [0.0], [100.0]
     for at, live in phases:

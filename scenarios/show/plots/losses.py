@@ -37,7 +37,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Per transport: ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
+    """Return per transport ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
     rows = []
     for transport in dict.fromkeys(r["transport"] for r in runs):
         packets = [r["packets"] for r in runs if r["transport"] == transport]

@@ -26,7 +26,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
-    """Bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
+    """Return bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
     rows, fabric = stored.rows("counters", run), stored.fabric(run)
     if not len(rows) or "admitted_bytes" not in rows:
         return None

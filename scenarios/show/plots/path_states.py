@@ -19,18 +19,18 @@ WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, 
 
 
 MANY = 4
-"""Most outages whose lines have labels: of more none has."""
+"""The most outages whose lines have labels: with more, no line has one."""
 NAMED = 3
-"""Faults that the title names; it only counts more."""
+"""The most faults that the title names; it counts further ones."""
 
 
 def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
-    """The paths between two hosts that some fault hit."""
+    """Find the paths between two hosts that some fault hit."""
     return {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
-    """The pair to show: among the pairs whose paths most outages hit, that with most state changes."""
+    """Choose the pair to show: among the pairs whose paths most outages hit, that with most state changes."""
     changes = events[events["kind"] == "ev"]
     if changes.empty:
         return None
@@ -41,7 +41,7 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
 
 
 def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
-    """(from, to, state) of one path, times in ns; GOOD until the first change."""
+    """Return (from, to, state) of one path, times in ns; GOOD until the first change."""
     spans, start, state = [], 0.0, "GOOD"
     for t, new in zip(changes["t_ns"], changes["to"], strict=True):
         spans.append((start, float(t), state))

@@ -21,7 +21,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def loads(stored: Stored, runs: list[dict[str, Any]], transport: str) -> list[tuple[float, float, float]]:
-    """Payload sent per plane, in equal shares of a plane: (all hosts, least loaded host, most loaded host); [] if nothing was sent."""
+    """Return the payload sent per plane, in equal shares of a plane: (all hosts, least loaded host, most loaded host); [] if nothing was
+    sent."""
     own_runs = [r for r in runs if r["transport"] == transport]
     planes = stored.fabric(own_runs[0]).planes
     frames = [stored.rows("goodput", r) for r in own_runs]

@@ -9,11 +9,11 @@ from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import FLOWS, figure, save
 
 LIMIT = 1.0
-"""Percent [ours]."""
+"""Deviation from an equal share at which a line is drawn, percent [ours]."""
 FEWEST = 1000
-"""Packets of an equal share below which a plane is drawn pale: they are too few to resolve 1 %."""
+"""A plane whose equal share has fewer packets is drawn pale: they are too few to resolve 1 %."""
 MOST = 4
-"""Largest number of senders shown."""
+"""The most senders shown."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -22,7 +22,7 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def deviations(row: dict[str, Any]) -> list[tuple[int, float, bool]]:
-    """(plane, deviation from an equal share in %, whether there are enough packets) of the planes with an equal share above 0."""
+    """Return (plane, deviation from an equal share in %, whether there are enough packets) of the planes with an equal share above 0."""
     loads = enumerate(zip(row["packets"], row["equal"], strict=True))
     return [(plane, 100 * (sent / fair - 1), fair >= FEWEST) for plane, (sent, fair) in loads if fair > 0]
 

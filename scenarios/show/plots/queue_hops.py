@@ -15,7 +15,7 @@ NAMES = {"host": "host to T0", "t0_up": "T0 to T1", "t1_across": "T1 to T1", "t1
 """Hop -> its name in the figure."""
 _ORDER = list(NAMES)
 FLOOR = 0.1
-"""kB: smaller queues are drawn at this value."""
+"""Smaller queues are drawn at this value, kB."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -31,10 +31,8 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is NaN.
-
-    Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it.
-    """
+    """Return one row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is
+    NaN. Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it."""
     frames = [stored.rows("counters", r) for r in runs]
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:

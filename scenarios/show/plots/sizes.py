@@ -14,7 +14,8 @@ LOOKS = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"
 
 
 def draw(design: Callable[[int, int], Size], planes: Sequence[int], parts: budget.Parts, nics: int, file: Path) -> None:
-    """``design``: of a number of NICs and planes. From a 64th of ``nics`` to four times as many. Raises :class:`FabricError`."""
+    """Draw from a 64th of ``nics`` to four times as many. ``design`` makes the design for a number of NICs and planes. Raises
+    :class:`FabricError`."""
     counts = sorted({max(1, round(nics / 64 * 2 ** (8 * i / (POINTS - 1)))) for i in range(POINTS)})
     with figure(3, 5.2, sharex=True) as (fig, axes):
         for number, split in enumerate(planes):

@@ -21,11 +21,11 @@ Run = dict[str, Any]
 Curve = tuple[str, str]
 """Transport and job."""
 FEWEST_FOR_TAIL = 20
-"""Values that some transport must have for a tail: fewer show no more than the upper panel [ours]."""
+"""A tail is drawn if some transport has so many values: fewer show no more than the upper panel [ours]."""
 LONGEST_LABEL = 48
-"""Characters of a line of the legend: what is longer is broken."""
+"""The longest line of the legend, in characters: longer ones are broken."""
 MARKERS = 5
-"""Markers along a curve, so that it can be told without its colour."""
+"""Markers along a curve, which tell curves apart without colours."""
 DASHES = ("-", "--", ":", "-.")
 """Lines of a transport's jobs, in their order."""
 POINTS = 500
@@ -34,12 +34,12 @@ POINTS = 500
 
 @dataclass(frozen=True)
 class Times:
-    """What is drawn: ``of`` gives the times of a run, ns; ``ideal_of`` what they would be without losses and queues, None if unknown."""
+    """A kind of times: ``of`` gives those of a run, ns; ``ideal_of`` what they would be without losses and queues, None if unknown."""
 
     name: str
     """First part of the file's name."""
     many: str
-    """Its plural, in the title and in the axes' labels."""
+    """The plural of the name, in the title and in the axes' labels."""
     axis: Callable[[Run], str]
     """Label of the axis, without its unit."""
     of: Callable[[Stored, Run], dict[str, pd.Series[Any]]]
@@ -74,13 +74,13 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
 
 
 def curve(n: int) -> Any:
-    """The ranks, 0 to ``n``, of the points that are drawn of ``n`` ordered values; rank 0 is the begin of the curve, at share 0."""
+    """Return the ranks, 0 to ``n``, of the points that are drawn of ``n`` ordered values; rank 0 is the begin of the curve, at share 0."""
     body, tail = np.linspace(1, n, POINTS), n + 1 - np.geomspace(1, n, POINTS)
     return np.unique(np.concatenate([[0], body, tail]).astype(int))
 
 
 def _label(name: str, ordered: Any) -> str:
-    """A curve's line of the legend, or two."""
+    """Return a curve's line of the legend, or two."""
     stats = spread(pd.Series(ordered))
     text = ", ".join(f"{q.replace('999', '99.9')} {duration(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
     head = f"{name}, n = {len(ordered):,}:"
@@ -90,7 +90,7 @@ def _label(name: str, ordered: Any) -> str:
 def _figure(
     stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any], placement: str
 ) -> list[Path]:  # fmt: skip
-    """``pooled``: ordered times of each curve, ns."""
+    """Draw one figure. ``pooled``: ordered times of each curve, ns."""
     from matplotlib.lines import Line2D
 
     ideal = next((ideal for ideal in map(times.ideal_of, runs) if ideal is not None), None)

@@ -16,7 +16,7 @@ WIDTH = 3.6
 LATE = 0.7
 """A fault that begins after this share of a figure has its name to the left of its end."""
 AXES_WIDTH = 0.85
-"""Share of a figure's width that its axes have, about."""
+"""The share of a figure's width that its axes have, about."""
 LETTER = 3.3
 """Width of a letter of a fault's name, points, about."""
 STRIP = 0.15
@@ -96,7 +96,7 @@ _RC: Any = {
 
 
 def colour_and_marker(transport: str) -> tuple[str, str]:
-    """Colour and marker of a transport, the same in all figures; a name that the user chose gets a spare pair, by its letters."""
+    """Return colour and marker of a transport, the same in all figures; a name that the user chose gets a spare pair, by its letters."""
     return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
 
 
@@ -199,12 +199,12 @@ def wrap_titles(fig: Any) -> bool:
 
 
 def title(run: dict[str, Any]) -> str:
-    """The name of a run's collective, as the first word of a title."""
+    """Name a run's collective, as the first word of a title."""
     kind = str(run["workload"])
     names = {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "hierarchical-allreduce": "Hierarchical all-reduce"}
     return names.get(kind) or ("Training" if kind == "job" else kind.capitalize())
 
 
 def spell(group: str) -> str:
-    """The name of a group of flows in a legend."""
+    """Name a group of flows in a legend."""
     return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)

@@ -18,7 +18,7 @@ from topologies.units import NS, parse_duration, parse_size
 
 @dataclass(frozen=True)
 class Measure:
-    """What is drawn over the variable."""
+    """A figure that is drawn over the variable."""
 
     key: str
     """Key in a run's entry, and in comparison.parquet; "goodput_bps" is that of all groups of flows."""
@@ -32,7 +32,7 @@ class Measure:
 BANDWIDTH = Measure("busbw_bps", "Bandwidth", "bus bandwidth [GB/s]", 8e9, "busbw", "ideal_busbw_bps")
 GOODPUT = Measure("goodput_bps", "Goodput", "goodput of all flows [Gb/s]", 1e9, "goodput")
 PANELS = 4
-"""Settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
+"""The most settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
 
 
 def draw(stored: Stored, directory: Path) -> list[Path]:
@@ -57,7 +57,7 @@ def _steps_of(job: str) -> Measure:
 
 
 def value_of(run: dict[str, Any], key: str) -> float | None:
-    """The value of a key for a run; for flows, the goodput of all groups together. A dot leads into an entry's part."""
+    """Find the value of a key for a run; for flows, the goodput of all groups together. A dot leads into an entry's part."""
     if key == "goodput_bps":
         rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
         return sum(rates) if rates else None
@@ -68,7 +68,7 @@ def value_of(run: dict[str, Any], key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """A swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us", in ns; None for other text."""
+    """Read a swept value as a number: a number itself, a size such as "64KiB", or a time such as "20us", in ns; None for other text."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -81,13 +81,13 @@ def as_number(value: Any) -> float | None:
 
 
 def points(runs: list[dict[str, Any]], key: str) -> tuple[float, float, float, int] | None:
-    """(median, least, largest, n) over seeds; None if no run has a value."""
+    """Return (median, least, largest, n) over seeds; None if no run has a value."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
 
 
 def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """(transport, placement, figure, settings as text) -> interval of the median, if comparison.parquet has one."""
+    """Return (transport, placement, figure, settings as text) -> interval of the median, if comparison.parquet has one."""
     table = stored.table("comparison")
     keys = [k for k in (stored.variants[0].settings or {}) if k in table]
     needed = {"transport", "placement", "figure", "low", "high"}
@@ -102,7 +102,7 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def _as_text(value: Any) -> str:
-    """The value of a setting as text, which is the same whether a table stores it as an integer or as a float."""
+    """Write the value of a setting, the same whether a table stores it as an integer or as a float."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 

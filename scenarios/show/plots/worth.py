@@ -1,4 +1,4 @@
-"""The line below every figure: the fidelity of its runs, as scenarios.figures.fidelity judged it. Called by
+"""Writes the line below every figure: the fidelity of its runs, as scenarios.figures.fidelity judged it. Called by
 scenarios.show.plots.style.save."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
 
 
 def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """(text, colour) for runs of summary.json; each run counts once."""
+    """Return (text, colour) for runs of summary.json; each run counts once."""
     distinct = {str(run["run"]): run for run in runs}.values()
     if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]

@@ -10,8 +10,6 @@ Tables = Mapping[str, Mapping[int, str]]
 
 
 class Counts(NamedTuple):
-    """A switch's own counters."""
-
     routes: dict[int, tuple[int, int]]  # next uSID -> packets, bytes of whole frames
     drops: dict[str, int]  # why -> packets
 
@@ -29,13 +27,13 @@ class Southbound(Protocol):
         """Make the switches hold exactly these tables. Raises UserError, one line, if they cannot be reached."""
 
     def read(self) -> dict[str, dict[int, str]]:
-        """The tables as the switches hold them now, empty ones left out. Raises UserError as above."""
+        """Read the tables as the switches hold them now, without empty ones. Raises UserError, one line, if they cannot be reached."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """Counters by switch, so far; None where switches do not count per route. Raises UserError as above."""
+        """Read the counters of every switch, so far; None where switches do not count per route. Raises UserError as :meth:`read`."""
 
     def port_states(self) -> dict[str, bool]:
-        """Every switch port's state now; True for up with carrier. To be called once, before :meth:`port_reports`."""
+        """Read every switch port's state; True for up with carrier. To be called once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Endless: waits for the next report without blocking other green threads. Raises UserError when no more reports can come."""
+        """Wait for reports, without end and without blocking other green threads. Raises UserError when no more reports can come."""

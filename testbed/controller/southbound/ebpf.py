@@ -12,12 +12,13 @@ from testbed.dataplane.maps import BpfMap
 from testbed.errors import UserError
 
 WORD = struct.Struct("=I")
-"""Key: switch number << 16 | next uSID. Value: egress ifindex. Both u32 in the host's byte order (testbed/dataplane/fabric.bpf.c)."""
+"""A key is switch number << 16 | next uSID, a value is the egress ifindex: both u32 in the host's byte order
+(testbed/dataplane/fabric.bpf.c)."""
 
 
 class EbpfSouthbound:
     def __init__(self, config: Config, routes: BpfMap, links: int) -> None:
-        """``routes`` and ``links``: what was opened of the map and of the switches' namespace (testbed/controller/confine.py)."""
+        """Take what testbed/controller/confine.py opened of the map and of the switches' namespace."""
         self._numbers = {name: number for number, name in enumerate(config.fabric.switches)}
         self._names = config.fabric.switches
         self._ports = config.ports
@@ -52,7 +53,7 @@ class EbpfSouthbound:
         return tables
 
     def counts(self) -> None:
-        """The programs count per port (testbed/dataplane/counters.py), not per route."""
+        """Return None: the programs count per port (testbed/dataplane/counters.py), not per route."""
 
     def port_states(self) -> dict[str, bool]:
         return {report.port: report.up for report in self._watcher.snapshot()}

@@ -18,16 +18,14 @@ from testbed.errors import UserError
 
 CLONE_NEWNET = 0x40000000
 RECEIVE_BUFFER = 8 << 20
-"""Bytes; a whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
+"""The receive buffer, in bytes: a whole `wide` fabric going down at once is under 2 MB of messages [ours]."""
 REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtnetlink.link())
 
 
 def socket_in(netns: str) -> socket.socket:
-    """A route netlink socket that belongs to another namespace; on return the caller's thread is back in its own namespace.
-
-    Raises UserError if the namespace cannot be entered. If the thread cannot return, it would act on the wrong namespace from then on: that
-    raises RuntimeError and must end the process.
-    """
+    """Return a route netlink socket that belongs to another namespace; the caller's thread is then back in its own namespace. Raises
+    UserError if the namespace cannot be entered. If the thread cannot return, it would act on the wrong namespace from then on: that raises
+    RuntimeError and must end the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -50,7 +48,8 @@ def socket_in(netns: str) -> socket.socket:
 
 
 def link_socket(netns: str) -> int:
-    """The descriptor of a socket that hears of every change of an interface in another namespace. Raises UserError as :func:`socket_in`."""
+    """Return the descriptor of a socket that hears of every change of an interface in another namespace. Raises UserError as
+    :func:`socket_in`."""
     with socket_in(netns) as sock:
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
@@ -62,7 +61,7 @@ def link_socket(netns: str) -> int:
 
 
 class LinkWatcher:
-    """Reports on the interfaces it was given, by ifindex. ``links``: of :func:`link_socket`."""
+    """Reports on the interfaces it was given, by ifindex. ``links`` is a descriptor from :func:`link_socket`."""
 
     def __init__(self, links: int, ports: Mapping[int, str], now: Callable[[], int]) -> None:
         self._ports, self._now = ports, now
@@ -70,7 +69,7 @@ class LinkWatcher:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=links)
 
     def snapshot(self) -> list[PortReport]:
-        """The state of every port now (and changes meanwhile, in order)."""
+        """Report the state of every port now (and changes meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
         while self._reported is not None:

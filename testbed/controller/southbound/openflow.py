@@ -12,13 +12,12 @@ from topologies.addressing import BLOCK, switch_usid
 
 
 def prefix_of(usid: int) -> bytes:
-    """The 48 bits that a uSID matches."""
     return BLOCK + usid.to_bytes(2, "big")
 
 
 class OpenFlowSouthbound:
     def __init__(self, config: Config) -> None:
-        """Opens no connection yet."""
+        """Make the southbound. It opens no connection yet."""
         self._switches = config.fabric.switches
         self._port_numbers = config.ports
         sockets = {switch: config.bridges / f"{switch}.mgmt" for switch in self._switches}
@@ -26,7 +25,7 @@ class OpenFlowSouthbound:
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Correct flows stay, with their counters: a switch that carries traffic is not disturbed."""
+        """Program the tables. Correct flows stay, with their counters: a switch that carries traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
@@ -46,11 +45,11 @@ class OpenFlowSouthbound:
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
-        """The flows of a switch that do not depend on its table: shift its own packets, drop what matches no table."""
+        """Return the flows of a switch that do not depend on its table: shift its own packets, drop what matches no table."""
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Anything in a switch that is not as forwarding requires appears as uSID 0, which no table has."""
+        """Read the tables. Anything in a switch that forwarding does not require appears as uSID 0, which no table has."""
         tables: dict[str, dict[int, str]] = {}
         for switch, switch_flows in self._bridges.each(self._bridges.read).items():
             table: dict[int, str] = {}
@@ -68,7 +67,7 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """The traffic of each route, and the packets that each switch dropped by itself. Open vSwitch's flows count with a delay."""
+        """Count the traffic of each route, and the packets that each switch dropped by itself. Open vSwitch's flows count with a delay."""
         counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))

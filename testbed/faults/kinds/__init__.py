@@ -23,12 +23,12 @@ from topologies.structs import Refused, convert, there_are
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
 
 USED_BY_QP = "used-by-qp"
-"""What a scenario may write instead of a link or path: the one that a queue pair of the run uses."""
+"""A scenario may write this instead of a link or path: it stands for one that a queue pair of the run uses."""
 _FIRST = (
     "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
     "destination-loss", "slow", "straggler", "kill",
 )  # fmt: skip
-"""The manual's order; kinds that are not named here come after these, by name."""
+"""The first kinds in the manual's order; all others come after these, by name."""
 
 
 def _discover() -> dict[str, Kind]:
@@ -47,14 +47,14 @@ KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
 
 
 def kind_named(name: Any) -> Kind:
-    """Raises :class:`FaultError` naming all kinds."""
+    """Find a kind by its name. Raises :class:`FaultError` naming all kinds."""
     if not isinstance(name, str) or name not in KINDS:
         raise FaultError("kind", f"= {name!r}: {there_are(name, KINDS)}")
     return KINDS[name]
 
 
 def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parsed parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
+    """Parse the parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
@@ -70,7 +70,8 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, Any]]:
-    """A fault as people type it, ``KIND ON [KEY=VALUE...]``: kind, target and parameters as written. Raises :class:`FaultError`."""
+    """Read a fault as people type it, ``KIND ON [KEY=VALUE...]``; returns kind, target and parameters as written. Raises
+    :class:`FaultError`."""
     if not words:
         raise FaultError("fault", f"needs a kind; usage: {usage}")
     kind = kind_named(words[0])
@@ -87,15 +88,13 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, An
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:
-    """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none.
-
-    Raises :class:`FaultError` for a bad parameter and FabricError for a target that this fabric does not have.
-    """
+    """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter
+    and FabricError for a target that this fabric does not have."""
     return target_of(fabric, kind, on, read_keys(kind, values), seed)
 
 
 def target_of(fabric: Fabric, kind: str, on: str, keys: Mapping[str, Any], seed: int) -> Target:
-    """The same of a fault whose parameters :func:`read_keys` has read."""
+    """Resolve a fault whose parameters :func:`read_keys` has read. Raises as :func:`resolve`."""
     own = dict(keys)
     if any(key.name == "seed" for key in KINDS[kind].keys):
         own.setdefault("seed", seed & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""T0-T1 links that are dead here and there."""
+"""The kind "dead-paths": T0-T1 links that are dead here and there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DeadPaths(Kind):
     takes = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        """At least one, in the fabric's order."""
+        """Draw the dead links: at least one, in the fabric's order."""
         every = [link.name for link in between_switches(fabric, on)]
         sample = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))
         return Target(self.name, on, keys, tuple(name for name in every if name in sample))

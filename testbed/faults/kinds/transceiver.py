@@ -16,7 +16,7 @@ from topologies.theory import links_of_switch
 
 
 class Links(metaclass=Written):
-    """A number of links, or their names: a list, or one word with commas as the prompt has it."""
+    """The parameter of links: a number of them, or their names as a list, or as one word with commas as the prompt has it."""
 
     words = "a number of links from 1 on, or a list of links' names"
     schema: ClassVar[dict[str, Any]] = {
@@ -49,7 +49,7 @@ class Transceiver(Cycle):
     takes = True
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        """The first links by port, as neighbours share a transceiver, unless they are named."""
+        """Take the first links by port, as neighbours share a transceiver, unless they are named."""
         if re.fullmatch(r"h[0-9]+", on):
             fabric.host_number(on)
             every = tuple(link.name for link in fabric.links if link.a.node == on)

@@ -1,7 +1,7 @@
-"""What a congestion control algorithm of one QP is told, and the one thing it answers: ``cwnd``.
+"""The interface of a congestion control algorithm of one QP: what it hears, and the one thing it answers, ``cwnd``.
 
-The requester calls; nothing here knows packets, PSNs or paths. Sizes are bytes and count a packet as NSCC does (UET): UDP length
-plus 40, :data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ps. ``cwnd`` is read before every packet.
+The requester calls; nothing here knows packets, PSNs or paths. Sizes are bytes and count a packet as NSCC does (UET): UDP length plus 40,
+:data:`agents.mrc.wire.COUNTED` bytes more than the payload. Times are ps. ``cwnd`` is read before every packet.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from agents.transport import Event
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Congestion:
-    """A window that stays constant unless a subclass changes it.
-
-    ``path_rtt``: RTT of an idle path between these two hosts, as configured.
-    """
+    """A window that stays constant unless a subclass changes it. ``path_rtt`` is the RTT of an idle path between these two hosts, as
+    configured."""
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         self.config = config
@@ -39,21 +37,19 @@ class Congestion:
         self.log.append((now, kind, {"peer": self.peer, "qpn": self.qpn, **figures}))
 
     def planes_changed(self, live: int) -> None:
-        """``live`` planes carry data now (at least 1)."""
+        """Take that ``live`` planes carry data now (at least 1)."""
         self.live = live
 
     def on_sack(self, now: int, news: int, in_flight: int, ecn: bool, rtt: int, penalty: int, restore: bool) -> None:
-        """A SACK. ``news``: bytes received since the newest SACK before (0 for an older one). ``in_flight``: after it.
-
-        ``rtt``: a valid sample, or -1. ``ecn``: its trigger came marked. ``penalty`` (0-127) and ``restore``: CC_STATE's receiver words.
-        What a penalty does to the window is the algorithm's affair: readers of the specification know three formulas.
-        """
+        """Take a SACK. ``news``: bytes received since the newest SACK before (0 for an older one). ``in_flight``: after it. ``rtt``: a
+        valid sample, or -1. ``ecn``: its trigger came marked. ``penalty`` (0-127) and ``restore``: CC_STATE's receiver words. What a
+        penalty does to the window is the algorithm's affair: readers of the specification know three formulas."""
 
     def on_nack(self, now: int, size: int, in_flight: int, trimmed: bool) -> None:
-        """A packet of ``size`` bytes was refused; ``trimmed``: by a full queue on the way, else the peer had no room."""
+        """Take that a packet of ``size`` bytes was refused; ``trimmed``: by a full queue on the way, else the peer had no room."""
 
     def on_loss(self, now: int, size: int) -> None:
-        """A packet vanished and no NACK told: its path is blamed, or the retransmission timer fired."""
+        """Take that a packet vanished without a NACK: its path is blamed, or the retransmission timer fired."""
 
     def on_wrong_loss(self, now: int, size: int) -> None:
-        """The packet had arrived after all: undo what :meth:`on_loss` did for it."""
+        """Undo what :meth:`on_loss` did for a packet that had arrived after all."""

@@ -1,4 +1,4 @@
-"""The algorithm that the option ``congestion`` names."""
+"""Finds the algorithm that the option ``congestion`` names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from agents.mrc.sender.congestion.nscc import Nscc
 
 
 def congestion_class(config: Config) -> type[Congestion]:
-    """Find the class of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line.
-
-    Called when an endpoint is made, not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before
-    root is dropped.
-    """
+    """Find the class of "nscc", "fixed", or "module:Class" for anybody's own. Raises ValueError, one line. Called when an endpoint is made,
+    not when a QP is: a scenario's mistake shows when the file is read, and a module is imported before root is dropped."""
     name = config.congestion
     if name == "nscc":
         return Nscc

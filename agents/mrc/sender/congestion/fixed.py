@@ -17,6 +17,6 @@ class FixedWindow(Congestion):
         self.planes_changed(1)
 
     def planes_changed(self, live: int) -> None:
-        """Never under two packets, or a window smaller than one would stop the QP."""
+        """Set the window, never under two packets: a smaller one would stop the QP."""
         self.live = live
         self.cwnd = max(int(self.config.window_bdp * self.config.plane_bdp * live), 2 * self.mtu)

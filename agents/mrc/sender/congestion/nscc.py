@@ -39,9 +39,9 @@ from agents.transport import LONG_AGO
 from topologies.units import BYTE, US
 
 REFERENCE_RTT: Final = 12 * US
-"""Base RTT of the network that UET's constants were set for, at 100 Gb/s."""
+"""The base RTT of the network that UET's constants were set for, at 100 Gb/s."""
 REFERENCE_BDP: Final = 150_000.0
-"""Its BDP, bytes."""
+"""The BDP of that network, in bytes."""
 MAX_BDP: Final = 1.5
 TARGET_TRIMMING: Final = 0.75
 TARGET_DROPPING: Final = 1.0
@@ -51,12 +51,12 @@ QA_SHARE: Final = 8
 """QuickAdapt acts when less than this part of the largest window got through."""
 ADJUST_PACKETS: Final = 8
 NO_DELAY: Final = 12
-"""d below this part of the configured RTT counts as none: the simulator's 1 us of 12."""
+"""A d below this part of the configured RTT counts as none: the simulator's 1 us of 12."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Nscc(Congestion):
-    """State of one QP. ``cwnd`` in [one packet, 1.5 BDP of the live planes + a SACK's worth of data]."""
+    """The state of one QP. ``cwnd`` lies in [one packet, 1.5 BDP of the live planes + a SACK's worth of data]."""
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)
@@ -115,7 +115,7 @@ class Nscc(Congestion):
         self.cwnd = int(self.window)
 
     def planes_changed(self, live: int) -> None:
-        """The window keeps its share of the planes that carry data."""
+        """Keep the window's share of the planes that carry data."""
         if live == self.live:
             return
         self.window = self.window * live / self.live
@@ -179,7 +179,7 @@ class Nscc(Congestion):
     # --- parts -----------------------------------------------------------------------------------------------
 
     def _average(self, now: int, d: int) -> float:
-        """Mean of the samples of the last base RTT, this one included."""
+        """Return the mean of the samples of the last base RTT, this one included."""
         samples = self.samples
         samples.append((now, d))
         self.sum += d
@@ -189,7 +189,7 @@ class Nscc(Congestion):
         return self.sum / len(samples)
 
     def _increase(self, news: int, d: int) -> None:
-        """What was not marked allows growth: fair, fast or proportional."""
+        """Grow by what was not marked: fair, fast or proportional."""
         if d >= self.target:
             self.inc += self.fi * news
             return
@@ -222,10 +222,8 @@ class Nscc(Congestion):
             self.eta_ps = now
 
     def _quick_adapt(self, now: int, in_flight: int, loss: bool, ecn: bool, d: int) -> bool:
-        """Whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then.
-
-        Either way what has gathered for the next adjustment is void.
-        """
+        """Say whether this signal is spoken for: by a cut just made, or by the one made for what was in flight then. Either way what has
+        gathered for the next adjustment is void."""
         if ecn and self.ignored < self.to_ignore:
             self.inc = 0.0
             self.received = 0
