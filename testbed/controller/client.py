@@ -45,8 +45,8 @@ PAGES: dict[str, Any] = {
 
 class ControllerClient:
     """A client of one controller. ``url`` is the address that the prompt's `status` shows, like ``http://127.0.0.1:41607``. ``token`` is
-    the word that `mrcbed fabric denylist token` prints; nothing can be changed without it. An answer must come whole within the timeout. All
-    methods raise :class:`UserError`, one line, for an error of the controller, if nothing answers there, or if something else than a
+    the word that `mrcbed fabric denylist token` prints; nothing can be changed without it. An answer must come whole within the timeout.
+    All methods raise :class:`UserError`, one line, for an error of the controller, if nothing answers there, or if something else than a
     controller answers."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
