@@ -21,7 +21,7 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import results_directory
-    from scenarios.schema.dilation import check_emulable, patient
+    from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import given, read_manifest, recorded
     from scenarios.sweeps.machines import version
 
@@ -39,7 +39,7 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
     with ProgressBar() as progress:
         summary = run_on_machines(
-            patient(scenario, chosen.factor), directory, machines, version(), progress=progress,
+            at_dilation(scenario, chosen.value), directory, machines, version(), progress=progress,
             command_line=["mrcbed", *sys.argv[1:]], resume=resume,
             stretched={"dilation": asdict(chosen), "attempts": []},
         )  # fmt: skip

@@ -43,7 +43,7 @@ def run_on_machines(
     check_on_machines(scenario, places)
 
     def factory(fabric: Fabric) -> Machines:
-        return Machines(fabric, places, version, str(directory.resolve()), progress, dilation=stretched["dilation"]["value"])
+        return Machines(fabric, places, version, str(directory.resolve()), progress, dilation=scenario.dilation)
 
     names = ", ".join(f"{place.name} ({place.address})" for place in places)
     options = RunOptions(

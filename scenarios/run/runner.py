@@ -318,11 +318,10 @@ class Runner:
         return summary
 
 
-def run_scenario(  # noqa: PLR0913  (settings, all by name)
+def run_scenario(
     scenario: Scenario,
     directory: Path,
     *,
-    dilation: float,
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
     pcap_links: Sequence[str] = (),
@@ -332,7 +331,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
 ) -> dict[str, Any]:
     """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
 
-    ``dilation``: as :class:`agents.clock.WallClock` has it. ``stretched`` as in :class:`RunOptions`.
+    ``stretched`` as in :class:`RunOptions`.
     """
     from testbed.emulated import ovs
     from testbed.emulated.cluster import Cluster
@@ -343,7 +342,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
 
     def factory(fabric: Fabric) -> Any:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
-        return Cluster(fabric, dilation=dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
+        return Cluster(fabric, dilation=scenario.dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
