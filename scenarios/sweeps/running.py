@@ -14,7 +14,7 @@ from typing import Any
 from scenarios.run.resume import directory_lock
 from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.run.simulate import check_simulable
-from scenarios.schema.dilation import check_emulable, patient
+from scenarios.schema.dilation import at_dilation, check_emulable
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.dilation import given, read_manifest, recorded
 from scenarios.sweeps import cluster
@@ -88,7 +88,7 @@ def sweep(
             check_emulable(scenario, stretch.value)
             carrier.dilation = stretch.value
             stretched = {"dilation": asdict(stretch), "attempts": []}
-            return _run(patient(scenario, stretch.factor), directory, carrier, session, stretched)
+            return _run(at_dilation(scenario, stretch.value), directory, carrier, session, stretched)
         finally:
             if carrier.duplicates:
                 tell(f"{carrier.duplicates} runs came twice; the later ones were dropped")
