@@ -25,12 +25,7 @@ from testbed.streams import printable, take_standard_streams
 COMMANDS = {
     "doctor": "Check what this machine can do, and print a fix for what it lacks.",
     "run": "Run a scenario: build a fabric, break it, measure, report.",
-    "sweep": "Run a scenario over many seeds and settings, on many processes or machines.",
-    "head": "Wait for workers and sweeps of other machines.",
-    "worker": "Work for a head: carry out blocks of sweeps.",
-    "block": "Carry out one block of a sweep as root, for a worker.",
     "machine": "Carry a part of a fabric for up --on or run --on of another machine.",
-    "certs": "Make the certificates of a head and its workers.",
     "check": "Check a scenario or fabric file, and print what it would do and how long that takes.",
     "init": "Write a scenario file to start from.",
     "list": "List the scenarios, fabrics, faults, collectives and transports that there are.",
@@ -67,9 +62,6 @@ COMMANDS = {
 """Commands in the order of the help. Kept here so that the help imports nothing."""
 CALCULATING = (
     "run",
-    "sweep",
-    "worker",
-    "block",
     "machine",
     "check",
     "export",

@@ -21,7 +21,7 @@ from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
 """A file with more settings is probably wrong [ours]."""
-FIXED = ("name", "description", "seeds", "transport", "expect", "sweep", "workload.placement")
+FIXED = ("name", "description", "seeds", "dilation", "setting", "transport", "expect", "sweep", "workload.placement")
 """Keys that a sweep cannot vary as a whole: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 

@@ -64,7 +64,7 @@ def test_a_scenario_is_the_network_whatever_the_dilation_of_its_fabric(tmp_path:
 
 
 def test_a_run_that_is_stretched_further_gets_more_time_and_never_less() -> None:
-    swept = load_scenario("ablations")
+    swept = load_scenario("failure-rate")
     longer = at_dilation(swept, 3 * swept.dilation)
     assert longer.timeout_s == 3 * swept.timeout_s
     assert all(a.scenario.timeout_s == 3 * b.scenario.timeout_s for a, b in zip(longer.swept, swept.swept, strict=True))
