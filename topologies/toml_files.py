@@ -26,6 +26,7 @@ MAX_DEPTH = 16
 MAX_WHOLE = 2**63 - 1
 """The largest whole number: TOML's have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
+STANDARD_INPUT = Path("/dev/stdin")
 FORMAT = 3
 """Format of the files: since 3 their times and rates are those of the real network."""
 
@@ -34,7 +35,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
     """Find the shipped file called ``name``, or else the user's: ``beside`` another file first, then from the working directory. None if
     ``name`` is neither shipped, nor looks like a file's name, nor is one that exists."""
     if name == STDIN:
-        return Path("/dev/stdin")
+        return STANDARD_INPUT
     named = shipped / f"{name}.toml"
     if os.sep not in name and os.path.isfile(named):
         return named
@@ -46,7 +47,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     """Read (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
-        if path == Path("/dev/stdin"):
+        if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
             with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:

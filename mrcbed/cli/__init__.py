@@ -59,13 +59,6 @@ COMMANDS = {
             "results": Entry("Plot, report, compare, export or watch what runs wrote."),
             "tools": Entry("Write files to start from, calibrate, benchmark, clean up."),
         },
-        "Sweeps": {
-            "sweep": Entry("Run a scenario over many seeds, on processes or machines.", computes=True),
-            "head": Entry("Wait for workers and sweeps of other machines."),
-            "worker": Entry("Work for a head: carry out blocks of sweeps.", computes=True),
-            "block": Entry("Carry out one block of a sweep as root, for a worker.", computes=True),
-            "certs": Entry("Make the certificates of a head and its workers."),
-        },
     },
     "mrcbed fabric": {
         "A running fabric": {
@@ -106,6 +99,11 @@ COMMANDS = {
 """Every command: what stands before its name, its section of the help, its name. Kept here so that the help imports nothing."""
 PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
 """What to type for each command, by its name."""
+FORMER = {
+    "sweep": "mrcbed run", "head": "dask scheduler (docs/sweeps.md)", "worker": "dask worker (docs/sweeps.md)", "block": "mrcbed run -",
+    "certs": "a few lines of openssl (docs/sweeps.md)",
+}  # fmt: skip
+"""What is there instead of commands that are gone."""
 FIRST = """\
 mrcbed emulates an AI cluster on this machine, breaks its network, and measures
 MRC beside RoCE and TCP. What to do first:
@@ -143,7 +141,8 @@ class Commands(click.Group):
         word = args[0]
         if not (word in self.entries or word.startswith("-") or ctx.resilient_parsing):
             near = [PATHS[name] for name in difflib.get_close_matches(word, PATHS, n=1)]
-            answer = f"it is {PATHS[word]}" if word in PATHS else f"did you mean {near[0]}?" if near else f"see {self.path} --help"
+            now = PATHS.get(word) or FORMER.get(word)
+            answer = f"it is {now}" if now else f"did you mean {near[0]}?" if near else f"see {self.path} --help"
             raise UserError(f"no command {f'{self.path} {word}'.removeprefix('mrcbed ')!r}: {answer}")
         return super().resolve_command(ctx, args)
 

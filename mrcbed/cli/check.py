@@ -85,7 +85,7 @@ def kind_of(file: str) -> str:
 def seconds(scenario: Any) -> dict[str, Any]:
     """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
-    from scenarios.schema.dilation import check_emulable, patient
+    from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import automatic, given
     from scenarios.sets.estimate import scenario_seconds
     from testbed.bench import calibration
@@ -103,7 +103,7 @@ def seconds(scenario: Any) -> dict[str, Any]:
         check_emulable(scenario, chosen.value)
         why = "the fabric's own; this machine is not calibrated yet, a run may take more" if kept is None else chosen.why
         worlds["emulated"] = {
-            "seconds": scenario_seconds(patient(scenario, chosen.factor), chosen.value),
+            "seconds": scenario_seconds(at_dilation(scenario, chosen.value), chosen.value),
             "dilation": chosen.value,
             "why": why,
         }

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,14 +24,13 @@ from testbed import terminal
 from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
+from testbed.machine.caller import handed_over
 from testbed.machine.exclusive import measuring, refuse_if_measuring
+from testbed.machine.parent import end_with_reader
 from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
-from topologies.toml_files import MAX_WHOLE
-
-TLS = "MRCBED_TLS"
-"""Environment variable with the folder of certificates."""
+from topologies.toml_files import MAX_WHOLE, STDIN
 
 
 class ProgressBar:
@@ -66,12 +66,7 @@ class ProgressBar:
             self.bar.stop()
 
 
-def tls_option(use: str = "") -> Callable[[Any], Any]:
-    """``--tls DIR``; ``use``: words after "certificates"."""
-    return option("--tls", metavar="DIR", envvar=TLS, help=f"This machine's certificates{use} (default: ${TLS}).")
-
-
-@click.command(name="run", help=f"Run SCENARIO: a TOML file or one of {', '.join(named_scenarios())}.")
+@click.command(name="run", help=f"Run SCENARIO: a TOML file, - for standard input, or one of {', '.join(named_scenarios())}.")
 @argument("scenario")
 @option(
     "--transport",
@@ -116,14 +111,16 @@ def tls_option(use: str = "") -> Callable[[Any], Any]:
 )  # fmt: skip
 @option(
     "--dilation", metavar="N", default="auto", show_default=True,
-    help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it.",
+    help="Run N times slower than the real network; fabric: as its file says; auto: so, or slower if the machine needs it. "
+    "With --on, and from standard input, auto is fabric.",
 )  # fmt: skip
 @option(
     "--on", "address", metavar="HOST[=ADDRESS],...",
-    help="Emulate each fabric on these machines together. tls://HEAD:PORT: whole runs on the workers of a head, as mrcbed sweep does.",
+    help="Emulate each fabric on these machines together. tls://HOST:PORT: whole runs on the workers of a Dask scheduler.",
 )  # fmt: skip
 @reach_option()
-@tls_option(", for --on")
+@option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel.")
+@option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed results plot --tables makes them later.")
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
 @option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
 @option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
@@ -144,7 +141,8 @@ def command(
     dilation: str,
     address: str | None,
     reach: str,
-    tls: str | None,
+    mixed: bool,
+    no_figures: bool,
     as_json: bool,
     with_view: bool,
     view_port: int,
@@ -158,6 +156,10 @@ def command(
     from scenarios.sets.dilation import run_dilated
     from testbed.machine import sandbox
 
+    piped = scenario == STDIN
+    if piped:
+        end_with_reader()
+        dilation = "fabric" if dilation == "auto" and world == EMULATED else dilation
     all_seeds = [*seeds, *(parse_seeds(seed_range) if seed_range is not None else ())]
     try:
         loaded = load_scenario(scenario, fabric=fabric, transports=transports, overrides=overrides, seeds=all_seeds)
@@ -176,20 +178,25 @@ def command(
             check_emulable(loaded, loaded.dilation if wanted is None else wanted)
     except FabricError as error:
         raise UserError(str(error)) from None
-    if address is not None and not address.startswith("tls://"):
+    given: dict[str, Any] = {"resume": resume, "dilation": wanted, "figures": not no_figures and not piped, "as_json": as_json}
+    on_workers = address is not None and address.startswith("tls://")
+    if mixed and not on_workers:
+        raise UserError("--mixed is for --on tls://HOST:PORT: drop it")
+    if address is not None and not on_workers:
         from mrcbed.cli.run_machines import run as run_on
 
+        if "://" in address:
+            raise UserError(f"--on {address}: connections are encrypted: write it like tls://10.0.0.1:8786")
         if pcap or with_view or switch != SWITCHES[0] or world == SIMULATED or (jobs or 1) > 1:
             raise UserError(f"--on {address}: several machines are emulated, with eBPF switches: drop --pcap, --view, --switch, --jobs")
-        sys.exit(run_on(loaded, out, address, reach, resume=resume, dilation=wanted, as_json=as_json))
+        sys.exit(run_on(loaded, out, address, reach, **given))
     if address is not None:
-        from mrcbed.cli.sweep import place_of, run_sweep
+        from mrcbed.cli.run_workers import run as run_on_workers
 
-        if pcap or with_view or split > 1 or switch != SWITCHES[0]:
-            options = "--pcap, --view, --split and --switch"
+        if pcap or with_view or split > 1 or switch != SWITCHES[0] or jobs is not None:
+            options = "--pcap, --view, --split, --switch and --jobs"
             raise UserError(f"--on: other machines capture, show, share and choose switches for themselves: drop {options}")
-        place = place_of(world, jobs, address, tls, mixed=False)
-        sys.exit(run_sweep(loaded, out, place, resume=resume, dilation=wanted, as_json=as_json))
+        sys.exit(run_on_workers(loaded, out, address, world, mixed=mixed, **given))
     if world == EMULATED:
         if (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
@@ -199,12 +206,10 @@ def command(
         refuse_if_measuring()
     from scenarios.run.runner import results_directory  # imports pandas: bad input is told before
 
-    directory = results_directory(loaded.name, out, resume)
-
-    def work() -> int:
+    def work(directory: Path) -> int:
         with viewed(loaded, directory, view_port) if with_view else nullcontext(), ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
-            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
+            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume, "figures": given["figures"]}
             if world == SIMULATED:
                 summary = simulate(loaded, directory, jobs=jobs or max(1, cores() // split), worlds=Worlds(pcap, split), **settings)
             else:
@@ -213,9 +218,11 @@ def command(
 
     if world != EMULATED:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
-        sys.exit(work())
-    with measuring(directory):
-        sys.exit(sandbox.run(work))
+        sys.exit(work(results_directory(loaded.name, out, resume)))
+    with handed_over(Path("results")) if piped and out is None else nullcontext(Path("results")) as within:
+        directory = results_directory(loaded.name, out, resume, within)
+        with measuring(directory):
+            sys.exit(sandbox.run(partial(work, directory)))
 
 
 def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:

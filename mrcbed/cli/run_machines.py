@@ -12,8 +12,9 @@ from testbed.machines.reach import places
 from topologies import FabricError
 
 
-def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, as_json: bool) -> int:
-    """The exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together.
+def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, **shown: bool) -> int:
+    """The exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together. ``shown``:
+    ``figures`` and ``as_json``.
 
     Raises :class:`UserError`.
     """
@@ -21,9 +22,8 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import results_directory
-    from scenarios.schema.dilation import check_emulable, patient
+    from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import given, read_manifest, recorded
-    from scenarios.sweeps.machines import version
 
     machines = places(on, reach)
     try:
@@ -39,8 +39,8 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
     with ProgressBar() as progress:
         summary = run_on_machines(
-            patient(scenario, chosen.factor), directory, machines, version(), progress=progress,
+            at_dilation(scenario, chosen.value), directory, machines, progress=progress,
             command_line=["mrcbed", *sys.argv[1:]], resume=resume,
-            stretched={"dilation": asdict(chosen), "attempts": []},
+            stretched={"dilation": asdict(chosen), "attempts": []}, figures=shown["figures"],
         )  # fmt: skip
-    return conclude(scenario, summary, directory, as_json)
+    return conclude(scenario, summary, directory, shown["as_json"])

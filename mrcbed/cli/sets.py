@@ -94,7 +94,7 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
             if world == SIMULATED:
                 summary = simulate(scenario, directory, jobs=jobs, **settings)
             else:
-                summary = run_scenario(scenario, directory, dilation=scenario.dilation, **settings)
+                summary = run_scenario(scenario, directory, **settings)
         return INTERRUPTED if summary["verdict"] == "interrupted" else 0
 
     if not apart:

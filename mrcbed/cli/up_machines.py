@@ -26,7 +26,7 @@ def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, rea
     """The exit status. Raises :class:`testbed.errors.UserError`."""
     from mrcbed.cli.run import ProgressBar
     from mrcbed.prompt.machines import MachinesPrompt
-    from scenarios.sweeps.machines import version
+    from scenarios.run.manifest import version
     from testbed.machines.world import Machines
 
     console = terminal.console()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
+from scenarios.run.manifest import version
 from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.machines.reach import Place
@@ -36,18 +37,18 @@ def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
 
 
 def run_on_machines(
-    scenario: Scenario, directory: Path, places: Sequence[Place], version: str, *, stretched: dict[str, Any],
-    progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
+    scenario: Scenario, directory: Path, places: Sequence[Place], *, stretched: dict[str, Any], progress: Progress | None = None,
+    command_line: Sequence[str] = (), resume: bool = False, figures: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""
     check_on_machines(scenario, places)
 
     def factory(fabric: Fabric) -> Machines:
-        return Machines(fabric, places, version, str(directory.resolve()), progress, dilation=stretched["dilation"]["value"])
+        return Machines(fabric, places, version(), str(directory.resolve()), progress, dilation=scenario.dilation)
 
     names = ", ".join(f"{place.name} ({place.address})" for place in places)
     options = RunOptions(
         progress=progress, command_line=command_line, notes=[f"Each fabric was carried by {names} together."], resume=resume,
-        stretched=stretched,
+        figures=figures, stretched=stretched,
     )  # fmt: skip
     return Runner(scenario, directory, factory, options).run()

@@ -1,4 +1,4 @@
-"""The runs of a scenario in their order, and which of them belong together. Called by the runner, sweeps and checks; pure."""
+"""The runs of a scenario in their order, and which of them belong together. Called by the runner and by checks; pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from scenarios.run.one_run import Spec
 from scenarios.run.timeline import check_used_edge
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
+from testbed.simulated import SIMULATED
 from topologies.theory import place_ranks
 
 MAX_KEY = 200
@@ -61,18 +62,14 @@ def check_used_edges(scenario: Scenario) -> None:
                         check_used_edge(fabric, hosts, fault, edges_of(scenario.workload, fabric, hosts, seed))
 
 
-def group_by_target(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Group runs in the order of the plan: runs that lose the cable that one of them names are in one list."""
-    groups: dict[int, list[Spec]] = {}
-    for spec in specs:
-        follows_qp = any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
-        groups.setdefault(id(spec.used if follows_qp else spec), []).append(spec)
-    return list(groups.values())
+def blocks_of(specs: Sequence[Spec], world: str) -> list[list[Spec]]:
+    """Group runs into *blocks*, in the order of the plan: what one process carries out, one run after the other.
 
-
-def blocks_of(specs: Sequence[Spec]) -> list[list[Spec]]:
-    """Group runs into *blocks*, in the order of the plan: one seed, setting, placement and fabric, which share the targets of faults."""
+    A block is one seed, setting, placement and fabric with all its transports: a drift of the machine hits all of them, and a fault may
+    hit the path that an earlier one used. Where no fault does, each run of a simulated world is a block of its own.
+    """
     blocks: dict[int, list[Spec]] = {}
     for spec in specs:
-        blocks.setdefault(id(spec.used), []).append(spec)
+        together = world != SIMULATED or any(fault.on == USED_BY_QP for fault in spec.scenario.faults)
+        blocks.setdefault(id(spec.used if together else spec), []).append(spec)
     return list(blocks.values())

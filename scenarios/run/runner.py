@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from scenarios.figures.writing import check_writable, written_to
 from scenarios.run.captures import captured_links
 from scenarios.run.manifest import make_manifest
 from scenarios.run.one_run import OneRun, Spec, serves_again
-from scenarios.run.planning import blocks_of, group_by_target, plan
+from scenarios.run.planning import blocks_of, plan
 from scenarios.run.processes import at_once
 from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
@@ -36,25 +36,28 @@ from testbed.view.declared import believing
 from testbed.world import World
 from topologies import Fabric
 
-ROWS_S = 5.0
-"""Runs from elsewhere may come faster than their table is written, a third of a second for a thousand: so, at most this often [ours]."""
+MANY, ROWS_S = 100, 5.0
+"""Of more rows than this the table is written at most so often: a thousand take a third of a second, and runs may come faster [ours]."""
 WorldFactory = Callable[[Fabric], World]
 """Returns a world that has not been started."""
-Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Iterator[Sequence[Spec]]]
-"""(results directory, blocks) -> each block, once its runs are in ``raw/``: carries runs out elsewhere (scenarios.sweeps)."""
+Entries = dict[str, dict[str, Any]]
+"""Key of a run -> its entry of ``runs`` in summary.json."""
+Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
+Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Landed]
+"""(results directory, blocks) -> runs that are in ``raw/`` now, with their entries: who carries out blocks (scenarios.run.planning)."""
 Progress = Callable[[str, float], None]
 """(current activity, share done from 0 to 1)."""
 
 
-def results_directory(scenario: str, out: str | None, resume: bool = False) -> Path:
-    """Make a new directory for results: ``out``, or results/<scenario>-<time> in the working directory. Raises :class:`ScenarioError`.
+def results_directory(scenario: str, out: str | None, resume: bool = False, within: Path = Path("results")) -> Path:
+    """Make a new directory for results: ``out``, or <scenario>-<time> in ``within``. Raises :class:`ScenarioError`.
 
     With ``resume`` it may also be one where a run was begun.
     """
     go_on()
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
-    path = Path(out) if out else Path("results") / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = Path(out) if out else within / f"{scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     if resume and holds_run(path):
         check_writable(path)
         return written(path, whole=True)
@@ -70,24 +73,31 @@ def results_directory(scenario: str, out: str | None, resume: bool = False) -> P
     return path
 
 
-def run_group(factory: WorldFactory, directory: Path, finished: Collection[str], specs: Sequence[Spec]) -> dict[str, dict[str, Any]]:
-    """Carry out those of ``specs`` that are not finished, one after the other; return the entries of all, by key."""
-    entries: dict[str, dict[str, Any]] = {}
+def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
+    """Carry out runs one after the other, each on its own fabric, and return their entries."""
+    entries: Entries = {}
     for spec in specs:
-        if spec.key not in finished:
-            cluster = factory(spec.transport.fabric)
-            cluster.start()
-            try:
-                OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
-            finally:
-                cluster.stop()
-            del cluster
-            gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
+        cluster = factory(spec.transport.fabric)
+        cluster.start()
+        try:
+            OneRun(cluster, spec, directory / "raw" / spec.key, lambda share, trouble: None).go()
+        finally:
+            cluster.stop()
+        del cluster
+        gc.collect()  # hosts and network refer to each other: the messages' buffers, up to a gigabyte, go now
         entries |= entry_of(spec, directory)
     return entries
 
 
-def entry_of(spec: Spec, directory: Path) -> dict[str, dict[str, Any]]:
+def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
+    """A carrier: ``jobs`` processes of this machine, with ``factory`` in each."""
+    name = lambda block: ", ".join(spec.key for spec in block)  # noqa: E731
+    with closing(at_once(partial(run_block, factory, directory), blocks, jobs, name)) as results:
+        for number, entries in results:
+            yield blocks[number], entries
+
+
+def entry_of(spec: Spec, directory: Path) -> Entries:
     """Return a run's entry of ``runs``, by its key; none if its figures cannot be computed: later runs go on, and the end reports why."""
     try:
         return {spec.key: run_summary(Run(directory / "raw" / spec.key), spec.scenario.expect_outcome)}
@@ -120,7 +130,7 @@ class RunOptions:
     jobs: int = 1
     """Processes that share the runs of a simulated world. With several, its factory must be picklable."""
     carrier: Carrier | None = None
-    """Carries out the runs instead of this process."""
+    """Carries out the blocks instead of this process, or of ``jobs``."""
     figures: bool = True
     """Make tables and plots; if False, ``mrcbed results plot --tables`` makes them later."""
     stretched: Mapping[str, Any] | None = None
@@ -135,7 +145,7 @@ class Runner:
         options = options or RunOptions()
         self.scenario, self.directory, self.factory = scenario, directory, factory
         self.progress = options.progress or (lambda what, share: None)
-        self.jobs, self.figures, self.carrier = options.jobs, options.figures, options.carrier
+        self.world, self.jobs, self.figures, self.carrier = options.world, options.jobs, options.figures, options.carrier
         self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
         self.manifest["notes"] += options.notes
         self.manifest |= options.stretched or {}
@@ -149,7 +159,9 @@ class Runner:
         self.manifest["sessions"] = [*self.manifest.get("sessions", ()), self.session]
         self.cluster: Any = None
         self.built_fabric: Fabric | None = None
-        self.entries: dict[str, dict[str, Any]] = {}  # of finished runs, by key
+        self.entries: Entries = {}  # of finished runs
+        self.total = self.taken = 0  # runs of the scenario, and those that are in raw/
+        self.rows_at = 0.0
 
     def run(self) -> dict[str, Any]:
         """Run everything and return the summary. Raises what stopped it, after writing, unless it was the user; then
@@ -167,12 +179,7 @@ class Runner:
         self.write("manifest.json", self.manifest)
         stopped: BaseException | None = None
         try:
-            if self.carrier is not None:
-                self.run_elsewhere(self.carrier, specs, finished)
-            elif self.jobs > 1 and len(group_by_target(specs)) > 1:
-                self.run_in_parallel(specs, finished)
-            else:
-                self.run_in_sequence(specs, finished)
+            self.carry(specs, finished)
         except BaseException as error:  # recorded first, raised below
             stopped = error
         finally:
@@ -182,75 +189,55 @@ class Runner:
             raise stopped
         return summary
 
-    def run_in_sequence(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
-        for spec in specs:
-            if spec.key in finished:
-                self.progress(f"{spec.key}: finished before", 1.0)
-                self.add_row(spec)
-        for number, spec in enumerate(specs):
-            if spec.key not in finished:
-                self.run_spec(spec, number, len(specs))
-                if self.cluster is None:
-                    gc.collect()  # as in run_group
-
-    def run_in_parallel(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
-        """Do the same in ``jobs`` processes, each run on its own cluster."""
-        self.progress(f"{len(specs)} runs, {self.jobs} at once", 0.0)
-        task_function = partial(run_group, self.factory, self.directory, finished)
-        finished_count = 0
-        tasks = group_by_target(specs)
-        # Closed by us: stopped while it writes rows, its processes would go on until a traceback is forgotten.
-        with closing(at_once(task_function, tasks, self.jobs, lambda task: ", ".join(spec.key for spec in task))) as results:
-            for number, entries in results:
-                for spec in tasks[number]:
-                    finished_count += 1
-                    earlier = " before" if spec.key in finished else ""
-                    self.progress(f"{label_of(spec)}: finished{earlier} ({finished_count} of {len(specs)})", finished_count / len(specs))
-                self.entries |= entries
-                write_rows(list(self.entries.values()), self.scenario.name, self.directory)
-
-    def run_elsewhere(self, carrier: Carrier, specs: Sequence[Spec], finished: Collection[str]) -> None:
+    def carry(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
         """Have the runs carried out that are not finished, block by block."""
+        self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
-                self.entries |= entry_of(spec, self.directory)
-        count, blocks = len(finished), [[spec for spec in block if spec.key not in finished] for block in blocks_of(specs)]
-        self.progress(f"{len(specs) - count} of {len(specs)} runs to do", count / len(specs))
-        written_at = time.monotonic()
-        for block in carrier(self.directory, [block for block in blocks if block]):
-            for spec in block:
-                self.entries |= entry_of(spec, self.directory)
-            if time.monotonic() - written_at > ROWS_S:
-                write_rows(list(self.entries.values()), self.scenario.name, self.directory)
-                written_at = time.monotonic()
-            count += len(block)
-            self.progress(f"{label_of(block[-1])}: landed ({count} of {len(specs)})", count / len(specs))
+                self.take([spec], entry_of(spec, self.directory), "finished before")
+        blocks = blocks_of([spec for spec in specs if spec.key not in finished], self.world)
+        several = self.jobs > 1 and len(blocks) > 1
+        carrier = self.carrier or (partial(in_processes, self.factory, self.jobs) if several else self.here)
+        if carrier != self.here:
+            self.progress(f"{self.total - self.taken} of {self.total} runs to do", self.taken / self.total)
+        # Closed by us: stopped while it writes rows, its processes would go on until a traceback is forgotten.
+        with closing(carrier(self.directory, blocks)) as landed:
+            for runs, entries in landed:
+                self.take(runs, entries, "" if carrier == self.here else "finished")
 
-    def run_spec(self, spec: Spec, number: int, count: int) -> None:
-        label = f"{label_of(spec)} ({number + 1} of {count})"
-        if self.built_fabric != spec.transport.fabric:
-            self.stop_cluster()
-            self.progress(f"building {spec.transport.fabric.name}", 0.0)
-            self.cluster = self.factory(spec.transport.fabric)
-            self.cluster.start()
-            self.built_fabric = spec.transport.fabric
-        self.progress(label, 0.0)
-        cluster: World = self.cluster
+    def take(self, runs: Sequence[Spec], entries: Entries, told: str) -> None:
+        """Take back runs that are in ``raw/``: their rows, and a line each that says what is ``told``."""
+        self.entries |= entries
+        for spec in runs:
+            self.taken += 1
+            if told:
+                self.progress(f"{label_of(spec)}: {told} ({self.taken} of {self.total})", self.taken / self.total)
+        if len(self.entries) <= MANY or time.monotonic() - self.rows_at > ROWS_S:
+            write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+            self.rows_at = time.monotonic()
 
-        def progress(share: float, trouble: str) -> None:
-            self.progress(f"{label}: {trouble}" if trouble else label, share)
+    def here(self, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
+        """A carrier: this process. A fabric stays up for the next run on it, if its world serves again."""
+        for spec in (spec for block in blocks for spec in block):
+            label = f"{label_of(spec)} ({self.taken + 1} of {self.total})"
+            if self.built_fabric != spec.transport.fabric:
+                self.stop_cluster()
+                self.progress(f"building {spec.transport.fabric.name}", 0.0)
+                self.cluster = self.factory(spec.transport.fabric)
+                self.cluster.start()
+                self.built_fabric = spec.transport.fabric
+            self.progress(label, 0.0)
 
-        outcome = OneRun(cluster, spec, self.directory / "raw" / spec.key, progress).go()
-        if serves_again(cluster, outcome):
-            cluster.heal()
-        else:
-            self.stop_cluster()
-        self.add_row(spec)
+            def progress(share: float, trouble: str, label: str = label) -> None:
+                self.progress(f"{label}: {trouble}" if trouble else label, share)
 
-    def add_row(self, spec: Spec) -> None:
-        """Add the row of a run."""
-        self.entries |= entry_of(spec, self.directory)
-        write_rows(list(self.entries.values()), self.scenario.name, self.directory)
+            outcome = OneRun(self.cluster, spec, directory / "raw" / spec.key, progress).go()
+            if serves_again(self.cluster, outcome):
+                self.cluster.heal()
+            else:
+                self.stop_cluster()
+                gc.collect()  # as in run_block
+            yield [spec], entry_of(spec, directory)
 
     def stop_cluster(self) -> None:
         cluster, self.cluster, self.built_fabric = self.cluster, None, None
@@ -322,17 +309,17 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     scenario: Scenario,
     directory: Path,
     *,
-    dilation: float,
     progress: Progress | None = None,
     command_line: Sequence[str] = (),
     pcap_links: Sequence[str] = (),
     switch: str = "ebpf",
     resume: bool = False,
+    figures: bool = True,
     stretched: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
 
-    ``dilation``: as :class:`agents.clock.WallClock` has it. ``stretched`` as in :class:`RunOptions`.
+    ``stretched`` as in :class:`RunOptions`.
     """
     from testbed.emulated import ovs
     from testbed.emulated.cluster import Cluster
@@ -343,14 +330,14 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
 
     def factory(fabric: Fabric) -> Any:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
-        return Cluster(fabric, dilation=dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
+        return Cluster(fabric, dilation=scenario.dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
     notes += [f"{a['why']}: {a['directory']}/ has that attempt, and no figure uses it." for a in (stretched or {}).get("attempts", ())]
     options = RunOptions(
-        progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, stretched=stretched
+        progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, figures=figures, stretched=stretched
     )  # fmt: skip
     return Runner(scenario, directory, factory, options).run()
 

@@ -40,12 +40,13 @@ def needs_simulation(scenario: Scenario) -> str:
     return ""
 
 
-def patient(scenario: Scenario, factor: float) -> Scenario:
-    """Return the scenario with a ``timeout`` for runs that are stretched ``factor`` times more than usual: never a shorter one."""
+def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
+    """The scenario at another dilation. Its ``timeout`` grows with it, and never shrinks."""
     return replace(
         scenario,
-        timeout_s=min(scenario.timeout_s * max(1.0, factor), MAX_TIME / S),
-        swept=tuple(replace(variant, scenario=patient(variant.scenario, factor)) for variant in scenario.swept),
+        dilation=dilation,
+        timeout_s=min(scenario.timeout_s * max(1.0, dilation / scenario.dilation), MAX_TIME / S),
+        swept=tuple(replace(variant, scenario=at_dilation(variant.scenario, dilation)) for variant in scenario.swept),
     )
 
 

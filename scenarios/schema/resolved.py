@@ -1,9 +1,8 @@
-"""Writes a resolved scenario as the tables of a file that says the same. Blocks of sweeps are read that way (scenarios/sweeps/blocks.py):
-whoever has written one, each of its values passes the checks of a scenario file. Pure."""
+"""A resolved scenario as the text of a file that says the same, for another machine that carries out a part of it. Pure."""
 
 from __future__ import annotations
 
-import re
+import json
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -11,11 +10,13 @@ from msgspec import Struct
 from scenarios.schema.fault_tables import Fault, FaultTable
 from scenarios.schema.iperf_tables import Background, Entry
 from scenarios.schema.scenario_tables import ScenarioFile, TransportTable
+from scenarios.schema.sweep import Settings
 from scenarios.schema.workload_tables import TABLES, FlowTable, JobTable
 from scenarios.schema.workloads import Workload
 from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS
-from topologies.structs import Refused, there_are
+from topologies import Fabric
+from topologies.toml_files import FORMAT
 from topologies.units import Duration, written
 
 if TYPE_CHECKING:
@@ -42,32 +43,44 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
     return {key: value for key, value in {**row, **own}.items() if value is not None}
 
 
-def tables_of(scenario: Scenario) -> dict[str, Any]:
-    """Make what :class:`ScenarioFile` reads, with times and rates as they are resolved; without checks on figures."""
-    return _row(
-        scenario, ScenarioFile, fabric=scenario.fabric.name, workload=_workload(scenario.workload), expect=None,
-        transport=[*map(_transport, scenario.transports)], fault=[*map(_fault, scenario.faults)],
-        background=[*map(_background, scenario.backgrounds)],
+def text_of(scenario: Scenario, settings: Settings) -> str:
+    """The text of a scenario file, with times and rates as they are resolved, for one setting of a sweep; without checks on figures."""
+    tables = _row(
+        scenario, ScenarioFile, fabric=_fabric(scenario.fabric), workload=_workload(scenario.workload), expect=None,
+        transport=[_transport(transport, scenario.fabric) for transport in scenario.transports], fault=[*map(_fault, scenario.faults)],
+        background=[*map(_background, scenario.backgrounds)], setting=settings,
     )  # fmt: skip
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in {"format": FORMAT, **tables}.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)  # text, numbers and truth are alike in both
+
+
+def _fabric(fabric: Fabric) -> dict[str, Any]:
+    table = {key.removesuffix("_ps"): written(value) if key.endswith("_ps") else value for key, value in fabric.to_dict().items()}
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def _workload(work: Workload) -> dict[str, Any]:
-    form = TABLES.get(work.kind)
-    if form is None:
-        raise Refused("workload.kind", f"= {work.kind!r}: {there_are(work.kind, TABLES)}")
+    form = TABLES[work.kind]
     inner = {"flow": [_row(flow, FlowTable) for flow in work.flows], "job": [_row(job, JobTable) for job in work.jobs]}
     return _row(work, form, **{key: rows for key, rows in inner.items() if key in form.__struct_encode_fields__})
 
 
-def _transport(transport: Transport) -> dict[str, Any]:
+def _transport(transport: Transport, base: Fabric) -> dict[str, Any]:
     wait, mapper = transport.reconvergence_ps, transport.clustermapper
+    fabric = None if transport.fabric == base else _fabric(transport.fabric)
     options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": written(wait)})}
-    return _row(transport, TransportTable, fabric=None, options=options, clustermapper=mapper and mapper.to_dict())
+    return _row(transport, TransportTable, fabric=fabric, options=options, clustermapper=mapper and mapper.to_dict())
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    kind = KINDS.get(fault.kind)  # none: what reads the table refuses it
-    times = {key.name for key in kind.keys if key.kind in (Duration, Period)} if kind else set()
+    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
     keys = {key: written(value) if key in times and type(value) is int else value for key, value in fault.keys.items()}
     return {**keys, **_row(fault, FaultTable)}
 
@@ -76,16 +89,3 @@ def _background(flow: Background) -> dict[str, Any]:
     path = flow.path and "p{}/{}".format(*flow.path)
     congestion = flow.congestion if flow.protocol == "tcp" else None
     return _row(flow, Entry, src=f"h{flow.src}", dst=f"h{flow.dst}", path=path, congestion=congestion)
-
-
-def place(scenario: Scenario, key: str) -> str:
-    """Name a file's key, dotted, as a resolved scenario does: ``faults[0].at_ps`` for ``fault[0].at``."""
-    at: Any = scenario
-    parts = []
-    for key_, number in re.findall(r"([^.\[\]]+)(?:\[(\d+)\])?", key):
-        name = _name(at, key_)
-        at = getattr(at, name, None)
-        if number:
-            at = at[int(number)] if isinstance(at, (list, tuple)) and int(number) < len(at) else None
-        parts.append(f"{name}[{number}]" if number else name)
-    return ".".join(parts)

@@ -17,7 +17,6 @@ from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
 from scenarios.schema.fault_tables import Fault, read_faults
 from scenarios.schema.iperf_tables import Background, read_backgrounds
-from scenarios.schema.resolved import tables_of
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
@@ -26,11 +25,11 @@ from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import USED_BY_QP
 from testbed.reconvergence import RECONVERGENCE
 from testbed.streams import printable
-from topologies import Fabric, FabricError, load_fabric
+from topologies import Fabric, FabricError
 from topologies.clos import ADAPTIVE, SOURCE
-from topologies.fabrics import usual_dilation
+from topologies.fabrics import dilation_of, fabric_of, named_fabrics, read_fabric_file
 from topologies.structs import Refused, convert, join, nearest, plain
-from topologies.toml_files import find_file, read_toml, take_format
+from topologies.toml_files import STANDARD_INPUT, find_file, read_toml, take_format
 from topologies.units import S
 
 HERE = Path(__file__).parents[1]
@@ -149,12 +148,12 @@ def scenario_of(
         try:
             for key, value in setting.items():
                 assign(table, key, value, f'{file}: sweep."{key}"')
-            scenarios.append(_Reader(file, swept_values, path.parent, fabric).scenario(table, str(path), text, transports))
+            scenarios.append(_Reader(file, swept_values, path, fabric).scenario(table, str(path), text, transports))
         except (ScenarioError, Refused) as error:
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
             line = f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}"
             raise ScenarioError(printable(line, line=True)) from (error if isinstance(error, Refused) else None)
-    return with_variants(file, settings, scenarios)
+    return with_variants(file, [{**data.get("setting", {}), **setting} for setting in settings], scenarios)
 
 
 def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[Scenario]) -> Scenario:
@@ -170,43 +169,39 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
 
 
-def read_again(scenario: Scenario) -> Scenario:
-    """Make a scenario of one setting as its own tables make it, so that nothing is in it that no file could say. Raises :class:`Refused`
-    and :class:`ScenarioError`, which name what is wrong as files have it (:func:`scenarios.schema.resolved.place`)."""
-    reader = _Reader("scenario", {}, Path(), None)
-    table = convert(tables_of(scenario), ScenarioFile)
-    workload = read_workload(table.workload, "workload")
-    transports = [
-        reader.on_fabric(own, f"transport[{i}]", given.fabric)
-        for i, (own, given) in enumerate(zip(table.transport, scenario.transports, strict=True))
-    ]
-    return reader.resolved(table, workload, scenario.fabric, scenario.dilation, transports, transports, scenario.file, scenario.text)
-
-
 class _Reader:
-    """A reader that resolves the content of a file. ``swept_values``: swept key -> every value that a check may name."""
+    """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name.
 
-    def __init__(self, file: str, swept_values: dict[str, Any], folder: Path, fabric_override: str | None) -> None:
-        """Make a reader. ``folder`` is that of the file, searched first for fabric files, except for ``fabric_override``, the command
-        line's fabric."""
-        self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, folder, fabric_override
+    What comes from standard input names no further file and no module: with ``sudo`` root reads it for somebody else.
+    """
 
-    def fabric(self, value: str, where: str, base: Fabric | None = None) -> Fabric:
+    def __init__(self, file: str, swept_values: dict[str, Any], path: Path, fabric_override: str | None) -> None:
+        """``path``: that of the file. Its folder is searched first for fabric files, except for ``fabric_override``, the command line's."""
+        self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, path.parent, fabric_override
+        self.piped = path == STANDARD_INPUT
+
+    def fabric(self, value: str | dict[str, Any], where: str, base: Fabric | None = None) -> tuple[Fabric, float]:
+        """A fabric, and its dilation."""
         if value == "twin" and base is not None:
-            return twin_of(base)
+            return twin_of(base), 1.0
         try:
-            return load_fabric(value, None if value == self.fabric_override else self.folder)
+            if isinstance(value, dict):
+                table = {"name": "own", **value}
+            elif value == self.fabric_override:
+                table = read_fabric_file(value)
+            elif self.piped and value not in named_fabrics():
+                raise Refused(where, f"= {value!r}: a scenario from standard input names no file: write the fabric as a table")
+            else:
+                table = read_fabric_file(value, self.folder)
+            return fabric_of(table), dilation_of(table)
         except FabricError as error:
             raise Refused(where, f": {error}") from None
 
-    def dilation(self, value: str) -> float:
-        return usual_dilation(value, None if value == self.fabric_override else self.folder)
-
     def scenario(self, data: Any, file: str, text: str, names: Sequence[str]) -> Scenario:
         named = data.get("fabric")
-        if not isinstance(named, str):
+        if not isinstance(named, (str, dict)):
             convert(data, ScenarioFile)  # refuses it
-        base = self.fabric(str(named), "fabric")
+        base, dilation = self.fabric(named, "fabric")
         table = convert(data, ScenarioFile)
         if table.nic_rate is not None:
             try:
@@ -215,13 +210,7 @@ class _Reader:
                 raise Refused("nic_rate", f": {error}") from None
         workload = read_workload(table.workload, "workload")
         transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
-        return self.resolved(table, workload, base, self.dilation(str(named)), transports, self.select(transports, names, base), file, text)
-
-    def resolved(
-        self, table: ScenarioFile, workload: Workload, base: Fabric, dilation: float, transports: list[Transport],
-        selected: list[Transport], file: str, text: str,
-    ) -> Scenario:  # fmt: skip
-        """Make the scenario on its fabrics; what needs both the tables and the fabrics is checked here."""
+        selected = self.select(transports, names, base)
         if len({t.name for t in transports}) < len(transports):
             raise Refused("transport", f"names are not unique ({', '.join(t.name for t in transports)}): give each its own name")
         for transport in selected:
@@ -247,7 +236,7 @@ class _Reader:
             file=file,
             text=text,
             fabric=base,
-            dilation=dilation,
+            dilation=table.dilation or dilation,
         )
 
     def select(self, transports: list[Transport], names: Sequence[str], base: Fabric) -> list[Transport]:
@@ -264,20 +253,17 @@ class _Reader:
         return selected or transports
 
     def transport(self, table: TransportTable, where: str, base: Fabric) -> Transport:
-        fabric = self.fabric(table.fabric, f"{where}.fabric", base) if table.fabric is not None else base
+        kind, fabric = table.kind, self.fabric(table.fabric, f"{where}.fabric", base)[0] if table.fabric is not None else base
         try:
-            fabric = variant_of(fabric, table.fabric_options)
+            fabric = routable(kind, variant_of(fabric, table.fabric_options))
         except FabricError as error:
             raise Refused(f"{where}.fabric_options", f": {error}") from None
-        return self.on_fabric(table, where, fabric)
-
-    def on_fabric(self, table: TransportTable, where: str, fabric: Fabric) -> Transport:
-        """Make the transport on the fabric that its table stands for."""
-        kind, fabric = table.kind, routable(table.kind, fabric)
         common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
         options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
+        if self.piped and ":" in (own := str(options.get("congestion", ""))):
+            raise Refused(f"{where}.options.congestion", f"= {own!r}: a scenario from standard input names no module: give it as a file")
         try:  # the engine checks its options now, before a fabric is built
             check_options(kind, fabric, options)
         except Refused as error:

@@ -19,6 +19,7 @@ from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
 from testbed.reconvergence import RECONVERGENCE
 from testbed.simulated import WORLDS
+from topologies.fabrics import MAX_DILATION
 from topologies.structs import NAME, Doc, Refused, one_of, text
 from topologies.theory import PLACEMENTS
 from topologies.toml_files import MAX_WHOLE
@@ -35,8 +36,8 @@ KINDS = tuple(TRANSPORTS)
 MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
 """The most seeds of a scenario, the most transports, and the most of each of faults and checks [ours]."""
 OUTCOMES = ("done", "failed")
-"""Outcomes that a scenario may expect of its runs: "failed" if a fault takes something that every run needs."""
-_FabricName = Annotated[str, Meta(description="a fabric's name or file")]
+"""How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
+_Fabric = Annotated[str, Meta(description="a fabric's name or file")] | dict[str, Any]
 
 
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +74,7 @@ class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
         Doc("its name in tables, plots, --transport and checks, where - becomes _", default="the kind", example='"roce-16qp"'),
     ] = ""
     fabric: Annotated[
-        _FabricName | None,
+        _Fabric | None,
         Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
     ] = None
     fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
@@ -109,8 +110,12 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         Doc("name of results directories", default="the file's", example='"my-run"'),
     ]
     description: Annotated[str, Doc("what happens, for the report", example='"A cable dies under a ring."')] = ""
-    fabric: Annotated[_FabricName, Doc("a named fabric, or a fabric file beside this file", example='"demo"')]
+    fabric: Annotated[_Fabric, Doc("a named fabric, a fabric file beside this file, or the table of one", example='"demo"')]
     nic_rate: Annotated[Rate | None, Doc("makes the fabric slower or faster; BDPs and round trips stay", default="the fabric's")] = None
+    dilation: Annotated[
+        Annotated[float, Meta(ge=1.0, le=MAX_DILATION)] | None,
+        Doc("how many times slower than the network machines run it", default="the fabric's", example="25000"),
+    ] = None
     seeds: Annotated[
         tuple[Annotated[int, Meta(ge=0, le=MAX_WHOLE)], ...],
         Meta(min_length=1, max_length=MAX_SEEDS),
@@ -125,6 +130,10 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     fault: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TABLES), Doc("what breaks, and when")] = []
     background: Annotated[Entries, Doc("other traffic on the same links")] = []
     expect: Annotated[list[Expect], Meta(max_length=MAX_TABLES), Doc("what the figures must satisfy")] = []
+    setting: Annotated[
+        dict[str, Annotated[str | int | float | bool, Meta(description="text, a number, true or false")]],
+        Doc("named in the runs' names and tables as a sweep's values are, and changes nothing", example='{ build = "a" }'),
+    ] = {}
 
     def __post_init__(self) -> None:
         if len(set(self.seeds)) < len(self.seeds):

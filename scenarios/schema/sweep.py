@@ -20,8 +20,8 @@ from topologies.structs import Refused, convert
 from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000
-"""The most settings of a file: one with more is probably wrong [ours]."""
-FIXED = ("name", "description", "seeds", "transport", "expect", "sweep", "workload.placement")
+"""A file with more settings is probably wrong [ours]."""
+FIXED = ("name", "description", "seeds", "dilation", "setting", "transport", "expect", "sweep", "workload.placement")
 """Keys that a sweep cannot vary as a whole: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 

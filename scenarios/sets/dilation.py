@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.run.resume import holds_run
-from scenarios.schema.dilation import check_emulable, check_rates, patient
+from scenarios.schema.dilation import at_dilation, check_emulable, check_rates
 from scenarios.schema.scenario import Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
@@ -148,11 +148,11 @@ def run_dilated(
         dilation = automatic(scenario, calibration(progress).cpu_us, others_cores())
     while True:
         check_emulable(scenario, dilation.value)
-        waiting = patient(scenario, dilation.factor)
-        length = format_duration(scenario_seconds(waiting, dilation.value))
+        slow = at_dilation(scenario, dilation.value)
+        length = format_duration(scenario_seconds(slow, dilation.value))
         progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
         stretch = {"dilation": asdict(dilation), "attempts": attempts}
-        summary = run_scenario(waiting, directory, dilation=dilation.value, progress=progress, resume=resume, stretched=stretch, **settings)
+        summary = run_scenario(slow, directory, progress=progress, resume=resume, stretched=stretch, **settings)
         reasons = too_slow(summary)
         slower = next_step(dilation, scenario) if dilation.chosen == AUTO and not attempts and reasons else None
         if slower is None or summary["verdict"] == INTERRUPTED:

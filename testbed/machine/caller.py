@@ -7,7 +7,10 @@ The command line calls :func:`give_back` when a command ends, however it ends.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,6 +57,35 @@ def made(folder: Path, whole: bool = False) -> Path:
     except OSError as error:
         raise UserError(f"{folder}: it cannot be made ({error.strerror}): name another place") from None
     return folder
+
+
+@contextmanager
+def handed_over(place: Path) -> Iterator[Path]:
+    """Yield a folder to write in that only root may enter; what is in it at the end is moved to ``place`` by the user who called sudo, with
+    their rights. Without sudo it is ``place`` itself.
+
+    For what sudo lets a user run who may do nothing else as root: in a folder of theirs, links could lead root's hand anywhere.
+    """
+    user = caller_uid()
+    if os.geteuid() != 0 or not user:
+        yield place
+        return
+    folder = tempfile.mkdtemp(prefix="mrcbed-")
+    made = Path(folder) / place.name
+    try:
+        yield made
+    finally:
+        if made.is_dir():
+            give_back()
+            os.chown(folder, user, group_of(user))
+            command = ("sh", "-c", 'mkdir -p -- "$1" && mv -- "$0"/* "$1"', place.name, str(place.absolute()))
+            done = subprocess.run(
+                command, cwd=folder, user=user, group=group_of(user), extra_groups=[], capture_output=True, text=True, check=False
+            )  # fmt: skip
+            if done.returncode:
+                raise UserError(f"{place}: {done.stderr.strip()}: results stay in {made}: go where you may write")
+            print(f"Moved to {place}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def give_back() -> None:

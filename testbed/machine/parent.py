@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_S = 0.002
+_END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
@@ -21,6 +24,23 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
+
+
+def end_with_reader(fd: int = 1) -> None:
+    """End this process as SIGTERM does when nobody can read any more what it writes to ``fd``, a pipe; do nothing if that is none."""
+    if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+        return
+
+    def watch() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # it is for the main thread, which may wait for it
+        poll = select.poll()
+        poll.register(fd, 0)  # which reports an error alone: that the other end is closed
+        poll.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_END_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="reader", daemon=True).start()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scenarios.sweeps.machines import version
+from scenarios.run.manifest import version
 from testbed.errors import UserError
 from testbed.machines.reach import places
 from testbed.machines.world import Machines

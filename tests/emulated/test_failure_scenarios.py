@@ -24,7 +24,7 @@ def run(out: Path, name: str, *given: str) -> dict[str, Any]:
     out.mkdir()
     with undrawn():
         scenario = load_scenario(name, fabric="tiny", overrides=given)
-        return run_scenario(scenario, out, dilation=scenario.dilation)
+        return run_scenario(scenario, out)
 
 
 def command_lines() -> list[str]:

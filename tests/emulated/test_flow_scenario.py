@@ -23,7 +23,7 @@ def test_incast_with_a_victim_under_both_transports(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with undrawn():
-        summary = run_scenario(scenario, out, dilation=scenario.dilation)
+        summary = run_scenario(scenario, out)
     mrc, roce = summary["runs"]
     for run in (mrc, roce):
         assert (run["outcome"], run["wrong"], run["packets"]["unexplained"]) == ("done", 0, 0), run["reason"]

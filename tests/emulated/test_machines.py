@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.sweeps.machines import version
+from scenarios.run.manifest import version
 from testbed.dataplane.counters import books, totals
 from testbed.errors import UserError
 from testbed.machines.reach import places

@@ -56,7 +56,7 @@ def test_a_lossy_nic_link_is_denied_while_it_is_lossy(tmp_path: Path) -> None:
     out.chmod(0o777)
     with undrawn():
         scenario = load_scenario(str(file))
-        summary = run_scenario(scenario, out, dilation=scenario.dilation)
+        summary = run_scenario(scenario, out)
     assert all(check["ok"] for check in summary["checks"]), summary["checks"]
     (run,) = summary["runs"]
     assert run["outcome"] == "done" and run["wrong"] == 0 and run["packets"]["unexplained"] == 0

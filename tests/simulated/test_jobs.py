@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from mrcbed import cli
-from scenarios.run.planning import group_by_target, plan
+from scenarios.run.planning import blocks_of, plan
 from scenarios.run.processes import at_once
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.errors import ClusterDied, UserError
+from testbed.simulated import EMULATED, SIMULATED
 from tests.scenarios.small import TEXT, small, undrawn
 from tests.simulated.dying import die
 
@@ -66,13 +67,14 @@ def test_several_processes_leave_the_same_bytes(serial: Path, tmp_path: Path) ->
 
 
 def test_runs_of_which_one_says_what_the_others_lose_stay_together(tmp_path: Path) -> None:
-    groups = [[spec.key for spec in specs] for specs in group_by_target(plan(small(tmp_path, seeds=[1, 2])))]
+    groups = [[spec.key for spec in specs] for specs in blocks_of(plan(small(tmp_path, seeds=[1, 2])), SIMULATED)]
     assert groups == [
         ["roce-tiny-interleaved-s1", "mrc-tiny-interleaved-s1"], ["roce-1p-tiny-1p-interleaved-s1"],
         ["roce-1p-tiny-1p-interleaved-s2"], ["roce-tiny-interleaved-s2", "mrc-tiny-interleaved-s2"],
     ]  # fmt: skip
     apart = small(tmp_path, seeds=[1, 2], overrides=['fault.0.on="p0-t0-0:p0-t1-0"', 'transport.roce-1p.fabric="tiny"'])
-    assert [len(specs) for specs in group_by_target(plan(apart))] == [1] * 6
+    assert [len(specs) for specs in blocks_of(plan(apart), SIMULATED)] == [1] * 6
+    assert [len(specs) for specs in blocks_of(plan(apart), EMULATED)] == [3, 3]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from scenarios.figures.measure import TABLES, load_runs, write_tables
 from scenarios.figures.summary import summarise
 from scenarios.run.one_run import OneRun
 from scenarios.run.planning import plan
-from scenarios.run.runner import Runner, RunOptions, results_directory, run_group
+from scenarios.run.runner import Runner, RunOptions, results_directory, run_block
 from scenarios.schema.scenario import load_scenario
 from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
@@ -118,7 +118,7 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
 
     scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
     if apart:
-        run_group(factory, out, (), plan(scenario))
+        run_block(factory, out, plan(scenario))
     else:
         with undrawn():
             Runner(scenario, out, factory, RunOptions(world=SIMULATED)).run()
@@ -127,7 +127,7 @@ def test_the_fabric_of_a_run_is_gone_before_the_next_is_made(tmp_path: Path, apa
 
 def test_results_keep_nothing_of_the_runs_that_they_came_from(tmp_path: Path) -> None:
     scenario, out = small(tmp_path, seeds=[1], overrides=["workload.steps=1"]), results_directory("small", str(tmp_path / "out"))
-    run_group(SimulatedCluster, out, (), plan(scenario))
+    run_block(SimulatedCluster, out, plan(scenario))
     runs = load_runs(out)
     assert len(summarise(scenario, runs)["runs"]) == 3
     write_tables(runs, out)

@@ -45,8 +45,8 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
 
 
 def fabric_of(data: dict[str, Any]) -> Fabric:
-    """Make the fabric that a file's table describes. Raises :class:`FabricError`."""
-    _dilation_of(data)
+    """The fabric that a file's table describes. Raises :class:`FabricError`."""
+    dilation_of(data)
     data = {key: value for key, value in data.items() if key != "dilation"}
     for key, kind in WRITTEN.items():
         if key in data:
@@ -59,9 +59,11 @@ def fabric_of(data: dict[str, Any]) -> Fabric:
 
 
 def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
-    """Return how many times slower than the network machines run a fabric, unless something else is asked for: its file's ``dilation``.
-    Raises :class:`FabricError`."""
-    return _dilation_of(read_fabric_file(name_or_file, beside))
+    """How many times slower than the network machines run a fabric, unless something else is asked for: its file's ``dilation``.
+
+    Raises :class:`FabricError`.
+    """
+    return dilation_of(read_fabric_file(name_or_file, beside))
 
 
 class FabricFile(Struct):
@@ -72,7 +74,8 @@ class FabricFile(Struct):
     ] = DILATION
 
 
-def _dilation_of(data: dict[str, Any]) -> float:
+def dilation_of(data: dict[str, Any]) -> float:
+    """The dilation of a file's table. Raises :class:`FabricError`."""
     try:
         return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation
     except Refused as error:

@@ -19,9 +19,8 @@ def command() -> None:
 
     Not for people: mrcbed up --on and run --on start it on each machine, by ssh.
     """
-    from scenarios.run.manifest import cpu_model
+    from scenarios.run.manifest import cpu_model, version
     from scenarios.run.watch import Watch
-    from scenarios.sweeps.machines import version
     from testbed.machines.far import serve
 
     def watch(cluster: Cluster, interval: int) -> Any:

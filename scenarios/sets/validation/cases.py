@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scenarios.schema.dilation import patient
+from scenarios.schema.dilation import at_dilation
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.paper.figure import Part
 from testbed.errors import UserError
@@ -24,8 +24,8 @@ class Slower(Part, frozen=True):
     """The part that is run slower."""
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        scenario = patient(super().load(quick, seeds), SLOWER_BY)
-        return replace(scenario, dilation=scenario.dilation * SLOWER_BY)
+        scenario = super().load(quick, seeds)
+        return at_dilation(scenario, SLOWER_BY * scenario.dilation)
 
 
 @dataclass(frozen=True)

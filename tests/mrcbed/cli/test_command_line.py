@@ -91,9 +91,7 @@ JOBS = "processes and threads are needed for --jobs 2, and only"
     [
         (4, f"{UNDRAWN} --jobs 1", 0, "done"),
         (12, f"{RUN} --seeds 1-2 --jobs 2", 2, JOBS),
-        (1, RUN.replace(" run ", " sweep ") + " --seeds 1-2 --jobs 2", 2, JOBS),
         (1, f"{RUN} --split 2", 2, FEW),
-        (1, f"{MRCBED} certs tls a", 2, FEW),
     ],
 )
 def test_few_processes_are_one_line_and_no_wait(limit: int, command: str, status: int, says: str, here: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.schema.dilation import check_emulable, check_rates, patient
+from scenarios.schema.dilation import at_dilation, check_emulable, check_rates
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from topologies import FabricError, load_fabric
 from topologies.fabrics import usual_dilation
@@ -64,11 +64,13 @@ def test_a_scenario_is_the_network_whatever_the_dilation_of_its_fabric(tmp_path:
 
 
 def test_a_run_that_is_stretched_further_gets_more_time_and_never_less() -> None:
-    swept = load_scenario("ablations")
-    longer = patient(swept, 3.0)
+    swept = load_scenario("failure-rate")
+    longer = at_dilation(swept, 3 * swept.dilation)
     assert longer.timeout_s == 3 * swept.timeout_s
     assert all(a.scenario.timeout_s == 3 * b.scenario.timeout_s for a, b in zip(longer.swept, swept.swept, strict=True))
-    assert patient(swept, 0.5) == swept and patient(swept, 1e9).timeout_s == MAX_TIME / S
+    assert {variant.scenario.dilation for variant in longer.swept} == {longer.dilation} == {3 * swept.dilation}
+    assert at_dilation(swept, 0.5 * swept.dilation).timeout_s == swept.timeout_s
+    assert at_dilation(swept, 1e9 * swept.dilation).timeout_s == MAX_TIME / S
 
 
 def test_links_have_a_rate_that_the_kernel_keeps() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,16 +12,31 @@ from mrcbed.cli.run import parse_seeds
 from scenarios.schema.keys import FABRIC, keys
 from scenarios.schema.scenario import ScenarioError, read_scenario_file, scenario_of
 from testbed.errors import UserError
-from tests.scenarios.sweeps.test_hostile_blocks import BAD, DEEP, places
 from topologies import FabricError
 from topologies.clos import MAX_LINKS
 from topologies.fabrics import fabric_of
 from topologies.units import S, parse_size
 
+DEEP: list[Any] = []
+for _ in range(900):
+    DEEP = [DEEP]
+BAD: tuple[Any, ...] = (
+    None, True, -1, 0, 3, 0.5, float("nan"), float("inf"), 1e300, 10**7, 10**12, 10**15, 2**63, 2**64, 10**400, "", "x", "x" * 100_000,
+    "9" * 400, "../../x", "/etc/passwd", "a/b", "a\nb", "a\0b", "\x1b[31m", "\ud800", "\u2028", [], [[]], [0] * 100_000, {}, {"x": 1},
+    {"x": {"x": -1}}, DEEP,
+)  # fmt: skip
 SCENARIOS = ("smoke", "cross-traffic", "incast-victim", "job-mixed", "long-haul", "learned-paths", "failure-rate")
 WORDS = ("9" * 400 + "bit", "9" * 400 + "s", "-1", "1e300", "99999min", "999999TiB", "nan")
 VALUES = [*(value for value in BAD if value is not DEEP), *WORDS]  # what is deep, TOML's reader refuses
 SMALL = {"name": "mine", "planes": 2, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 2}
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a file that holds a value, of long lists the first two."""
+    if path:
+        yield path
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data[:2]) if isinstance(data, list) else ():
+        yield from places(value, (*path, key))
 
 
 def cases() -> list[tuple[str, tuple[Any, ...], Any]]:

@@ -92,12 +92,12 @@ class Runs:
         monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, 0.0, 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
-    def run(self, scenario: Scenario, directory: Path, *, dilation: float, stretched: Any, **settings: Any) -> dict[str, Any]:
+    def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
         slow = self.slow.pop(0) if self.slow else False
-        self.calls.append((dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
+        self.calls.append((scenario.dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
         (directory / "raw").mkdir()
         (directory / "manifest.json").write_text(json.dumps(stretched))
-        (directory / "raw" / "figures").write_text(f"{dilation:.0f}")
+        (directory / "raw" / "figures").write_text(f"{scenario.dilation:.0f}")
         run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
         return {"verdict": "not trustworthy" if slow else self.verdict, "runs": [run]}
 

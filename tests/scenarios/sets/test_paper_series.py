@@ -239,7 +239,7 @@ def test_ctrl_c_in_a_run_ends_the_command(tmp_path: Path, monkeypatch: pytest.Mo
     """The runner writes what it has and returns; what differs or cannot be trusted is a result like any other."""
     asked = []
 
-    def run_scenario(scenario: Scenario, directory: Path, *, dilation: float, **how: Any) -> dict[str, Any]:
+    def run_scenario(scenario: Scenario, directory: Path, **how: Any) -> dict[str, Any]:
         asked.append(scenario.name)
         summary = {**summary_of(scenario), "verdict": verdict}
         write(directory, summary)

@@ -106,7 +106,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ([("fabric", "graph", "tiny", "--out", "x.svg"), ("fabric", "graph", "tiny", "--out", "new/x.svg")], ["x.svg", "new", "new/x.svg"]),
         ([("tools", "init", "mine")], ["mine.toml", "mrcbed-scenario.schema.json"]),
-        ([("certs", "keys/sweep", "a", "b")], ["keys", "keys/sweep", "keys/sweep/ca.key", "keys/sweep/a", "keys/sweep/b"]),
         ([("fabric", "size", "--plot", "x.png")], ["x.png"]),
         ([("fabric", "fluid", "--nics", "1024", "--planes", "8", "--draws", "1", "--plot", "x.png")], ["x.png"]),
         ([("tools", "bench", "schedules", "--count", "1", "--jobs", "1", "--keep", "kept")], ["kept"]),

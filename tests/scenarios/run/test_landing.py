@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.sweeps.archive import BESIDE, land, pack
+from scenarios.run.landing import BESIDE, land, pack
 from testbed.errors import UserError
 
 
@@ -29,13 +29,7 @@ def test_a_late_duplicate_is_dropped_and_named(tmp_path: Path) -> None:
     assert land(packed(tmp_path, "second", "a", "b"), out, ["a", "b"]) == ["a"]
     found = {path.parent.name: path.read_text() for path in out.rglob("h0.jsonl")}
     assert found == {"a": "first", "b": "second"}
-    assert not list((out / BESIDE).iterdir())
-
-
-def test_a_note_is_added_to_each_run(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    land(packed(tmp_path, "x", "a"), tmp_path / "out", ["a"], {"machine": {"cpu": "Z80"}})
-    assert json.loads((tmp_path / "out/raw/a/run.json").read_text()) == {"content": "x", "machine": {"cpu": "Z80"}}
+    assert not (out / BESIDE).exists()
 
 
 def archive_of(*members: tuple[str, bytes]) -> bytes:
@@ -51,15 +45,15 @@ def archive_of(*members: tuple[str, bytes]) -> bytes:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a/../../x", tarfile.REGTYPE), ("/tmp/x", tarfile.REGTYPE), ("b/run.json", tarfile.REGTYPE), ("a", tarfile.REGTYPE),
-        ("a/link", tarfile.SYMTYPE), ("a/link", tarfile.LNKTYPE), ("a/fifo", tarfile.FIFOTYPE),
+        ("a/../../x", tarfile.REGTYPE), ("/tmp/x", tarfile.REGTYPE), ("b/run.json", tarfile.REGTYPE), ("/tmp/x", tarfile.DIRTYPE),
+        ("a/link", tarfile.SYMTYPE), ("a/link", tarfile.LNKTYPE), ("a/fifo", tarfile.FIFOTYPE), ("a", tarfile.SYMTYPE),
     ],
 )  # fmt: skip
 def test_a_file_elsewhere_is_refused(name: str, kind: bytes, tmp_path: Path) -> None:
     data = archive_of(("a/run.json", tarfile.REGTYPE), (name, kind))
     with pytest.raises(UserError, match="no file of its runs"):
         land(data, tmp_path, ["a"])
-    assert not (tmp_path / "raw").exists() and not list((tmp_path / BESIDE).iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""Which of Dask's workers get blocks: those that are what the client is, in what could change results, and that are not root.
+
+The client gives every worker, also those that come later, a plugin. A worker that fits offers a *resource* that blocks ask for, so the
+scheduler gives them to no other. One that does not tells the client why.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from scenarios.run.manifest import cpu_model, engine, version
+from testbed.simulated import EMULATED
+
+SAME = {
+    "mrcbed": "install the same version on both",
+    "engine": "compile it there as here (make install)",
+    "python": "use the same Python on both",
+    "numpy": "install the pinned version on both",
+    "distributed": "install the pinned version on both",
+}
+"""Facts in which every worker must be like the client, and the fix: they could change results, or the answer's form."""
+ALIKE = ("cpu", "kernel")
+"""Facts in which emulated workers must be like each other, unless the user wants columns of them. No simulated result depends on them."""
+COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")
+"""How a worker has an emulated block carried out."""
+
+
+def facts() -> dict[str, Any]:
+    """Return what this machine is."""
+    return {
+        "mrcbed": version(),
+        "engine": engine(),
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "numpy": importlib.metadata.version("numpy"),
+        "distributed": importlib.metadata.version("distributed"),
+        "cpu": cpu_model(),
+        "kernel": platform.release(),
+    }
+
+
+class Fitting(WorkerPlugin):  # type: ignore[misc]
+    """``name``: of one session of a client, which begins the names of its resources. ``wanted``: the client's facts. ``alike``: those that
+    a resource's name ends in."""
+
+    def __init__(self, name: str, wanted: dict[str, Any], world: str, alike: tuple[str, ...]) -> None:
+        self.name, self.wanted, self.world, self.alike = name, wanted, world, alike
+
+    async def setup(self, worker: Any) -> None:
+        """Called by Dask in the worker."""
+        if reason := self.unfit(worker.state.nthreads):
+            worker.log_event(self.name, [worker.address, reason])
+        else:
+            await worker.set_resources(**{self.resource(): 1})
+
+    async def teardown(self, worker: Any) -> None:
+        """Called by Dask in the worker, when the client needs it no more."""
+        await worker.set_resources(**{self.resource(): 0})
+
+    def resource(self) -> str:
+        here = facts()
+        return self.name + json.dumps({key: here[key] for key in self.alike})
+
+    def unfit(self, threads: int) -> str:
+        """Return why this process does not fit, and the fix; "" if it does."""
+        here = facts()
+        if os.geteuid() == 0:
+            return "is root, and carries out what it is sent: start it as a user without rights"
+        for key, fix in SAME.items():
+            if here[key] != self.wanted[key]:
+                return f"has {key} {here[key]}, not {self.wanted[key]}: {fix}"
+        if threads != 1:
+            return f"has {threads} threads, and would carry out as many blocks at once: start it with --nthreads 1"
+        if self.world == EMULATED and not _may_be_root():
+            return f"may not run emulated blocks as root: allow 'NOPASSWD: {' '.join(COMMAND[2:])}' in sudoers there"
+        return ""
+
+
+def _may_be_root() -> bool:
+    asked = (*COMMAND[:2], "-l", *COMMAND[2:])
+    try:
+        return subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
