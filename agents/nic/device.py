@@ -88,7 +88,7 @@ class Nic:
         self.clock = clock
         self.mapper: Mapper | None = None
         self.taker: FrameIO = engine  # gets what arrives
-        self._up: list[bool] = io.port_states()  # what the kernel told
+        self._up: list[bool] = io.port_states()  # as the kernel reported
         for port, up in enumerate(self._up):
             if not up:
                 engine.port_state(clock(), port, False)
@@ -132,7 +132,7 @@ class Nic:
         for port, up in enumerate(self._up):
             mapper.port_state(now, port, up)
         if self.mapper is not None:
-            mapper.count_on(self.mapper)
+            mapper.frames = self.mapper.frames
         self.mapper = mapper
         self.taker = _Sorter(self.engine, mapper, probe_port(self.fabric))
         mapper.start(now)

@@ -273,11 +273,6 @@ def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def agents_of(watch: Mapping[str, Any]) -> set[str]:
-    """Return the names of the hosts whose agents were watched: h and a number."""
-    return {row["name"] for row in watch.get("processes", ()) if row["name"][:1] == "h" and row["name"][1:].isdigit()}
-
-
 def figures(
     judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -290,7 +285,7 @@ def figures(
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
     by_name = {row["name"]: row for row in watch.get("processes", ())}
     window, quota, clock = watch.get("wall_window_ns"), watch.get("quota"), watch["clock"]
-    agents = [by_name[name] for name in agents_of(watch)]
+    agents = [row for name, row in by_name.items() if name[:1] == "h" and name[1:].isdigit()]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "wall_cpu_ns") -> float | None:
         """Return the share of the window, in percent of one core."""

@@ -22,7 +22,7 @@ WIRE = Planned(
 )
 OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --out results/lesson-5-own", transports=("mrc",))
 HEALTHY_STEPS = 5
-"""So many steps come before the failure, or its cost has nothing to be measured against (scenarios.figures.cost)."""
+"""The fewest steps before the failure: with fewer its cost has nothing to be measured against (scenarios.figures.cost)."""
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}
 
 

@@ -175,7 +175,7 @@ def read_again(scenario: Scenario) -> Scenario:
     and :class:`ScenarioError`, which name what is wrong as files have it (:func:`scenarios.schema.resolved.place`)."""
     reader = _Reader("scenario", {}, Path(), None)
     table = convert(tables_of(scenario), ScenarioFile)
-    workload = read_workload(table.workload, "workload")
+    workload = read_workload(table.workload)
     transports = [
         reader.on_fabric(own, f"transport[{i}]", given.fabric)
         for i, (own, given) in enumerate(zip(table.transport, scenario.transports, strict=True))
@@ -213,7 +213,7 @@ class _Reader:
                 base = at_rate(base, table.nic_rate)
             except FabricError as error:
                 raise Refused("nic_rate", f": {error}") from None
-        workload = read_workload(table.workload, "workload")
+        workload = read_workload(table.workload)
         transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
         return self.resolved(table, workload, base, self.dilation(str(named)), transports, self.select(transports, names, base), file, text)
 

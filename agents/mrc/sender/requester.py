@@ -237,7 +237,7 @@ class Requester:
         if edge > sent.next or (bitmap and top > sent.next) or edge < sent.una - sent.size:
             self.bad_sacks += 1
             return -1
-        units = headers.s24(rcvd - self.newest)
+        units = headers.psn_delta(rcvd, self.newest)
         fresh = units >= 0
         self.news = 0
         if fresh:

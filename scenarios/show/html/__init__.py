@@ -1,4 +1,4 @@
-"""``report.html``: all results of a directory in one file that needs no network. Called by the runner and by ``mrcbed report``.
+"""Writes ``report.html``: all results of a directory in one file that needs no network. Called by the runner and by ``mrcbed report``.
 
 It reads only files: the summary, the manifest, the tables and the figures that scenarios.show.plots drew. The same files give the same
 bytes. docs/report.md says how to read it.

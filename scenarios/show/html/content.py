@@ -21,7 +21,7 @@ from scenarios.show.background_table import COLUMNS, NOTE, background_rows
 from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
 from scenarios.show.html.drawings import figures
-from scenarios.show.tables import since_fault, world_words
+from scenarios.show.tables import delivered_after, world_words
 from testbed.terminal import duration, number
 from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
@@ -302,7 +302,7 @@ def faults(stored: Stored) -> Table | None:
                     "to the end" if healed is None else duration(healed - f["at_ns"]),
                     number(f.get("last_on_dead_rtts"), ".1f"),
                     str(f["lost"]),
-                    since_fault(f, "delivered_ns"),
+                    delivered_after(f),
                 ]
             )
         rows += [[r["run"], missed, "did not happen", *["–"] * 5] for missed in r["faults_missed"]]

@@ -1,4 +1,4 @@
-"""How long a path stays out of use each time that it is given up: a flapping link costs less each time."""
+"""Draws how long a path stays out of use each time that it is given up: a flapping link costs less each time."""
 
 from __future__ import annotations
 
