@@ -124,9 +124,7 @@ class Collective:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
     @classmethod
-    def check(
-        cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES
-    ) -> None:  # fmt: skip
+    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES) -> None:
         """Check the parameters. Raises :class:`CollectiveError` with the fix."""
         cls.check_ranks(n)
         if dtype not in types:

@@ -258,9 +258,7 @@ class Device(Nic):
         return [r for r in readable if r is not self.io.receiver and r is not self.io.links]
 
 
-def make_device(
-    fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int
-) -> Device | KernelDevice:  # fmt: skip
+def make_device(fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
     """Make the :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)

@@ -159,9 +159,7 @@ class Agent:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
 
-    def op_prepare(
-        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0
-    ) -> None:  # fmt: skip
+    def op_prepare(self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0) -> None:
         """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: this takes hundreds of
         milliseconds, during which this agent answers nobody. A runner of several agents lets all of them prepare before any begins.
         """

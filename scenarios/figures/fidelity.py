@@ -119,12 +119,7 @@ def judge(run: Evidence) -> Judgement:
         *(_ports(watch.get("ports", {}), set(run.touched)) if watch else ()),
         *(_clock(watch) if watch else ()),
     ]
-    slow = [
-        *judge_lateness(loops, watch or {}, run.base_rtt_ns),
-        *_acted_late(run),
-        *_dropped(run.causes),
-        *_paused_late(run),
-    ]
+    slow = [*judge_lateness(loops, watch or {}, run.base_rtt_ns), *_acted_late(run), *_dropped(run.causes), *_paused_late(run)]
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
         *slow,

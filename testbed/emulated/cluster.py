@@ -343,9 +343,7 @@ class Cluster(Started, TakesFaults):
                 for name in names
             ]  # fmt: skip
             processes.append({"name": names[0], "user": sandbox.agent_uid(first // share), "hosts": places})
-        common = {
-            "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "transport": transport, "options": options, "seed": seed,
-        }  # fmt: skip
+        common = {"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "transport": transport, "options": options, "seed": seed}
         (directory / "agents.json").write_text(json.dumps({**common, "processes": processes}))
         until = time.monotonic() + patient(AGENTS_S)
         try:

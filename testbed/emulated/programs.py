@@ -76,9 +76,7 @@ class EmulatedPrograms:
         host = self.cluster.net.hosts[self.hosts[rank]]
         pid = self.agents[rank].call("hello")["pid"]
         shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
-        place = {
-            "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict(),
-        }  # fmt: skip
+        place = {"rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict()}
         settings = {
             **environment(), "MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0",
             "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",

@@ -85,9 +85,7 @@ class MachineFaults:
         """Return what happened since the last call, in order of time."""
         answers = ask_all(self.channels, "fault_events")
         rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._reporters]
-        events = [
-            FaultEvent(row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows
-        ]  # fmt: skip
+        events = [FaultEvent(row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows]
         return sorted(events, key=lambda event: event.t)
 
     def set_link(self, name: str, up: bool) -> int:

@@ -99,9 +99,7 @@ class Machines(Started, TakesFaults):
             self._progress("setting clocks", 0.1)
             shifts = [channel.offset().wall_ns for channel in self.channels]
             addresses = [place.address for place in self.places]
-            common = {
-                "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results
-            }  # fmt: skip
+            common = {"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results}
             asked = [
                 (channel, channel.begin("begin", wall_offset_ns=shift, machine=number, **common))
                 for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))

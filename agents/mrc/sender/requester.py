@@ -34,9 +34,7 @@ REPORT_RTTS: Final = 5
 class Requester:
     """The send state of one QP."""
 
-    def __init__(
-        self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal
-    ) -> None:  # fmt: skip
+    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal) -> None:
         self.config = config
         self.qpn = qpn
         self.peer = peer

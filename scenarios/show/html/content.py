@@ -52,12 +52,7 @@ def content(stored: Stored) -> dict[str, Any]:
     stored.judge()
     try:
         scenario = manifest["scenario"]
-        parts = {
-            "facts": facts(stored),
-            "machine": machine(manifest),
-            "options": options(manifest),
-            "reproduce": reproduce(manifest),
-        }
+        parts = {"facts": facts(stored), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
     except KeyError as error:
         raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
     return {
