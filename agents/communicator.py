@@ -203,9 +203,7 @@ class Communicator:
 
     # --- collectives -----------------------------------------------------------------------------------------
 
-    def all_reduce(
-        self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring"
-    ) -> Any:  # fmt: skip
+    def all_reduce(self, array: Array, op: str = "sum", out: Array | None = None, wait: bool = True, algorithm: str = "ring") -> Any:
         """Compute the sum (or ``op``: prod, min, max) over all ranks, element by element; the same bits on every rank and in every run.
         ``out`` may be ``array``. ``algorithm``: "ring", or "tree" (halving and doubling) for a power of two of ranks: fewer steps one after
         the other, better for short arrays."""

@@ -39,7 +39,7 @@ class Reconvergence:
         acted = []
         while self.coming and self.coming[0][0] <= now:
             dead = self.coming.pop(0)[1]
-            self._tell(dead)
+            self._reroute(dead)
             acted.append(dead)
         return acted
 
@@ -47,7 +47,7 @@ class Reconvergence:
         """Know at once what is down now, as if it broke long ago."""
         self.changed(0)
         self.coming.clear()
-        self._tell(self.down)
+        self._reroute(self.down)
 
     def look(self) -> int | None:
         """Follow the cables, for who looks now and then; returns after what time to look again."""
@@ -57,7 +57,7 @@ class Reconvergence:
         due = self.due()
         return max(0, min(due) - now) if due else None
 
-    def _tell(self, dead: list[str]) -> None:
+    def _reroute(self, dead: list[str]) -> None:
         self.world.reroute(dead)  # in the routes of the hosts' kernels
         for agent in self.world.agents:
             if not getattr(agent, "closed", False):  # a host whose agent was killed

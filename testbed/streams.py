@@ -30,8 +30,8 @@ ERRORS = "mrcbed.plain"
 MOST_LINE = 1 << 20
 """The longest line of a program's output that is passed on, in characters [ours]."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What is no text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the
-direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
+"""Characters that are not text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks
+that turn the direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
 
 
 def printable(text: str, line: bool = False) -> str:

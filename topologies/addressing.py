@@ -83,12 +83,7 @@ def sid_list(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collect
     t1s = [usid(plane, TIER_T1, fabric.t1s_of_t0(first)[uplink])]
     if fabric.is_far(src, dst):
         t1s.append(usid(plane, TIER_T1, fabric.t1s_of_t0(last)[uplink]))
-    return (
-        usid(plane, TIER_T0, first),
-        *t1s,
-        usid(plane, TIER_T0, last),
-        host_usid(fabric, plane, dst),
-    )
+    return (usid(plane, TIER_T0, first), *t1s, usid(plane, TIER_T0, last), host_usid(fabric, plane, dst))
 
 
 def outer_address(sids: tuple[int, ...]) -> bytes:

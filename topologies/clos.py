@@ -123,9 +123,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         Doc("who chooses a packet's T1: its source by SRv6, switches by a hash, or its T0 by backlog", example='"ecmp"'),
     ] = SOURCE
     udp_port: Annotated[
-        int,
-        Meta(ge=1024, le=65534),
-        Doc("UDP destination port of MRC and RoCE; Clustermapper's probes have the next one", example="4971"),
+        int, Meta(ge=1024, le=65534), Doc("UDP destination port of MRC and RoCE; Clustermapper's probes have the next one", example="4971")
     ] = UDP_PORT
     sites: Annotated[int, Meta(ge=1, le=2), Doc("places that long-haul cables join; T0s are divided between them", example="2")] = 1
     long_haul_rate: Annotated[
@@ -283,10 +281,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return tuple(
             name
             for p in range(self.planes)
-            for name in (
-                *(t0_name(p, i) for i in range(self.t0_per_plane)),
-                *(t1_name(p, i) for i in range(self.t1_count)),
-            )
+            for name in (*(t0_name(p, i) for i in range(self.t0_per_plane)), *(t1_name(p, i) for i in range(self.t1_count)))
         )
 
     def host_number(self, host: str) -> int:

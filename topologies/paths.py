@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from itertools import pairwise
 
-from topologies.addressing import TIER_T0, TIER_T1, ev, ev_fields, host_usid, sid_list, switch_usid, usid, usid_fields
+from topologies.addressing import TIER_T0, TIER_T1, ev, host_usid, sid_list, switch_usid, usid, usid_fields
 from topologies.clos import ECMP, Fabric, Link, t0_name, t1_name
 from topologies.ecmp import EVS
 
@@ -26,12 +26,6 @@ def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
     return tuple(ev(p, u) for p in range(planes) for u in range(per_plane))
-
-
-def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:
-    """Return (plane, first T1) of a path; under one T0 the T1 is 0. Raises :class:`FabricError` if the EV names no path there."""
-    sids = sid_list(fabric, src, dst, value)
-    return ev_fields(value)[0], usid_fields(sids[1])[2] if len(sids) > 2 else 0
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:

@@ -221,11 +221,6 @@ def _phases_bandwidth(
     return 1 / time
 
 
-def ring_allreduce_bus_bandwidth(fabric: Fabric, placement: str, dead_links: Iterable[str] = ()) -> float:
-    """Compute the bus bandwidth as nccl-tests has it (algbw x 2(n-1)/n), bits/s of payload: what each rank sends to its successor."""
-    return ring_bandwidth(fabric, place_ranks(fabric, placement), dead_links)
-
-
 def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
     """Compute the time of one collective of "size" ``message_bytes`` at ``bus_bandwidth`` bits/s, ns; infinite at 0."""
     if bus_bandwidth <= 0:

@@ -55,7 +55,7 @@ class Mapper(FrameIO):
         self.rng = Random(f"{seed}/{nonce}/{host}")
         self.probed = paths(fabric, host)
         self.running = False
-        self.up = [True] * fabric.planes  # what the kernel told
+        self.up = [True] * fabric.planes  # as the kernel reported
         self.refused = [False] * fabric.planes  # the last probe was
         self.slots: list[tuple[int, list[int]]] = []  # (when, cells) of this round, latest first
         self.round = -1
@@ -83,9 +83,6 @@ class Mapper(FrameIO):
         self.round = now // self.interval
         self.bucket = now // self.bucket_ps
         self.slots = []
-
-    def count_on(self, before: Mapper) -> None:
-        self.frames = before.frames
 
     def stop(self) -> None:
         """Stop sending; probes on the way are not judged."""

@@ -49,15 +49,9 @@ KEYS: Final = {
         Meta(ge=0.1, le=10_000.0),
         Doc("time in which every plane gets a probe to its T0 and one to a T1 of the host's share", _RTTS),
     ),
-    "share": (
-        Meta(ge=0.0, le=1.0),
-        Doc("share of a plane's T1s that a host probes at a time; 0: as few as cover every T0-T1 link twice"),
-    ),
+    "share": (Meta(ge=0.0, le=1.0), Doc("share of a plane's T1s that a host probes at a time; 0: as few as cover every T0-T1 link twice")),
     "threshold": (Meta(ge=0.001, le=0.5), Doc("least loss rate, there and back together, that makes a link lossy")),
-    "policy": (
-        one_of(POLICIES),
-        Doc("nic-links: lossy NIC-T0 links are denied; all: every link named; report: none", example='"report"'),
-    ),
+    "policy": (one_of(POLICIES), Doc("nic-links: lossy NIC-T0 links are denied; all: every link named; report: none", example='"report"')),
     "hold": (
         Meta(ge=0.0, le=1_000_000.0),
         Doc("time that a denied link must be clear before it is allowed again; doubles with every denial", _RTTS),

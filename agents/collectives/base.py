@@ -124,9 +124,7 @@ class Collective:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
     @classmethod
-    def check(
-        cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES
-    ) -> None:  # fmt: skip
+    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES) -> None:
         """Check the parameters. Raises :class:`CollectiveError` with the fix."""
         cls.check_ranks(n)
         if dtype not in types:
@@ -353,10 +351,6 @@ class Collective:
         if len(self.data.expected) <= CHUNK:
             self._check(CHUNK)
 
-    def send_checked(self) -> None:
-        """Say to the rank that we receive from that this step's buffers are free again."""
-        self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
-
     def _check(self, most: int) -> None:
         """Compare up to ``most`` further elements of the last result; report the step after the last of them."""
         part = slice(self.checked_to, min(self.checked_to + most, len(self.data.expected)))
@@ -369,8 +363,8 @@ class Collective:
         self.logged.append((record["end_ps"], "step", record))
         self.notes.append({"event": "step", **record})
         self.to_check = -1
-        if self.CREDIT:
-            self.send_checked()
+        if self.CREDIT:  # whoever we receive from may use this step's buffers again
+            self.send(self.previous, _NOTHING, 0, _CHECKED, 0)
 
     def _fill(self, step: int, most: int) -> None:
         """Fill up to ``most`` further elements of the next step's input."""

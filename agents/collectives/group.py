@@ -148,6 +148,6 @@ def _region(values: Sequence[Any]) -> Region:
     """Read a peer's arena, as the peer describes it. Raises :class:`CollectiveError` if addresses in it do not fit a WRITE's header."""
     va, rkey, length = values
     if not all(isinstance(value, int) for value in (va, rkey, length)):
-        raise CollectiveError(f"arena = {list(values)}: whole numbers, as the peer's setup told them")
+        raise CollectiveError(f"arena = {list(values)}: they must be whole numbers, as the peer's setup answered")
     check_target(va, rkey, ARENA, -1)
     return Region(va, rkey, length)

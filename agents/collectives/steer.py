@@ -67,11 +67,7 @@ def connect(
 
 
 def wait_for_all(
-    agents: Sequence[Agent],
-    on_note: Callable[[int, dict[str, Any]], None],
-    check: Callable[[], int | None],
-    timeout: int,
-    clock: Clock,
+    agents: Sequence[Agent], on_note: Callable[[int, dict[str, Any]], None], check: Callable[[], int | None], timeout: int, clock: Clock
 ) -> bool:
     """Pass every notification to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up,
     or ``timeout`` has passed. ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what

@@ -197,7 +197,7 @@ class Endpoint(Reports):
         flows: list[Flow] = []
         if connection.sock is not None and connection.state == OPEN:
             try:
-                for flow, info in ((_flow(s.local, s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
+                for flow, info in (((*s.local, *s.remote), s.info) for s in subflows(connection.sock, self.kind == MPTCP)):
                     flows.append(flow)
                     observed.infos[flow] = info
                 if self.kind == MPTCP and fell_back(connection.sock):
@@ -224,7 +224,3 @@ class Endpoint(Reports):
         fired = observed.total(field) - before[field]
         if fired > 0:
             self._log.append((now, "rto", {**peer, "count": fired}))
-
-
-def _flow(local: tuple[bytes, int], remote: tuple[bytes, int]) -> Flow:
-    return (*local, *remote)

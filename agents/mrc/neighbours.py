@@ -57,10 +57,10 @@ class Neighbour:
         self.evs: list[list[int]] = [[e for e in evs if e >> 16 == p] for p in range(planes)]
         self.ev_set = frozenset(evs)
         self.qps: list[QueuePair] = []
-        # What the peer has told us.
+        # What the peer says of itself.
         self.mask = ALL_PORTS
         self.mask_serial = 0  # of the update that said so
-        # What we tell the peer.
+        # What we say to the peer.
         self.serial = 0
         self.pending = False
         self.tries = 0
@@ -125,7 +125,7 @@ class Neighbours:
         peer.update_at = now
         self.next_at = min(self.next_at, now)
 
-    def _tell(self, now: int, peer: Neighbour) -> None:
+    def _send_update(self, now: int, peer: Neighbour) -> None:
         """Send one copy of an update over every live plane."""
         live = [p for p in range(self.planes) if self.port_up[p]]
         for p in [p for p in live if peer.mask >> p & 1] or live:
@@ -243,7 +243,7 @@ class Neighbours:
         self.next_at = NEVER
         for peer in self.peers.values():
             if peer.update_at <= now:
-                self._tell(now, peer)
+                self._send_update(now, peer)
             if peer.probe_at <= now:
                 self._probe(now, peer)
             self.next_at = min(self.next_at, peer.update_at, peer.probe_at)

@@ -25,7 +25,7 @@ class WritePacket:
 
 
 class Echo:
-    """What a SACK says of the packet that asked for it. ``offset`` is its PSN above the cumulative edge, or a probe's id."""
+    """The part of a SACK about the packet that asked for it. ``offset`` is its PSN above the cumulative edge, or a probe's id."""
 
     def __init__(self, offset: int, probe: bool, ev: int, ts: int, m: int, rtx: bool) -> None:
         self.offset = offset

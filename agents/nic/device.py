@@ -88,7 +88,7 @@ class Nic:
         self.clock = clock
         self.mapper: Mapper | None = None
         self.taker: FrameIO = engine  # gets what arrives
-        self._up: list[bool] = io.port_states()  # what the kernel told
+        self._up: list[bool] = io.port_states()  # as the kernel reported
         for port, up in enumerate(self._up):
             if not up:
                 engine.port_state(clock(), port, False)
@@ -132,7 +132,7 @@ class Nic:
         for port, up in enumerate(self._up):
             mapper.port_state(now, port, up)
         if self.mapper is not None:
-            mapper.count_on(self.mapper)
+            mapper.frames = self.mapper.frames
         self.mapper = mapper
         self.taker = _Sorter(self.engine, mapper, probe_port(self.fabric))
         mapper.start(now)
@@ -258,9 +258,7 @@ class Device(Nic):
         return [r for r in readable if r is not self.io.receiver and r is not self.io.links]
 
 
-def make_device(
-    fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int
-) -> Device | KernelDevice:  # fmt: skip
+def make_device(fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
     """Make the :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)

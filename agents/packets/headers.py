@@ -1,9 +1,9 @@
-"""What every RoCE-like packet has on the wire before its BTH, the invariant CRC and PSN arithmetic. No state, no I/O.
+"""The headers of every RoCE-like packet before its BTH, the invariant CRC and PSN arithmetic. No state, no I/O.
 
 Shared by MRC, RoCE and Clustermapper; what is MRC's own is agents/mrc/wire.py, RoCE's agents/roce/wire.py.
 
-A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4).
-All fields are big-endian, the iCRC little-endian (InfiniBand sends it least significant byte first).
+A frame is Ethernet (14) | outer IPv6 (40) | inner IPv6 (40) | UDP (8) | BTH (12) | headers | payload | iCRC (4). All fields are big-endian,
+the iCRC little-endian (InfiniBand sends it least significant byte first).
 """
 
 from __future__ import annotations
@@ -71,11 +71,6 @@ def trailer(pad: i64, crc: i64) -> bytes:
 def psn_delta(psn: int, reference: int) -> int:
     """Return how far the 24-bit ``psn`` is ahead of ``reference`` (any width), as a signed 24-bit difference."""
     return ((psn - reference + 0x800000) & PSN_MASK) - 0x800000
-
-
-def s24(value: int) -> int:
-    """Convert a 24-bit difference to a signed number."""
-    return ((value + 0x800000) & PSN_MASK) - 0x800000
 
 
 def ip_header(next_header: int, payload: int, dscp: int, ecn: int, flow: int, hop_limit: int, src: bytes, dst: bytes) -> bytes:

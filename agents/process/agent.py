@@ -69,14 +69,14 @@ class Agent:
         self.denied: list[str] = []
         self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
         self.asking: Any = None  # whose request is being answered
-        self.calls = Calls(device, clock, self.share_memory, self.tell)
+        self.calls = Calls(device, clock, self.share_memory, self.notify_program)
         self.reports = False  # whether the mapper's counts are sent as notifications
 
     def share_memory(self, size: int) -> tuple[Any, int]:
         """Make memory for a program; returns it and its descriptor; -1: it is of this process."""
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
-    def tell(self, owner: Any, note: dict[str, Any]) -> None:
+    def notify_program(self, owner: Any, note: dict[str, Any]) -> None:
         self.notify(note)
 
     # --- log -------------------------------------------------------------------------------------------------
@@ -159,9 +159,7 @@ class Agent:
             raise CollectiveError("setup comes before connect")
         self.groups[-1].connect(remotes)
 
-    def op_prepare(
-        self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0
-    ) -> None:  # fmt: skip
+    def op_prepare(self, collective: str, message_bytes: int, dtype: str = "int32", steps: int = 1, warmup: int = 0, seed: int = 0) -> None:
         """Draw inputs and expected results for the :meth:`op_start` that follows with the same arguments: this takes hundreds of
         milliseconds, during which this agent answers nobody. A runner of several agents lets all of them prepare before any begins.
         """
@@ -322,7 +320,7 @@ class Agent:
         now = self.clock()
         self.calls.told_bytes += len(json.dumps(note))
         if self.calls.told_bytes > MOST_TOLD:
-            raise CollectiveError(f"a program may tell {MOST_TOLD} bytes")
+            raise CollectiveError(f"a program may tell {MOST_TOLD} bytes: tell less")
         self.write(now, "told", {"note": note})
         self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 

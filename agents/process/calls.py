@@ -41,7 +41,7 @@ class Calls:
         self.groups: dict[str, Group] = {}
         self.channels: dict[str, Channel] = {}
         self.channel_of: dict[int, Channel] = {}  # by QPN
-        self.told: set[str] = set()  # groups whose failure was reported
+        self.reported: set[str] = set()  # groups whose failure was reported
         self.owner: Any = None  # the program
         self.told_bytes = 0
         self.lost: dict[int, str] = {}  # hosts whose program has ended, and why, for groups that come later
@@ -136,8 +136,8 @@ class Calls:
             if channel.over:
                 self.notify(self.owner, {"event": "over", "group": name, "calls": channel.over})
                 channel.over = []
-            if channel.failure is not None and name not in self.told:
-                self.told.add(name)
+            if channel.failure is not None and name not in self.reported:
+                self.reported.add(name)
                 self.notify(
                     self.owner,
                     {"event": "lost", "group": name, "host": channel.group.ranks[channel.failure["peer_rank"]], **channel.failure},

@@ -62,7 +62,7 @@ class Host(Agent):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return mmap.mmap(fd, size), fd
 
-    def tell(self, owner: Any, note: dict[str, Any]) -> None:
+    def notify_program(self, owner: Any, note: dict[str, Any]) -> None:
         """Send a note without waiting: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
         self.server.answer(owner, note, wait=False)
         if note["event"] == "lost":

@@ -82,7 +82,8 @@ def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFram
         for figure in present[variables["workload"]]:
             numbers = _numbers(counted, figure)
             low, high = median_interval(numbers) or (None, None)
-            ideal, degraded = (_theory(counted, source) for source in _theory_of(figure))
+            sources = next((both for name, both in _THEORY.items() if fnmatchcase(figure, name)), (None, None))
+            ideal, degraded = (_median(_numbers(counted, source)) if isinstance(source, str) else source for source in sources)
             lines.append(
                 {
                     **variables, "figure": figure, "unit": unit_of(figure), "n": len(numbers),
@@ -107,14 +108,6 @@ def _numbers(rows: pd.DataFrame, column: str) -> list[float]:
 
 def _median(numbers: Sequence[float]) -> float | None:
     return float(pd.Series(numbers).median()) if numbers else None
-
-
-def _theory_of(figure: str) -> tuple[Theory, Theory]:
-    return next((source for name, source in _THEORY.items() if fnmatchcase(figure, name)), (None, None))
-
-
-def _theory(rows: pd.DataFrame, source: Theory) -> float | None:
-    return _median(_numbers(rows, source)) if isinstance(source, str) else source
 
 
 def _plain(value: Any) -> Any:

@@ -76,11 +76,7 @@ def failovers(logs: Logs) -> list[dict[str, Any]]:
                 dead[pair] = dead.get(pair, frozenset()) | evs
 
         def on_dead_path(
-            line: Mapping[str, Any],
-            ev: Any,
-            end: float = until,
-            dead: Mapping[Pair, frozenset[int]] = dead,
-            begin: float = fault["t"],
+            line: Mapping[str, Any], ev: Any, end: float = until, dead: Mapping[Pair, frozenset[int]] = dead, begin: float = fault["t"]
         ) -> bool:
             return begin <= line["t"] <= end and ev in dead.get((line["host"], line.get("peer", -1)), ())
 

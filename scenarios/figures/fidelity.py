@@ -119,12 +119,7 @@ def judge(run: Evidence) -> Judgement:
         *(_ports(watch.get("ports", {}), set(run.touched)) if watch else ()),
         *(_clock(watch) if watch else ()),
     ]
-    slow = [
-        *judge_lateness(loops, watch or {}, run.base_rtt_ns),
-        *_acted_late(run),
-        *_dropped(run.causes),
-        *_paused_late(run),
-    ]
+    slow = [*judge_lateness(loops, watch or {}, run.base_rtt_ns), *_acted_late(run), *_dropped(run.causes), *_paused_late(run)]
     doubtful = [
         *(_suspended(watch, run.window) if watch else ()),
         *slow,
@@ -273,11 +268,6 @@ def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def agents_of(watch: Mapping[str, Any]) -> set[str]:
-    """Return the names of the hosts whose agents were watched: h and a number."""
-    return {row["name"] for row in watch.get("processes", ()) if row["name"][:1] == "h" and row["name"][1:].isdigit()}
-
-
 def figures(
     judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -290,7 +280,7 @@ def figures(
     busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
     by_name = {row["name"]: row for row in watch.get("processes", ())}
     window, quota, clock = watch.get("wall_window_ns"), watch.get("quota"), watch["clock"]
-    agents = [by_name[name] for name in agents_of(watch)]
+    agents = [row for name, row in by_name.items() if name[:1] == "h" and name[1:].isdigit()]
 
     def percent(processes: Iterable[Mapping[str, Any]], key: str = "wall_cpu_ns") -> float | None:
         """Return the share of the window, in percent of one core."""

@@ -88,7 +88,7 @@ class Stored:
         runs = {run["run"]: run for run in self.summary["runs"]}
         for key, rows in frame.groupby("run", sort=False):
             if key not in runs:
-                raise self.fail(f"{name}.parquet", f"has rows of run {key}, which summary.json has not: {AGAIN}")
+                raise self.fail(f"{name}.parquet", f"has rows of run {key}, which is not in summary.json: {AGAIN}")
             fabric = self.fabric(runs[key])
             for column, most in (
                 ("host", fabric.host_count),

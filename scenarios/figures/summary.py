@@ -194,14 +194,7 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
     fabrics = {name: in_ns(fabric_figures(fabric)) for name, fabric in scenario.fabrics.items()}
-    return {
-        "format": FORMAT,
-        "scenario": scenario.name,
-        "verdict": verdict,
-        "checks": checks,
-        "fabrics": fabrics,
-        "runs": entries,
-    }
+    return {"format": FORMAT, "scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
 
 
 def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:

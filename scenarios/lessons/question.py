@@ -18,8 +18,8 @@ _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×
 
 @dataclass(frozen=True)
 class Question:
-    """``answer`` computes the right answer from the results of the lesson's runs, by run name. A text is compared as a word, a number with
-    a tolerance: ``within`` is a share of it, ``slack`` an amount; either is enough. Both 0: the number must be exact."""
+    """One question. ``answer`` computes the right answer from the results of the lesson's runs, by run name. A text is compared as a word,
+    a number with a tolerance: ``within`` is a share of it, ``slack`` an amount; either is enough. Both 0: the number must be exact."""
 
     key: str
     text: str

@@ -14,15 +14,10 @@ from testbed.errors import UserError
 from testbed.wireshark.packets import read, row
 
 LINK = "p0-t0-0:p0-t1-0"
-WIRE = Planned(
-    "lesson-5",
-    f"mrcbed run smoke --world simulated --seed 1 --pcap {LINK} --out results/lesson-5",
-    "smoke",
-    ("mrc",),
-)
+WIRE = Planned("lesson-5", f"mrcbed run smoke --world simulated --seed 1 --pcap {LINK} --out results/lesson-5", "smoke", ("mrc",))
 OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --out results/lesson-5-own", transports=("mrc",))
 HEALTHY_STEPS = 5
-"""So many steps come before the failure, or its cost has nothing to be measured against (scenarios.figures.cost)."""
+"""The fewest steps before the failure: with fewer its cost has nothing to be measured against (scenarios.figures.cost)."""
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}
 
 

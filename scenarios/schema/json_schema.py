@@ -38,10 +38,7 @@ def json_schema(file: str) -> Schema:
         "options": {"type": "object", "properties": _offered(forms["transport.options"], {})},
     })  # fmt: skip
     transport["allOf"] = [_if_kind(form.kinds, {"properties": {"options": _object(form.keys)}}) for form in forms["transport.options"]]
-    inner = {
-        "flow": _list(_object(forms["workload.flow"][0].keys)),
-        "job": _list(_object(forms["workload.job"][0].keys)),
-    }
+    inner = {"flow": _list(_object(forms["workload.flow"][0].keys)), "job": _list(_object(forms["workload.job"][0].keys))}
     return {**head, **_object(forms[""][0].keys, {
         "workload": _of_kinds(forms["workload"], inner),
         "transport": _list(transport),

@@ -208,7 +208,7 @@ class _Reader:
                 base = at_rate(base, table.nic_rate)
             except FabricError as error:
                 raise Refused("nic_rate", f": {error}") from None
-        workload = read_workload(table.workload, "workload")
+        workload = read_workload(table.workload)
         transports = [self.transport(t, f"transport[{i}]", base) for i, t in enumerate(table.transport)]
         selected = self.select(transports, names, base)
         if len({t.name for t in transports}) < len(transports):

@@ -204,12 +204,12 @@ class _Kind(Struct):
     kind: Annotated[str, one_of(TABLES)]
 
 
-def read_workload(data: Any, where: str) -> Workload:
+def read_workload(data: Any) -> Workload:
     """Read the ``[workload]`` table. Raises :class:`topologies.structs.Refused`."""
-    kind = convert(data, _Kind, where).kind
+    kind = convert(data, _Kind, "workload").kind
     own_keys = TABLES[kind].__struct_encode_fields__
     all_keys = {key for table in TABLES.values() for key in table.__struct_encode_fields__}
     for key in data:
         if key in all_keys and key not in own_keys:
-            raise Refused(join(where, key), f"is not for kind = {kind!r}, which has {', '.join(own_keys[2:])}")
-    return convert(data, TABLES[kind], where).workload()
+            raise Refused(join("workload", key), f"is not for kind = {kind!r}, which has {', '.join(own_keys[2:])}")
+    return convert(data, TABLES[kind], "workload").workload()

@@ -105,11 +105,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         if any(group.get("kept") is not None for run in runs for group in run["groups"].values()):
             rest.append(("kept vs\nalone", figure("kept", ".1%")))
     else:
-        rest = [
-            n,
-            ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
-            ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
-        ]
+        rest = [n, ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)), ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3))]
         if any(run["busbw_bps"] is not None for run in runs):
             rest += [("bus GB/s", figure("busbw_bps", ",.1f", 8e9)), ("of\nideal", of_ideal)]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))

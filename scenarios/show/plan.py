@@ -25,8 +25,9 @@ from topologies.units import NS, Duration
 BAR = 36
 """Columns of the drawing of faults over time."""
 CROWD = 1.5
-"""From so many queue pairs that send to one host, per packet of its BDP, MRC's smallest windows keep its queue full [ours]: at 10 Gb/s with
-packets of 1,000 bytes, a BDP of 11, 20 senders got 76 % of the line, 45 of them 55 %, and with 90 retries ran out [measured]."""
+"""The number of queue pairs that send to one host, per packet of its BDP, from which on MRC's smallest windows keep its queue full [ours]:
+at 10 Gb/s with packets of 1,000 bytes, a BDP of 11, 20 senders got 76 % of the line, 45 of them 55 %, and with 90 retries ran out
+[measured]."""
 SHOWN = 8
 """The most settings of a sweep that are listed."""
 

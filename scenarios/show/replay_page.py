@@ -1,4 +1,4 @@
-"""``replay.html`` in the look of the figures: each transport has the colour and marker that plots give it."""
+"""Makes ``replay.html`` in the look of the figures: each transport has the colour and marker that plots give it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from scenarios.show.check_values import bound_and_seen, format_value
 from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes
 from scenarios.show.html import NAME as REPORT
-from scenarios.show.tables import Column, since_fault, world_words
+from scenarios.show.tables import Column, delivered_after, world_words
 from scenarios.show.tables import table as _table
 from testbed.terminal import Table, duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
@@ -270,7 +270,7 @@ def faults_table(runs: Sequence[Run]) -> Table:
         ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
     ]
     if any(f.get("delivered_ns") is not None for f in rows):
-        columns.append(("all of them\narrived after", lambda f: since_fault(f, "delivered_ns")))
+        columns.append(("all of them\narrived after", delivered_after))
     if any(f["kept_during"] is not None for f in rows):
         columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
         columns.append(("after", lambda f: percent(f["kept_after"])))
@@ -361,10 +361,7 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
     reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
     console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{suffix}"))
     plots = len(list((directory / "plots").glob("*.png")))
-    console.print(
-        f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""),
-        soft_wrap=True,
-    )
+    console.print(f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""), soft_wrap=True)
     if (directory / REPORT).is_file():
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
     if (directory / REPLAY).is_file():

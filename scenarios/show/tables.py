@@ -18,9 +18,9 @@ def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any
     return lambda row: [str(row.get("world", "emulated"))] if mixed else []
 
 
-def since_fault(fault: Mapping[str, Any], key: str) -> str:
-    """Write how long after a fault began something was, which may never have been."""
-    return "–" if fault.get(key) is None else duration(fault[key] - fault["at_ns"])
+def delivered_after(fault: Mapping[str, Any]) -> str:
+    """Write how long after a fault began the last packet that it lost had arrived after all; "–" if one never did."""
+    return "–" if fault.get("delivered_ns") is None else duration(fault["delivered_ns"] - fault["at_ns"])
 
 
 def table(title: str, columns: Sequence[Column], rows: Sequence[Any], caption: str = "") -> Table:

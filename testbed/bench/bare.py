@@ -45,13 +45,13 @@ def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap
             commands[host] = [str(program), str(seconds), str(fabric.frame_bytes), str(data), str(wall_gap_ns), *ports]
         before, cpu_before = arrived(cluster), cpu_us()
         senders = [cluster.net[f"h{host}"].popen(command) for host, command in commands.items()]
-        told = [list(map(int, sender.communicate(timeout=seconds + 30)[0].split())) for sender in senders]
+        lines = [list(map(int, sender.communicate(timeout=seconds + 30)[0].split())) for sender in senders]
         time.sleep(0.2)
         received, cpu = arrived(cluster) - before, cpu_us() - cpu_before
-    sent = sum(line[0] for line in told)
+    sent = sum(line[0] for line in lines)
     return {
-        "packets_per_second": received / (max(line[2] for line in told) / 1e9), "cpu_us_per_packet": cpu / sent,
-        "lost": sent - received, "refused": sum(line[1] for line in told),
+        "packets_per_second": received / (max(line[2] for line in lines) / 1e9), "cpu_us_per_packet": cpu / sent,
+        "lost": sent - received, "refused": sum(line[1] for line in lines),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How fast the simulated world goes on one core: packet-hops, frames that took one link, per second of the machine's time."""
+"""Measures how fast the simulated world goes on one core: packet-hops, frames that took one link, per second of the machine's time."""
 
 from __future__ import annotations
 

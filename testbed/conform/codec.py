@@ -72,7 +72,7 @@ def parse(frame: bytes) -> dict[str, Any]:
         raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
     opcode = frame[BTH]
     if opcode not in AFTER_BTH:
-        raise ValueError(f"opcode {opcode:02X} is none of MRC's")
+        raise ValueError(f"opcode {opcode:02X} is not an opcode of MRC")
     word, inner_word = (int.from_bytes(frame[at : at + 4], "big") for at in (14, INNER))
     lengths = [int.from_bytes(frame[at : at + 2], "big") for at in (18, 58, 98)]
     d: dict[str, Any] = {
@@ -103,7 +103,7 @@ def parse(frame: bytes) -> dict[str, Any]:
     return d
 
 
-def told(d: Mapping[str, Any]) -> dict[str, str]:
+def shown(d: Mapping[str, Any]) -> dict[str, str]:
     """Write a parsed frame's fields for people, without addresses and usual values."""
     rows = {"packet": d["name"], "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}

@@ -478,7 +478,7 @@ class Play:
         if not failed.got:
             return []
         d = failed.got[0]
-        came = codec.told(d)
+        came = codec.shown(d)
         rows = [(key.rstrip("<>!"), self._asked(key, text), self._shown(d.get(key.rstrip("<>!")))) for key, text in failed.wanted.items()
                 if key not in ("within", "for")]  # fmt: skip
         return [*rows, *((key, "", text) for key, text in came.items() if key not in {row[0] for row in rows})]

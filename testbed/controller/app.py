@@ -1,8 +1,8 @@
 """The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
 
-One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and
-:class:`EventLinkUp`; Ryu's event loop calls the handlers, which keep the failed-link map that the REST view shows, and report changes to
-the steering, which tells agents what the policy says. Other Ryu applications in the process may observe the same events.
+One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and :class:`EventLinkUp`; Ryu's event
+loop calls the handlers, which keep the failed-link map that the REST view shows, and report changes to the steering, which sends agents
+what the policy says. Other Ryu applications in the process may observe the same events.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class ControllerClient:
         return value
 
     def _stranger(self) -> UserError:
-        return UserError(f"what answers at {self.url} is no controller of ours")
+        return UserError(f"what answers at {self.url} is not a controller of mrcbed: give the address that the prompt's status shows")
 
 
 def _hang_up(own: socket.socket, late: threading.Event) -> None:

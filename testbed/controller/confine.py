@@ -1,4 +1,4 @@
-"""What the controller opens of the machine before Ryu is imported, and how it gives up the rest.
+"""Opens what the controller needs of the machine before Ryu is imported, and gives up the rest.
 
 Ryu and its dependencies are old and read requests of any user of this machine (docs/security.md). So ``__main__`` opens the three things
 that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the process

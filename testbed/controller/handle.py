@@ -24,7 +24,7 @@ from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
-"""The controller must tell all agents within this time [ours]: it gives up on one agent after 1 s."""
+"""The controller must have sent a list to all agents within this time [ours]: it gives up on one agent after 1 s."""
 
 
 REST_S = 1.0
@@ -76,7 +76,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Tell the controller that agents run, which it may tell what ``policy`` says. Returns its answer; empty without a controller."""
+        """Announce agents to the controller, which may send them what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:

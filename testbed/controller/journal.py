@@ -25,7 +25,7 @@ Entry = dict[str, Any]
 
 
 class TooManyReaders(Exception):
-    """As many readers follow the journal as may."""
+    """There are as many readers of the journal as may be."""
 
 
 class Journal:

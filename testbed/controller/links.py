@@ -1,7 +1,7 @@
-"""Which links are failed, since when, and the journal of what happened. Plain data: no Ryu, no socket, no clock.
+"""Keeps the failed links, since when each is failed, and the journal of what happened. Plain data: no Ryu, no socket, no clock.
 
-A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in
-the hosts' namespaces) count as up: a cable pulled on the host's side takes the carrier of the switch's side away too.
+A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in the hosts' namespaces)
+count as up: a cable pulled on the host's side takes the carrier of the switch's side away too.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Request:
     host: str = "localhost"
     """The header ``Host``, empty if there was none."""
     token: str = ""
-    """What follows ``Bearer`` in the header ``Authorization``; empty if there was none."""
+    """The word behind ``Bearer`` in the header ``Authorization``; empty if there was none."""
 
 
 Asker = Annotated[str, one_of(ASKERS)]

@@ -112,7 +112,7 @@ class Bridges:
     """OpenFlow sessions with all switches. Nothing is connected before :meth:`connect`."""
 
     def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
-        """``sockets``: switch -> where it listens. ``now`` dates reports."""
+        """Prepare sessions. ``sockets`` is switch -> where it listens. ``now`` dates reports."""
         self._sockets, self._now = sockets, now
         self._datapaths: dict[str, Any] = {}
         self._ear: Any = None
@@ -154,8 +154,8 @@ class Bridges:
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of the
-        calls raises."""
+        """Call ``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of
+        the calls raises."""
         results: dict[str, T] = {}
         failed: list[Exception] = []
 

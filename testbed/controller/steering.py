@@ -1,4 +1,4 @@
-"""What the controller does about events: it keeps the denylist, and tells the agents what the policy says. Plain logic: no Ryu.
+"""Decides what the controller does about events: it keeps the denylist, and sends the agents what the policy says. Plain logic: no Ryu.
 
 Policies, chosen per run, since endpoints recover alone and help is what a scenario compares:
 

@@ -1,4 +1,4 @@
-"""What the REST view answers, as plain data. No Ryu, no socket: a path goes in, a status and a payload come out."""
+"""Makes the answers of the REST view, as plain data. No Ryu, no socket: a path goes in, a status and a payload come out."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Views:
         denied: Callable[[], list[str]] = list,
         counts: Callable[[], dict[str, Counts] | None] = lambda: None,
     ) -> None:
-        """``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts`` the traffic of
-        each route, where switches count it."""
+        """Make the view. ``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts``
+        the traffic of each route, where switches count it."""
         self._counts = counts
         self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 

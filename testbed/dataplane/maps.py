@@ -41,11 +41,11 @@ class BpfMap:
         _bpf(_INFO, struct.pack("=IIQ", self.fd, len(info), ctypes.addressof(info)))
         _type, _id, self.key_size, self.value_size, self.max_entries, self.flags = struct.unpack_from("=6I", info.raw)
 
-    def _element(self, command: int, key: bytes, value: int, flags: int = 0) -> None:
+    def _element(self, command: int, key: bytes, value: int) -> None:
         if len(key) != self.key_size:
             raise ValueError(f"{self.path}: keys have {self.key_size} bytes, not {len(key)}")
         key_buffer = ctypes.create_string_buffer(key, len(key))
-        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, flags))
+        _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, 0))
 
     def lookup(self, key: bytes) -> bytes | None:
         """Return the value at ``key``, or None."""

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agents.clock import WallClock
@@ -47,13 +46,13 @@ from testbed.machine import running, sandbox
 from testbed.machine.parent import Adopted, adopting
 from testbed.machine.slowness import patient, remark
 from testbed.machine.stopping import go_on
-from testbed.world import EMULATED, Program, Stream
+from testbed.world import EMULATED, Program, Started, Stream
 from topologies.clos import Fabric
 from topologies.parts import whole
 
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
-"""Where bring-up can be made to fail, by the environment variable MRCBED_CRASH_AT: ``<point>`` raises there, ``<point>:kill`` kills this
-process."""
+"""Points at which bring-up can be made to fail, by the environment variable MRCBED_CRASH_AT: ``<point>`` raises there, ``<point>:kill``
+kills this process."""
 MAX_HOSTS = 64
 """Every host needs processes, and every pair of hosts a route: more hosts would come up in minutes, not seconds [ours]."""
 MOST_DESCRIPTORS = 900
@@ -78,7 +77,7 @@ class InjectedCrash(RuntimeError):
     """The failure that MRCBED_CRASH_AT asks for."""
 
 
-class Cluster(TakesFaults):
+class Cluster(Started, TakesFaults):
     """A cluster on this machine. ``dilation`` is that of :class:`agents.clock.WallClock`. With ``controller`` False the switches' tables
     are written without Ryu. ``progress(stage, share)`` reports how far bring-up has come. With ``trunk`` the cluster is the part of a
     fabric that this machine carries, and :attr:`agents` has only that part's, in the order of ``part.hosts``."""
@@ -227,13 +226,6 @@ class Cluster(TakesFaults):
         while any(process.poll() is None for process in running) and time.monotonic() < until:
             time.sleep(0.005)
 
-    def __enter__(self) -> Cluster:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
-
     def _reach(self, point: str) -> None:
         """Pass a named point of bring-up: report progress, and crash if a test asks for it."""
         if point in CRASH_POINTS:
@@ -351,9 +343,7 @@ class Cluster(TakesFaults):
                 for name in names
             ]  # fmt: skip
             processes.append({"name": names[0], "user": sandbox.agent_uid(first // share), "hosts": places})
-        common = {
-            "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "transport": transport, "options": options, "seed": seed,
-        }  # fmt: skip
+        common = {"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "transport": transport, "options": options, "seed": seed}
         (directory / "agents.json").write_text(json.dumps({**common, "processes": processes}))
         until = time.monotonic() + patient(AGENTS_S)
         try:

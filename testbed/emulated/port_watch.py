@@ -50,11 +50,7 @@ class PortWatch:
     data class, or None."""
 
     def __init__(
-        self,
-        fabric: Fabric,
-        clock: WallClock,
-        read: Callable[[], Traffic],
-        queued: Callable[[int], int | None] = lambda port: None,
+        self, fabric: Fabric, clock: WallClock, read: Callable[[], Traffic], queued: Callable[[int], int | None] = lambda port: None
     ) -> None:
         self.fabric = fabric
         self._clock, self._read, self._queued = clock, read, queued

@@ -76,9 +76,7 @@ class EmulatedPrograms:
         host = self.cluster.net.hosts[self.hosts[rank]]
         pid = self.agents[rank].call("hello")["pid"]
         shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
-        place = {
-            "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict(),
-        }  # fmt: skip
+        place = {"rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict()}
         settings = {
             **environment(), "MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0",
             "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
@@ -103,7 +101,7 @@ class EmulatedPrograms:
         while data := os.read(process.stdout.fileno(), PIECE):
             self.output.put((rank, data))
 
-    def _tell_lines(self, on_line: Callable[[int, str], None]) -> int:
+    def _pass_on(self, on_line: Callable[[int, str], None]) -> int:
         """Pass on the output that is there now; returns how many pieces."""
         pieces = self.output.qsize()
         for _ in range(pieces):
@@ -112,15 +110,15 @@ class EmulatedPrograms:
                 on_line(rank, line)
         return pieces
 
-    def _tell_rest(self, on_line: Callable[[int, str], None]) -> None:
+    def _pass_on_rest(self, on_line: Callable[[int, str], None]) -> None:
         """Pass on what is left when all have ended. Processes that such a rank has started may still hold its end of the pipe, and go
         on."""
         left, until = LEFT, time.monotonic() + 1.0
         while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
-            if told := self._tell_lines(on_line):
-                left, until = left - told, time.monotonic() + 1.0
+            if passed := self._pass_on(on_line):
+                left, until = left - passed, time.monotonic() + 1.0
             time.sleep(SOON_S)
-        self._tell_lines(on_line)
+        self._pass_on(on_line)
         for rank, cutter in enumerate(self.cutters):
             for line in cutter.end():
                 on_line(rank, line)
@@ -136,11 +134,11 @@ class EmulatedPrograms:
         died: ClusterDied | None = None
         sooner: int | None = None
         soon, usual = (self.cluster.clock.patience(seconds) for seconds in (SOON_S, LOOK_S))
-        told = 0
+        passed = 0
         with self.cluster.clock.waiter(self.agents) as wait:
             while len(ended) < len(self.processes):
                 if died is None:
-                    wait(soon if told else usual if sooner is None else max(0, min(sooner, usual)))
+                    wait(soon if passed else usual if sooner is None else max(0, min(sooner, usual)))
                     try:
                         sooner = look()
                         self.cluster.check()
@@ -150,14 +148,14 @@ class EmulatedPrograms:
                                     on_note(rank, note)
                                 elif missing is None and (lost := self.hosts.index(note["host"])) in ended:
                                     give_up, missing = time.monotonic() + GRACE_S, lost
-                    except ClusterDied as error:  # the others are told who is missing before all ends
+                    except ClusterDied as error:  # the others hear who is missing before all ends
                         died, give_up = error, time.monotonic() + GRACE_S
                         for rank, agent in enumerate(self.agents):
                             if agent.closed or f"h{self.hosts[rank]} " in f"{error} ":
                                 self._lose(rank, str(error).partition(":")[0], {})
                 else:
                     time.sleep(LOOK_S)
-                told = self._tell_lines(on_line)
+                passed = self._pass_on(on_line)
                 for rank, process in enumerate(self.processes):
                     if rank not in ended and _over(process):
                         ended.add(rank)
@@ -175,7 +173,7 @@ class EmulatedPrograms:
                         )
                         failed |= dict.fromkeys(sorted(set(range(len(self.processes))) - ended), line)
                     self.end()
-        self._tell_rest(on_line)
+        self._pass_on_rest(on_line)
         if died is not None:
             raise died
         return failed

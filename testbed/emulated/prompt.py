@@ -141,7 +141,7 @@ class Prompt(CLI):
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
         node = self.mn[name]
         command = " ".join(self.mn[word].defaultIntf().updateIP() or word if word in self.mn else word for word in arguments.split(" "))
-        if name in self._with_shells or not self.keys:
+        if name in [host.name for host in self.mn.hosts] or not self.keys:
             # A host's shell stays between commands: it must neither wait for the end of a quotation nor leave.
             evaluated = f"eval {shlex.quote(command)}"
             command = f"({evaluated})" if _LEAVES_THE_SHELL.search(command) else evaluated
@@ -173,10 +173,6 @@ class Prompt(CLI):
     def unknown(self, word: str) -> UserError:
         near = difflib.get_close_matches(word[:40], [*self.completenames(""), *self.mn], n=2)
         return UserError(f"no command {word[:40]!r}: {'did you mean ' + ' or '.join(near) + '? ' if near else ''}`help` lists all")
-
-    @property
-    def _with_shells(self) -> set[str]:
-        return {host.name for host in self.mn.hosts}
 
     def do_sh(self, line: str) -> None:
         """sh COMMAND...: run a command on the machine, in the mounts of this run"""

@@ -26,8 +26,8 @@ Drawn = tuple[str, dict[str, Any]]
 
 
 class Machine(Protocol):
-    """What a kind may use of a world (testbed/faults/injections.py). Whatever a fault holds in ``faults``, ``packets`` and ``rates`` under
-    its number is removed with the fault."""
+    """The part of a world that a kind may use (testbed/faults/injections.py). Whatever a fault holds in ``faults``, ``packets`` and
+    ``rates`` under its number is removed with the fault."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -36,7 +36,7 @@ class Machine(Protocol):
 
     def pause(self, host: int, stop: bool) -> None: ...
     def kill(self, host: int) -> int: ...
-    def tell(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None: ...
+    def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None: ...
     def end(self, fault: Injected) -> int: ...
 
 
@@ -98,7 +98,7 @@ class Kind:
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         fault.told_ps, _ = self.strike(fault, machine)
-        machine.tell(fault.told_ps, fault, "begin", fault.target.links)
+        machine.report(fault.told_ps, fault, "begin", fault.target.links)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
         """Do what is due: ``fault.due_ps`` has come."""
@@ -150,11 +150,11 @@ class Cycle(Kind):
     def begin(self, fault: Injected, machine: Machine) -> None:
         links = fault.target.links
         fault.told_ps, changed = self.strike(fault, machine)
-        machine.tell(fault.told_ps, fault, "begin", links)
+        machine.report(fault.told_ps, fault, "begin", links)
         if "period" in fault.target.keys:
             fault.due_ps = fault.told_ps + self._lasts(fault)
             if links:
-                machine.tell(fault.told_ps, fault, "down", changed)
+                machine.report(fault.told_ps, fault, "down", changed)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
         """Begin the next part of a cycle. A late change does not shift those after it."""
@@ -162,7 +162,7 @@ class Cycle(Kind):
         fault.down = not fault.down
         t, links = self.strike(fault, machine)
         if fault.target.links:
-            machine.tell(t, fault, "down" if fault.down else "up", links)
+            machine.report(t, fault, "down" if fault.down else "up", links)
         fault.due_ps = max(fault.due_ps + self._lasts(fault), t)
 
     def _lasts(self, fault: Injected) -> int:

@@ -43,13 +43,13 @@ class Injections:
 
     # --- what a kind uses ------------------------------------------------------------------------------------
 
-    def tell(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
+    def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
         """Remove the fault completely; returns the time, ps."""
         t, links = self._drop(fault)
-        self.tell(t, fault, "heal", links)
+        self.report(t, fault, "heal", links)
         return t
 
     # --- what the cluster offers -----------------------------------------------------------------------------

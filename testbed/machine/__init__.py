@@ -1,1 +1,1 @@
-"""What a run needs from the machine itself: a sandbox, ownership, limits, its load, and its tools."""
+"""The machine below a run: a sandbox, ownership, limits, its load, and its tools."""

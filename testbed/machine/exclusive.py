@@ -54,9 +54,9 @@ def refuse_if_measuring(name: str = "") -> None:
         raise Measuring(_refusal(name))
 
 
-def measured_directory(name: str = "") -> Path | None:
+def measured_directory() -> Path | None:
     """Find the results directory of the run that measures on this machine; None without one, or if its path is too long for the notice."""
-    holder = _holder(name or NAME)
+    holder = _holder(NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 
 

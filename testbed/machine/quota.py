@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Throttled(NamedTuple):
-    """``times``: periods in which a group used up its quota; ``ns``: how long it was stopped, summed over cores."""
+    """A group's stops. ``times``: periods in which it used up its quota; ``ns``: how long it was stopped, summed over cores."""
 
     times: int
     ns: int

@@ -1,4 +1,4 @@
-"""How much slower this machine is than the one for which limits of time are written, and limits that follow.
+"""Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
 
 A limit ends a wait for something that will never happen. A machine under emulation, or with much else to do, needs longer for the same
 work, and must not be told that the work failed. It is measured when first asked for, in some hundredths of a second: limits are needed

@@ -1,4 +1,4 @@
-"""What a coordinator may order of a machine: one method each, called by far.py between looks at the machine's own part."""
+"""The orders of a coordinator to a machine: one method each, called by far.py between looks at the machine's own part."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMAND_S = 60.0
 
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
 Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
-Told = TypedDict("Told", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
+Struck = TypedDict("Struck", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
 Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": dict[str, Any]})  # noqa: UP013
 
 
@@ -107,14 +107,14 @@ class Orders:
 
     # --- faults ------------------------------------------------------------------------------------------------
 
-    def op_strike(self, target: Target) -> Told:
-        return _told(self.cluster.strike(target))
+    def op_strike(self, target: Target) -> Struck:
+        return _plain(self.cluster.strike(target))
 
     def op_clear(self, number: int) -> int:
         return self.cluster.clear(number)
 
-    def op_faults(self) -> list[Told]:
-        return [_told(fault) for fault in self.cluster.faults()]
+    def op_faults(self) -> list[Struck]:
+        return [_plain(fault) for fault in self.cluster.faults()]
 
     def op_fault_events(self) -> list[FaultEvent]:
         return [cast(FaultEvent, asdict(event)) for event in self.cluster.fault_events()]
@@ -194,5 +194,5 @@ class Orders:
             self._sight = None
 
 
-def _told(fault: Injected) -> Told:
+def _plain(fault: Injected) -> Struck:
     return {"number": fault.number, "told_ps": fault.told_ps, "due_ps": fault.due_ps, "down": fault.down}

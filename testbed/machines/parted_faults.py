@@ -27,7 +27,7 @@ class MachineFaults:
         self._owner_of_host = {host: part.machine for part in parts for host in part.hosts}
         self._active: dict[int, Injected] = {}
         self._numbers: dict[int, dict[int, int]] = {}  # coordinator's number -> machine -> the machine's number
-        self._tellers: dict[tuple[int, int], int] = {}  # (machine that tells, its number) -> coordinator's number
+        self._reporters: dict[tuple[int, int], int] = {}  # (machine that reports, its number) -> coordinator's number
         self._last = 0
         self.faults = self
         """This object also answers for cables and switches: it asks the machines."""
@@ -43,16 +43,16 @@ class MachineFaults:
         machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
         answers = ask_all([self.channels[m] for m in machines], "strike", target=asdict(target))
         self._last += 1
-        teller = self._teller(target)
-        told = dict(zip(machines, answers, strict=True))
-        fault = Injected(self._last, target, told[teller]["told_ps"], told[teller]["due_ps"], told[teller]["down"])
-        self._numbers[fault.number] = {machine: answer["number"] for machine, answer in told.items()}
-        self._tellers[teller, told[teller]["number"]] = fault.number
+        reporter = self._reporter(target)
+        by_machine = dict(zip(machines, answers, strict=True))
+        fault = Injected(self._last, target, by_machine[reporter]["told_ps"], by_machine[reporter]["due_ps"], by_machine[reporter]["down"])
+        self._numbers[fault.number] = {machine: answer["number"] for machine, answer in by_machine.items()}
+        self._reporters[reporter, by_machine[reporter]["number"]] = fault.number
         if KINDS[target.kind].heals:
             self._active[fault.number] = fault
         return fault
 
-    def _teller(self, target: Target) -> int:
+    def _reporter(self, target: Target) -> int:
         if target.host >= 0:
             return self._owner_of_host[target.host]
         return self._owner[target.links[0]] if target.links else 0
@@ -63,8 +63,8 @@ class MachineFaults:
         if fault is None:
             numbers = ", ".join(map(str, self._active)) or "none"
             raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
-        told = {machine: self.channels[machine].ask("clear", number=own) for machine, own in self._numbers[number].items()}
-        return int(told[self._teller(fault.target)])
+        by_machine = {machine: self.channels[machine].ask("clear", number=own) for machine, own in self._numbers[number].items()}
+        return int(by_machine[self._reporter(fault.target)])
 
     def active(self) -> list[Injected]:
         """Return the active faults, oldest first, with what each is doing now."""
@@ -73,8 +73,8 @@ class MachineFaults:
         answers = ask_all(self.channels, "faults")
         rows = {(machine, row["number"]): row for machine, answer in enumerate(answers) for row in answer}
         for number, fault in list(self._active.items()):
-            teller = self._teller(fault.target)
-            row = rows.get((teller, self._numbers[number][teller]))
+            reporter = self._reporter(fault.target)
+            row = rows.get((reporter, self._numbers[number][reporter]))
             if row is None:
                 del self._active[number]  # over by itself
             else:
@@ -84,10 +84,8 @@ class MachineFaults:
     def events(self) -> list[FaultEvent]:
         """Return what happened since the last call, in order of time."""
         answers = ask_all(self.channels, "fault_events")
-        rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._tellers]
-        events = [
-            FaultEvent(row["t"], self._tellers[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows
-        ]  # fmt: skip
+        rows = [(machine, row) for machine, answer in enumerate(answers) for row in answer if (machine, row["number"]) in self._reporters]
+        events = [FaultEvent(row["t"], self._reporters[machine, row["number"]], row["phase"], tuple(row["links"])) for machine, row in rows]
         return sorted(events, key=lambda event: event.t)
 
     def set_link(self, name: str, up: bool) -> int:

@@ -48,13 +48,12 @@ def places(on: str, reach: str = REACH) -> tuple[Place, ...]:
         template = shlex.split(reach)
     except ValueError as error:
         raise UserError(f"--reach {reach}: {error}") from None
-    found = tuple(Place(host, _address(name), _command(template, host)) for host, name in zip(hosts, names, strict=True))
+    found = tuple(
+        Place(host, _address(name), tuple(word.replace("{host}", host) for word in template))
+        for host, name in zip(hosts, names, strict=True)
+    )
     _check_distinct(found)
     return found
-
-
-def _command(template: Sequence[str], host: str) -> tuple[str, ...]:
-    return tuple(word.replace("{host}", host) for word in template)
 
 
 def _address(name: str) -> str:

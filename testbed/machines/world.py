@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from testbed.machines.clocks import Offset, wall_unsure_ns
 from testbed.machines.parted_faults import MachineFaults
 from testbed.machines.reach import Place
 from testbed.machines.watch import MachineWatch
-from testbed.world import EMULATED, Background, Program, Programs, Stream
+from testbed.world import EMULATED, Background, Program, Programs, Started, Stream
 from topologies import Fabric
 from topologies.parts import divide
 
@@ -49,7 +48,7 @@ LOADS_S = 0.004
 """An answer about queues is good for further ports for this time, s: samples of all watched ports are one question [ours]."""
 
 
-class Machines(TakesFaults):
+class Machines(Started, TakesFaults):
     """A fabric on several machines. ``version`` is the mrcbed that must be at the far ends. ``results`` is where a run that measures writes
     to, "" for none. ``dilation`` is that of :class:`agents.clock.WallClock`."""
 
@@ -100,9 +99,7 @@ class Machines(TakesFaults):
             self._progress("setting clocks", 0.1)
             shifts = [channel.offset().wall_ns for channel in self.channels]
             addresses = [place.address for place in self.places]
-            common = {
-                "fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results
-            }  # fmt: skip
+            common = {"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "addresses": addresses, "results": self._results}
             asked = [
                 (channel, channel.begin("begin", wall_offset_ns=shift, machine=number, **common))
                 for number, (channel, shift) in enumerate(zip(self.channels, shifts, strict=True))
@@ -146,13 +143,6 @@ class Machines(TakesFaults):
         for closer in closers:
             closer.join()
         self._close_agents()
-
-    def __enter__(self) -> Machines:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
 
     def check(self) -> None:
         for channel in self.channels:

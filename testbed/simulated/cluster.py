@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
@@ -25,13 +24,13 @@ from testbed.simulated.network import Network
 from testbed.simulated.packed_counters import Table, added, loads, rows
 from testbed.simulated.programs import SimulatedPrograms
 from testbed.simulated.split import Crew, Job, begin_host
-from testbed.world import Program, VirtualClock
+from testbed.world import Program, Started, VirtualClock
 from topologies.clos import Fabric
 
 EMULATED = "drop --world simulated to emulate it"
 
 
-class SimulatedCluster(TakesFaults):
+class SimulatedCluster(Started, TakesFaults):
     """A cluster in virtual time. ``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in
     ``pcap_dir``. ``split`` is the number of processes that share the simulation once there are agents; 1 where several cannot
     (testbed.simulated.split.why_not)."""
@@ -77,13 +76,6 @@ class SimulatedCluster(TakesFaults):
         self.stop_agents()
         for capture in self.captures:
             capture.stop()
-
-    def __enter__(self) -> SimulatedCluster:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
 
     # --- agents ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What processes that share one simulation give each other at the ends of windows: frames, and the time of their next events.
+"""Exchanges frames, and the times of next events, between processes that share one simulation, at the ends of windows.
 
 Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
 process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.

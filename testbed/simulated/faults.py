@@ -17,7 +17,7 @@ from testbed.simulated.hosts import Steered
 from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
-Tell = Callable[..., None]
+Called = Callable[..., None]
 """Type of a function that gets the name of a method of the network that was called here, and its arguments: other processes may have to
 call it, too."""
 
@@ -29,39 +29,39 @@ def nobody(method: str, *args: Any) -> None:
 class LinkFaults(Holders):
     """The state of cables and switches. ``changed(link, up)`` is called for every cable that changes."""
 
-    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], tell: Tell = nobody) -> None:
+    def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], called: Called = nobody) -> None:
         super().__init__(fabric, network.now)
-        self.network, self._changed, self._tell = network, changed, tell
+        self.network, self._changed, self._called = network, changed, called
 
     def _switch(self, name: str, state: int) -> None:
         self.network.set_switch(name, state)
-        self._tell("set_switch", name, state)
+        self._called("set_switch", name, state)
 
     def _settle(self, link: Link, up: bool) -> None:
         self._up[link.name] = up
         self.network.set_link(link, up)
-        self._tell("set_link", link, up)
+        self._called("set_link", link, up)
         self._changed(link.name, up)
 
 
 class Rates(SlowPorts):
     """The rates of slow links."""
 
-    def __init__(self, fabric: Fabric, network: Network, tell: Tell) -> None:
+    def __init__(self, fabric: Fabric, network: Network, called: Called) -> None:
         super().__init__(fabric)
-        self.network, self._tell = network, tell
+        self.network, self._called = network, called
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
         rates = list(rates)
         self.network.set_rates(rates)
-        self._tell("set_rates", rates)
+        self._called("set_rates", rates)
 
 
 class PortWords(MutableSequence[int]):
     """The network's faults at ports, with the interface of a BPF map's memory."""
 
-    def __init__(self, network: Network, tell: Tell) -> None:
-        self.network, self._tell = network, tell
+    def __init__(self, network: Network, called: Called) -> None:
+        self.network, self._called = network, called
 
     def __len__(self) -> int:
         return len(self.network.fault_words)
@@ -71,7 +71,7 @@ class PortWords(MutableSequence[int]):
 
     def __setitem__(self, at: Any, word: Any) -> None:
         self.network.set_fault_word(at, word)
-        self._tell("set_fault_word", at, word)
+        self._called("set_fault_word", at, word)
 
     def __delitem__(self, at: Any) -> None:
         raise TypeError("a map has its size")
@@ -83,9 +83,9 @@ class PortWords(MutableSequence[int]):
 class PathMap(MemoryPaths):
     """The network's path faults. Draws that other processes have counted stay theirs."""
 
-    def __init__(self, network: Network, tell: Tell) -> None:
+    def __init__(self, network: Network, called: Called) -> None:
         super().__init__(network.path_faults)
-        self.network, self._tell = network, tell
+        self.network, self._called = network, called
 
     def update(self, key: bytes, value: bytes) -> None:
         self._set(key, value)
@@ -97,7 +97,7 @@ class PathMap(MemoryPaths):
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         self.network.set_path_fault(key, value)
-        self._tell("set_path_fault", key, value)
+        self._called("set_path_fault", key, value)
 
 
 class SimulatedInjector(Injections):
@@ -105,10 +105,10 @@ class SimulatedInjector(Injections):
     is the present simulated host, or None."""
 
     def __init__(
-        self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], tell: Tell = nobody
+        self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], called: Called = nobody
     ) -> None:  # fmt: skip
-        packets = PacketFaults(PortWords(network, tell), PathMap(network, tell))
-        super().__init__(fabric, faults, packets, Rates(fabric, network, tell), network.now)
+        packets = PacketFaults(PortWords(network, called), PathMap(network, called))
+        super().__init__(fabric, faults, packets, Rates(fabric, network, called), network.now)
         self.network, self.host_of = network, host_of
         self._booked: int | None = None  # when the calendar will call
 

@@ -1,4 +1,4 @@
-"""What a simulated network carries and what happens in it: events in the order of their times, and frames, which are events themselves.
+"""Events of a simulated network, in the order of their times, and its frames, which are events themselves.
 
 Owned by :mod:`testbed.simulated.network`. Of a frame's bytes switches read and change a few of the outer header; these are kept beside the
 bytes as numbers, and put back where somebody looks (:meth:`Frame.contents`). All times ps, all sizes bytes.

@@ -1,4 +1,4 @@
-"""How time passes in a simulated network: in windows, in one process or in several.
+"""Lets time pass in a simulated network: in windows, in one process or in several.
 
 A *window* is no longer than :attr:`Windows.reach`, the delay that a frame has before a host sees it. What happens in a window at a host or
 in a switch reaches no host in the same window. So all hosts with their NIC ports (the *edge*) act for a window, then all switches (the

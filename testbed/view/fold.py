@@ -66,7 +66,7 @@ class Fold:
         self._bin_end = self._bin_ns
         self._folders: dict[str, Callable[[int, Line], Iterator[Frame]]] = {
             "fault": self._fault, "ev": self._of_ev, "plane": self._of_plane, "reroute": self._reroute, "goodput": self._goodput,
-            "loss": self._loss, "step": self._step, "told": self._told, "ports": self._ports, "evs": self._evs, "cwnd": self._cwnd,
+            "loss": self._loss, "step": self._step, "told": self._program_note, "ports": self._ports, "evs": self._evs, "cwnd": self._cwnd,
             "srtt": self._srtt, "qp": self._qp, "reconverged": self._reconverged, "rto": self._rto, "endpoint": self._endpoint,
             "failed": self._failed, "end": self._end, "deny": self._deny, "hint": self._hint, "rtx": self._again, "message": self._message,
             "port": self._port,
@@ -268,7 +268,7 @@ class Fold:
             "step": step - run.warmup_steps, "ok": ok,
         }  # fmt: skip
 
-    def _told(self, t: int, line: Line) -> Iterator[Frame]:
+    def _program_note(self, t: int, line: Line) -> Iterator[Frame]:
         """Make frames of a job's rank that ended a step of its program: [phase, number, begin, end, late, wrong]."""
         step = line.get("note", {}).get("step")
         if step and line["host"] in self.run.ranks:

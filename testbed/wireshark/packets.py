@@ -26,7 +26,8 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Packet:
-    """``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut short."""
+    """One packet. ``at``: ns since the file's time 0. ``length``: bytes on the wire, without the Ethernet checksum; ``frame`` may be cut
+    short."""
 
     at: int
     frame: bytes
@@ -61,7 +62,7 @@ def read(path: Path) -> Iterator[Packet]:
 
 
 def row(packet: Packet) -> dict[str, Any]:
-    """What a person wants to know of a packet first. Keys with None do not apply."""
+    """Return what a person wants to know of a packet first. Keys with None do not apply."""
     fields = packet.fields
     if fields is None:
         return {"at_ns": packet.at, **dict.fromkeys(("src", "dst", "ev", "psn")), "type": "not MRC", "bytes": packet.length, "notes": ""}
@@ -79,7 +80,7 @@ def row(packet: Packet) -> dict[str, Any]:
 
 
 def notes(fields: dict[str, Any]) -> Iterator[str]:
-    """What is special about a packet."""
+    """Say what is special about a packet."""
     if fields["dscp"] in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
         yield "trimmed"
     if fields["ecn"] == dscp.CE:

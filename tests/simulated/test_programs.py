@@ -273,7 +273,7 @@ def test_a_program_has_as_many_queue_pairs_calls_and_words_as_its_agent_has_room
     )
     assert seen.of(1) == [
         "5000 h1: recv: 5000 calls are waiting: wait for some of them",
-        "15 h1: tell: a program may tell 67108864 bytes",
+        "15 h1: tell: a program may tell 67108864 bytes: tell less",
         "20 h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
         "h1: group: a group's name has up to 100 characters, and a program's groups 4096 queue pairs in all",
     ]

@@ -8,7 +8,7 @@ from topologies import load_fabric
 from topologies.addressing import inner_address, sid_list, usid_fields
 from topologies.clos import Fabric
 from topologies.ecmp import choose, fabric_seed, flow_hash
-from topologies.paths import path_evs, path_links, route_of
+from topologies.paths import path_evs, path_links
 
 DEMO = load_fabric("demo")
 
@@ -17,6 +17,11 @@ def chosen(fabric: Fabric) -> list[int]:
     """The EV of 64 flows from h0 to h4."""
     seed, evs = fabric_seed(fabric), list(path_evs(fabric, 0, 4))
     return [choose(flow_hash(seed, inner_address(0), inner_address(4), port, 4791), evs) for port in range(50_000, 50_064)]
+
+
+def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:
+    """(plane, T1) of a path between hosts under different T0s."""
+    return value >> 16, usid_fields(sid_list(fabric, src, dst, value)[1])[2]
 
 
 def test_flows_take_the_same_paths_whatever_the_queues_do() -> None:

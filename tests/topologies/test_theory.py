@@ -16,7 +16,6 @@ from topologies.theory import (
     collective_step_ns,
     links_of_switch,
     place_ranks,
-    ring_allreduce_bus_bandwidth,
     ring_bandwidth,
     ring_edges,
     sack_share,
@@ -54,13 +53,13 @@ def test_a_packet_is_payload_and_142_bytes_more() -> None:
     ],
 )
 def test_a_ring_loses_what_its_busiest_link_does(placement: str, dead: list[str], share: float) -> None:
-    assert ring_allreduce_bus_bandwidth(DEMO, placement, dead) == near(FULL * share)
+    assert ring_bandwidth(DEMO, place_ranks(DEMO, placement), dead) == near(FULL * share)
 
 
 def test_oversubscribed_uplinks_bound_interleaved() -> None:
     slow = DEMO.with_(t1_per_plane=2)
-    assert ring_allreduce_bus_bandwidth(slow, "interleaved") == near(FULL / 2)
-    assert ring_allreduce_bus_bandwidth(slow, "packed") == near(FULL)
+    assert ring_bandwidth(slow, place_ranks(slow, "interleaved")) == near(FULL / 2)
+    assert ring_bandwidth(slow, place_ranks(slow, "packed")) == near(FULL)
 
 
 def test_step_time() -> None:
@@ -128,7 +127,7 @@ def test_sacks_are_about_one_percent() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(FabricError, match="near it: p2-t0-0:p2-t1-1"):
-        ring_allreduce_bus_bandwidth(DEMO, "packed", ["p2-t0-0:p2-t1-11"])
+        ring_bandwidth(DEMO, place_ranks(DEMO, "packed"), ["p2-t0-0:p2-t1-11"])
     with pytest.raises(FabricError, match="no placement 'striped'"):
         place_ranks(DEMO, "striped")
     with pytest.raises(FabricError, match="has no switch 'p9-t0-0'"):

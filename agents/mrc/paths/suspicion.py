@@ -1,14 +1,14 @@
-"""Is it the path, the plane, or the endpoint? Looks at verdicts of loss together; one per QP, asked by the requester. Sans-IO.
+"""Blames the path, the plane, or the endpoint: looks at verdicts of loss together; one per QP, asked by the requester. Sans-IO.
 
 Theory of operation [ours]. One dead link or T1 kills one EV of a plane, or some; a dead or silent T0 kills a plane's all at once. Finding
 that out EV by EV would cost a loss on each. So a plane falls under suspicion when within an RTT at least max(2, a quarter) of its EVs in
-use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are
-out of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves, two the next time,
-and so on. What the plane swallowed is no sign of congestion: the window gets it back.
+use (or its only one) lost something that was sent later than anything on the plane that is known to have arrived. Then all its EVs are out
+of use at once; each is probed by itself and one clean answer brings back those that were not guilty themselves, two the next time, and so
+on. What the plane swallowed is no sign of congestion: the window gets it back.
 
-When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get
-through. Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts
-stand one by one. The last plane is never suspected; none is where planes are loaded strictly alike.
+When more than half of the planes qualify at once the fabric is hardly to blame: the peer slept, or the acknowledgements do not get through.
+Then nobody is demoted, the verdicts of that RTT are void, and the retransmission timer decides. Once; if it goes on, verdicts stand one by
+one. The last plane is never suspected; none is where planes are loaded strictly alike.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Responder:
         self.inflow = advice.new_inflow()
         self.size = config.mpr
         self.expected = 0  # E: the lowest PSN not received
-        self.told = 0  # first PSN beyond all windows that the peer was told
+        self.allowed = 0  # first PSN beyond all windows that the peer has seen
         self.received = 0  # bit i: PSN expected + i is here
         self.reported = 0  # bit i: it was in some SACK
         self.high = -1  # H: highest PSN received
@@ -97,7 +97,7 @@ class Responder:
     def start(self, psn: int, reverse: list[int], plane: int = 0) -> None:
         """Take the peer's first PSN, a first reverse EV per plane, and the plane of the first control packet."""
         self.expected = psn
-        self.told = psn + self.size
+        self.allowed = psn + self.size
         self.high = psn - 1
         self.last_done = psn - 1
         self.cursor = psn
@@ -123,7 +123,7 @@ class Responder:
             return REFUSED  # the QP is about to be in ERROR: memory is not touched again
         psn: int = p.psn  # an unbounded integer, as the bitmaps that it indexes
         i = psn - self.expected
-        if i >= self.size or (self.config.mpr_pool and psn >= self.told):
+        if i >= self.size or (self.config.mpr_pool and psn >= self.allowed):
             return BEYOND
         if i < 0 or self.received >> i & 1:
             self._answer(now, p)
@@ -229,8 +229,8 @@ class Responder:
     def window(self, now: int) -> int:
         """Return the receive window for the next SACK, PSNs from ``expected`` on. What was allowed is never taken back."""
         window = self.advice.window(now, self.size)
-        if self.expected + window > self.told:
-            self.told = self.expected + window
+        if self.expected + window > self.allowed:
+            self.allowed = self.expected + window
         return window
 
     def window_advice(self, now: int) -> int:

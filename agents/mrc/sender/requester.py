@@ -34,9 +34,7 @@ REPORT_RTTS: Final = 5
 class Requester:
     """The send state of one QP."""
 
-    def __init__(
-        self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal
-    ) -> None:  # fmt: skip
+    def __init__(self, config: Config, qpn: int, peer: int, paths: PathSet, congestion: Congestion, log: list[Event], deal: Deal) -> None:
         self.config = config
         self.qpn = qpn
         self.peer = peer
@@ -237,7 +235,7 @@ class Requester:
         if edge > sent.next or (bitmap and top > sent.next) or edge < sent.una - sent.size:
             self.bad_sacks += 1
             return -1
-        units = headers.s24(rcvd - self.newest)
+        units = headers.psn_delta(rcvd, self.newest)
         fresh = units >= 0
         self.news = 0
         if fresh:

@@ -21,7 +21,7 @@ from scenarios.show.background_table import COLUMNS, NOTE, background_rows
 from scenarios.show.check_values import bound_and_seen
 from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
 from scenarios.show.html.drawings import figures
-from scenarios.show.tables import since_fault, world_words
+from scenarios.show.tables import delivered_after, world_words
 from testbed.terminal import duration, number
 from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
@@ -52,12 +52,7 @@ def content(stored: Stored) -> dict[str, Any]:
     stored.judge()
     try:
         scenario = manifest["scenario"]
-        parts = {
-            "facts": facts(stored),
-            "machine": machine(manifest),
-            "options": options(manifest),
-            "reproduce": reproduce(manifest),
-        }
+        parts = {"facts": facts(stored), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
     except KeyError as error:
         raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
     return {
@@ -302,7 +297,7 @@ def faults(stored: Stored) -> Table | None:
                     "to the end" if healed is None else duration(healed - f["at_ns"]),
                     number(f.get("last_on_dead_rtts"), ".1f"),
                     str(f["lost"]),
-                    since_fault(f, "delivered_ns"),
+                    delivered_after(f),
                 ]
             )
         rows += [[r["run"], missed, "did not happen", *["–"] * 5] for missed in r["faults_missed"]]

@@ -1,4 +1,4 @@
-"""How a flow leaves the EVs of another: packets of both per EV over time, and the share that the free flow keeps on those EVs."""
+"""Draws how a flow leaves the EVs of another: packets of both per EV over time, and the share that the free flow keeps on those EVs."""
 
 from __future__ import annotations
 

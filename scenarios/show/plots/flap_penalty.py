@@ -1,4 +1,4 @@
-"""How long a path stays out of use each time that it is given up: a flapping link costs less each time."""
+"""Draws how long a path stays out of use each time that it is given up: a flapping link costs less each time."""
 
 from __future__ import annotations
 
@@ -77,9 +77,7 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
         bottom.set_xlabel(f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
         from matplotlib.patches import Patch
 
-        handles: list[Any] = [
-            Line2D([], [], color=colour, marker=marker, linewidth=0.4, markersize=3.5, label="one path"),
-        ]
+        handles: list[Any] = [Line2D([], [], color=colour, marker=marker, linewidth=0.4, markersize=3.5, label="one path")]
         if any(row["back_ns"] is None for row in rows):
             handles.append(
                 Line2D(

@@ -24,11 +24,6 @@ NAMED = 3
 """The most faults that the title names; it counts further ones."""
 
 
-def broken_evs(fabric: Fabric, outages: list[Outage], pair: tuple[int, int]) -> set[int]:
-    """Find the paths between two hosts that some fault hit."""
-    return {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
-
-
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
     """Choose the pair to show: among the pairs whose paths most outages hit, that with most state changes."""
     changes = events[events["kind"] == "ev"]
@@ -71,7 +66,7 @@ def draw_run(
     changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
     end = float(begin + run["measured_ns"])
     outages = stored.outages(run)
-    broken = broken_evs(fabric, outages, pair)
+    broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     with figure(1, height) as (fig, ax):
         states: set[str] = {"GOOD"}

@@ -1,4 +1,5 @@
-"""How evenly hosts spread their payload over planes: the share of each plane, for all hosts together and from least to most loaded."""
+"""Draws how evenly hosts spread their payload over planes: the share of each plane, for all hosts together and from least to most
+loaded."""
 
 from __future__ import annotations
 

@@ -87,9 +87,7 @@ def _label(name: str, ordered: Any) -> str:
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 
 
-def _figure(
-    stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any], placement: str
-) -> list[Path]:  # fmt: skip
+def _figure(stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any], placement: str) -> list[Path]:
     """Draw one figure. ``pooled``: ordered times of each curve, ns."""
     from matplotlib.lines import Line2D
 

@@ -1,1 +1,1 @@
-"""How the controller speaks to switches. The application knows only ``base.Southbound``."""
+"""Southbounds: each programs one kind of switch. The application knows only ``base.Southbound``."""

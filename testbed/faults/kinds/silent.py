@@ -39,7 +39,7 @@ class Silent(Kind):
             return machine.end(fault)
         t, links = super().strike(fault, machine)  # dead
         fault.due_ps = t + reboot
-        machine.tell(t, fault, "reboot", links)
+        machine.report(t, fault, "reboot", links)
         return t
 
     def advance(self, fault: Injected, machine: Machine) -> None:

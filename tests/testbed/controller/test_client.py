@@ -103,18 +103,18 @@ def test_a_token_that_is_none_is_refused(token: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (page(b""), "no controller of ours"),
-        (page(b"<html>"), "no controller of ours"),
-        (page(b"\xff\xfe"), "no controller of ours"),
-        (page(b"[" * 100_000), "no controller of ours"),
-        (page(b"[" * 100 + b"]" * 100), "no controller of ours"),
-        (page(b"9" * 5000), "no controller of ours"),
-        (page(b"{}"), "no controller of ours"),
-        (page(b"[1]"), "no controller of ours"),
-        (page(b"[{}]"), "no controller of ours"),
-        (page(json.dumps([{**LINK, "since_ps": None}]).encode()), "no controller of ours"),
-        (page(json.dumps([{**LINK, "denied": [1]}]).encode()), "no controller of ours"),
-        (page(b"[NaN]"), "no controller of ours"),
+        (page(b""), "is not a controller of mrcbed"),
+        (page(b"<html>"), "is not a controller of mrcbed"),
+        (page(b"\xff\xfe"), "is not a controller of mrcbed"),
+        (page(b"[" * 100_000), "is not a controller of mrcbed"),
+        (page(b"[" * 100 + b"]" * 100), "is not a controller of mrcbed"),
+        (page(b"9" * 5000), "is not a controller of mrcbed"),
+        (page(b"{}"), "is not a controller of mrcbed"),
+        (page(b"[1]"), "is not a controller of mrcbed"),
+        (page(b"[{}]"), "is not a controller of mrcbed"),
+        (page(json.dumps([{**LINK, "since_ps": None}]).encode()), "is not a controller of mrcbed"),
+        (page(json.dumps([{**LINK, "denied": [1]}]).encode()), "is not a controller of mrcbed"),
+        (page(b"[NaN]"), "is not a controller of mrcbed"),
         (page(b"", "302 Found\r\nLocation: http://127.0.0.1:1/"), "answered 302 Found"),
         (page(b"", "500 Oh"), "answered 500 Oh"),
         (page(b'{"error": 5, "near": 7}', "404 Not"), "answered 404 Not"),
@@ -141,7 +141,7 @@ def test_what_is_no_controller_is_one_line(serve: Callable[[Answer], str], answe
 
 def test_an_answer_without_end_is_cut(serve: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.controller.client.MOST", 1 << 20)
-    with pytest.raises(UserError, match="no controller of ours"):
+    with pytest.raises(UserError, match="is not a controller of mrcbed"):
         ControllerClient(serve(endless(OK, b" " * (1 << 16))), timeout=60).get("links")
 
 

@@ -10,7 +10,7 @@ from agents.mrc.sender.congestion.base import Congestion
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FixedWindow(Congestion):
-    """``window_bdp`` x BDP summed over the live planes, whatever the network says."""
+    """A window of ``window_bdp`` x BDP summed over the live planes, whatever the network says."""
 
     def __init__(self, config: Config, path_rtt: int) -> None:
         super().__init__(config, path_rtt)

@@ -21,7 +21,7 @@ class Bench:
     def pause(self, host: int, stop: bool) -> None:
         self.calls.append((self.now, host, stop))
 
-    def tell(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
+    def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
         self.phases.append(phase)
 
 
