@@ -52,6 +52,8 @@ AHEAD = 2
 LOOK_S, REACH_S, START_S = 0.5, 5.0, 30.0
 PATIENCE_S, UNLIKE_S = 30.0, 5.0
 """How long we go on without any worker; the second if there are workers, none of which fits [ours]."""
+LOST_S = 2.0
+"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes before another does [ours]."""
 BUSY_S = 60.0
 """How long a worker waits for another emulated run of its machine [ours]."""
 GONE = "the scheduler is gone: start it again; --resume goes on"
@@ -173,11 +175,10 @@ def connected(address: str) -> Iterator[Client]:
 
 @dataclass
 class _Task:
-    """A block on its way. ``tried``: workers where none of its runs began; ``only``: workers that it may go to, if not to all."""
+    """A block on its way. ``tried``: workers where none of its runs began."""
 
     specs: Sequence[Spec]
     tried: set[str] = field(default_factory=set)
-    only: set[str] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -231,22 +232,24 @@ class OnWorkers:
         running: dict[str, tuple[_Task, Any]] = {}
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         seen_at = time.monotonic()
+        lost: dict[str, float] = {}  # since when no worker has it
         while waiting or running:
             if stopped():
                 raise KeyboardInterrupt
-            fitting = self._fitting(time.monotonic() - seen_at)
-            seen_at = time.monotonic() if fitting else seen_at
-            for key, (task, future) in [*running.items()]:
-                if task.only and fitting and not task.only & fitting:  # all of them are gone
-                    del running[key]
-                    future.cancel()
-                    waiting.append(task)
+            now = time.monotonic()
+            fitting, given = self._look(now - seen_at)
+            seen_at = now if fitting else seen_at
+            lost = {key: lost.get(key, now) for key, (_, future) in running.items() if key not in given and not future.done()}
+            for key in [key for key, since in lost.items() if fitting and now - since > patient(LOST_S)]:
+                task, future = running.pop(key)
+                future.cancel()
+                waiting.append(task)
             while waiting and len(running) < AHEAD * len(fitting):
                 task = waiting.pop()
-                task.only = fitting - task.tried if task.tried else set()
+                others = fitting - task.tried if task.tried else ()
                 future = self.client.submit(
                     partial(carry_out, task.specs, self.world), key=f"mrcbed-{uuid.uuid4().hex}", pure=False,
-                    resources={self.resource: 1}, workers=sorted(task.only) or None,
+                    resources={self.resource: 1}, workers=sorted(others) or None,
                 )  # fmt: skip
                 running[future.key] = task, future
                 future.add_done_callback(ended.put)
@@ -279,8 +282,9 @@ class OnWorkers:
             self.failures.append(f"{task.name}: {answer.problem}")
             self.tell(self.failures[-1])
 
-    def _fitting(self, waited: float) -> set[str]:
-        """Return the workers that fit, and tell of others. Raises :class:`UserError` if there has been none for long."""
+    def _look(self, waited: float) -> tuple[set[str], set[str]]:
+        """Return the workers that fit, and the keys that workers have; tell of workers that do not fit. Raises :class:`UserError` if none
+        has fitted for long."""
         try:
             if (
                 self.client.status != "running"
@@ -288,6 +292,7 @@ class OnWorkers:
                 raise UserError(GONE)
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
             told = dict(event for _, event in self.client.get_events(self.session))
+            given = {key for keys in self.client.processing().values() for key in keys}
         except (OSError, KeyError, ValueError):
             raise UserError(GONE) from None
         offers = {
@@ -305,7 +310,7 @@ class OnWorkers:
                 self.told.add(address)
         fitting = {address for address, name in offers.items() if name == self.resource}
         if fitting or waited < patient(UNLIKE_S if workers else PATIENCE_S):
-            return fitting
+            return fitting, given
         reasons |= {address: "has no mrcbed of this version: install it there" for address in workers if address not in reasons}
         why = next((f"{address} {reason}" for address, reason in reasons.items()), "there is none: start dask worker")
         raise UserError(f"no worker fits: {why}; --resume goes on")

@@ -70,7 +70,7 @@ def handed_over(place: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or not user:
         yield place
         return
-    folder = tempfile.mkdtemp(prefix="mrcbed-")
+    folder, to = tempfile.mkdtemp(prefix="mrcbed-"), place.absolute()
     made = Path(folder) / place.name
     try:
         yield made
@@ -78,13 +78,14 @@ def handed_over(place: Path) -> Iterator[Path]:
         if made.is_dir():
             give_back()
             os.chown(folder, user, group_of(user))
-            command = ("sh", "-c", 'mkdir -p -- "$1" && mv -- "$0"/* "$1"', place.name, str(place.absolute()))
+            command = ("sh", "-c", 'test -d "$1" || mkdir -- "$1"; mv -- "$0"/* "$1"', place.name, str(to))
             done = subprocess.run(
                 command, cwd=folder, user=user, group=group_of(user), extra_groups=[], capture_output=True, text=True, check=False
             )  # fmt: skip
-            if done.returncode:
+            if done.returncode == 0:
+                print(f"Moved to {place}", flush=True)
+            elif to.parent.is_dir():  # else who called is gone, with their folder
                 raise UserError(f"{place}: {done.stderr.strip()}: results stay in {made}: go where you may write")
-            print(f"Moved to {place}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -121,6 +122,7 @@ def test_root_ends_with_its_caller(specs: list[Spec], sudo: Path) -> None:
                 break
         assert left(sudo)
         process.stdout.close()  # as the kernel does for one that was killed
+        shutil.rmtree(sudo)  # as Dask does with the folder of one
         begin = time.monotonic()
         assert process.wait(patient(20)) != 0
         assert time.monotonic() - begin < patient(20)

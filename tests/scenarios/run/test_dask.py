@@ -132,7 +132,7 @@ def test_killed_workers_and_clients_leave_what_a_plain_run_leaves(cluster: Clust
 
 
 def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
-    """Kill workers after drawn numbers of runs, then the client; stop the next one by Ctrl-C; let the last one end."""
+    """Kill a worker after drawn numbers of runs, the last time all, then the client; stop the next by Ctrl-C; let the last one end."""
     drawn = random.Random(seed := int.from_bytes(os.urandom(2), "big"))
     print(f"moments drawn with seed {seed}")  # pytest shows it if the test fails
     cluster.scheduler()
@@ -150,8 +150,11 @@ def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
     try:
         for runs in sorted(drawn.sample(range(1, seeds - 8), kills)):
             until(client, runs)
-            os.kill(drawn.choice([pid for pid in cluster.pids() if pid not in roots]), signal.SIGKILL)
-        until(client, had := landed(out))
+            kills -= 1
+            pids = [pid for pid in cluster.pids() if pid not in roots]
+            for pid in [drawn.choice(pids)] if kills else pids:
+                os.kill(pid, signal.SIGKILL)
+        until(client, had := landed(out) + 1)
     finally:
         os.killpg(client.pid, signal.SIGKILL)
     lines = client.communicate()[1].splitlines()

@@ -40,10 +40,16 @@ def no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Future:
-    """One that is done."""
+    """One that is done, or that was forgotten: without an answer."""
 
     key: str
     answer: Any
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def cancel(self) -> None:
+        assert not self.done()
 
     def result(self) -> Any:
         if isinstance(self.answer, Exception):
@@ -51,7 +57,8 @@ class Future:
         return self.answer
 
     def add_done_callback(self, call: Callable[[Future], None]) -> None:
-        call(self)
+        if self.done():
+            call(self)
 
 
 @dataclass
@@ -63,6 +70,7 @@ class Client:
     answers: dict[int, Any] = field(default_factory=dict)
     unlike: dict[str, str] = field(default_factory=dict)  # name -> why it does not fit
     offers: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> CPU and kernel, if not FACTS'
+    forgets: int = 0  # so many blocks
     status: str = "running"
     submitted: list[str] = field(default_factory=list)
     plugin: Any = None
@@ -76,6 +84,9 @@ class Client:
     def get_events(self, topic: str) -> list[tuple[float, list[str]]]:
         return [(0.0, [name, reason]) for name, reason in self.unlike.items()]
 
+    def processing(self) -> dict[str, Sequence[str]]:
+        return dict.fromkeys(self.names, ())
+
     def scheduler_info(self, n_workers: int) -> Any:
         def resources(name: str) -> dict[str, float]:
             there = {**FACTS, **self.offers.get(name, {})}
@@ -88,6 +99,9 @@ class Client:
         place = next(name for name in workers or self.names if name not in self.unlike)
         self.submitted.append(place)
         specs, _ = work.args
+        self.forgets -= 1
+        if self.forgets >= 0:
+            return Future(key, None)
         if place in self.broken:
             return Future(key, Answer(place, b"", {}, "did not come up", False))
         with pytest.MonkeyPatch.context() as patch:
@@ -141,6 +155,13 @@ def test_an_answer_that_is_none_is_a_failure(answer: Any, line: str, tmp_path: P
     with pytest.raises(ClusterDied, match=f"^mrc-tiny-interleaved-s2: {line}"):
         carry(tmp_path, Client(["a"], answers={2: answer}))
     assert [path.name for path in (tmp_path / "raw").iterdir()] == ["mrc-tiny-interleaved-s1"]
+
+
+def test_a_block_that_the_scheduler_forgot_is_given_away_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "LOST_S", 0)
+    monkeypatch.setattr(workers, "LOOK_S", 0.01)
+    client = Client(["a"], forgets=2)
+    assert carry(tmp_path, client)[0] == ["mrc-tiny-interleaved-s1", "mrc-tiny-interleaved-s2"] and len(client.submitted) == 4
 
 
 def test_runs_that_ended_before_their_block_failed_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
