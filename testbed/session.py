@@ -33,11 +33,11 @@ class Session:
     dilation: float = 1.0
 
     def cluster(self, progress: Progress | None = None, **settings: Any) -> World:
-        """The fabric in its world, not started. ``settings``: as :class:`testbed.emulated.cluster.Cluster` has them."""
+        """The fabric in its world, not started. ``settings``: as the world's class has them (``switch``, ``pcap_links`` and so on)."""
         if self.world == SIMULATED:
             from testbed.simulated.cluster import SimulatedCluster
 
-            return SimulatedCluster(self.fabric)
+            return SimulatedCluster(self.fabric, **settings)
         from testbed.emulated.cluster import Cluster
 
         return Cluster(self.fabric, dilation=self.dilation, progress=progress, **settings)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mrcbed.cli.living import carry_out, needs_root, say, session_options
+from mrcbed.cli.common import carry_out, needs_root, say, session_options
 from testbed.errors import UserError
 from testbed.machine.caller import made
 from testbed.machine.sandbox import caller_uid

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.living import carry_out, say, session_options
-from mrcbed.cli.run import ProgressBar
+from mrcbed.cli.common import ProgressBar, carry_out, say, session_options
 from mrcbed.perf.measure import Failed
 from mrcbed.perf.options import OPTIONS, Measurement, request_of
 from mrcbed.perf.run import OPERATIONS, check_request, perf

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import click
 
-from mrcbed.cli.living import carry_out, needs_root, say, session_options
-from mrcbed.cli.run import ProgressBar
+from mrcbed.cli.common import ProgressBar, carry_out, needs_root, say, session_options
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import made

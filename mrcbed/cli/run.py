@@ -2,68 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from mrcbed.cli.up_machines import reach_option
+from mrcbed.cli.common import (
+    ProgressBar,
+    carry_out,
+    check_switch,
+    check_switch_is_simulated,
+    conclude,
+    needs_root,
+    parse_dilation,
+    parse_seeds,
+    reach_option,
+)  # fmt: skip
 from scenarios.schema.scenario import Scenario, load_scenario, named_scenarios
-from scenarios.schema.scenario_tables import MAX_SEEDS
-from testbed import terminal
-from testbed.emulated import ovs
 from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.machine.caller import handed_over
-from testbed.machine.exclusive import measuring, refuse_if_measuring
+from testbed.machine.exclusive import refuse_if_measuring
 from testbed.machine.parent import end_with_reader
 from testbed.options import argument, option
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
 from topologies.toml_files import MAX_WHOLE, STDIN
-
-
-class ProgressBar:
-    """A progress bar on stderr if that is a terminal, else one line per new stage."""
-
-    def __init__(self) -> None:
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            console=terminal.console(stderr=True),
-            transient=True,
-        )
-        self.live = sys.stderr.isatty()
-        self.task = self.bar.add_task("", total=1.0)
-        self.last = ""
-
-    def __enter__(self) -> Callable[[str, float], None]:
-        if self.live:
-            self.bar.start()
-        return self.report
-
-    def report(self, stage: str, share: float) -> None:
-        if self.live:
-            self.bar.update(self.task, description=stage, completed=share)
-        elif stage != self.last:
-            print(stage, file=sys.stderr, flush=True)
-        self.last = stage
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.live:
-            self.bar.stop()
 
 
 @click.command(name="run", help=f"Run SCENARIO: a TOML file, - for standard input, or one of {', '.join(named_scenarios())}.")
@@ -154,7 +122,6 @@ def command(
     from scenarios.run.simulate import Worlds, check_simulable, check_split, simulate
     from scenarios.schema.dilation import check_emulable
     from scenarios.sets.dilation import run_dilated
-    from testbed.machine import sandbox
 
     piped = scenario == STDIN
     if piped:
@@ -201,8 +168,7 @@ def command(
         if (jobs or 1) > 1:
             raise UserError(f"--jobs {jobs}: emulated runs share this machine's time, so they go one at a time: drop --jobs")
         check_switch(switch)
-        if os.geteuid() != 0:
-            raise UserError(f"mrcbed run needs root for network namespaces and eBPF: use sudo, or --world {SIMULATED}, which needs none")
+        needs_root(world)
         refuse_if_measuring()
     from scenarios.run.runner import results_directory  # imports pandas: bad input is told before
 
@@ -216,29 +182,9 @@ def command(
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
         return conclude(loaded, summary, directory, as_json)
 
-    if world != EMULATED:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was run is written, as after Ctrl-C
-        sys.exit(work(results_directory(loaded.name, out, resume)))
-    with handed_over(Path("results")) if piped and out is None else nullcontext(Path("results")) as within:
+    with handed_over(Path("results")) if piped and out is None and world == EMULATED else nullcontext(Path("results")) as within:
         directory = results_directory(loaded.name, out, resume, within)
-        with measuring(directory):
-            sys.exit(sandbox.run(partial(work, directory)))
-
-
-def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
-    """Print the results of a command and return the exit status."""
-    from scenarios.figures.summary import INTERRUPTED, exit_status
-    from scenarios.run.planning import plan
-    from scenarios.run.resume import interruption_notice
-    from scenarios.show.run_tables import show
-
-    if as_json:
-        print(json.dumps(summary, indent=2))
-    else:
-        show(terminal.console(120), summary, directory)
-    if summary["verdict"] == INTERRUPTED:
-        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
-    return exit_status(summary)
+        sys.exit(carry_out(world, partial(work, directory), directory=directory))
 
 
 @contextmanager
@@ -255,44 +201,3 @@ def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
         yield
     finally:
         view.end()
-
-
-def parse_seeds(text: str) -> list[int]:
-    """``1-5`` or ``1,3,7-9``: whole numbers, in this order. Raises :class:`UserError`."""
-    out: list[int] = []
-    for part in text.split(","):
-        first, dash, last = (word.strip() for word in part.partition("-"))
-        if not re.fullmatch(r"[0-9]{1,19}", first) or (dash and not re.fullmatch(r"[0-9]{1,19}", last)):
-            raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
-        begin, end = int(first), int(last) if dash else int(first)
-        if max(begin, end) > MAX_WHOLE:
-            raise UserError(f"--seeds {text}: seeds are below 2^63")
-        if not begin <= end < begin + MAX_SEEDS - len(out):
-            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
-        out += range(begin, end + 1)
-    if len(set(out)) < len(out):
-        raise UserError(f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each once")
-    return out
-
-
-def parse_dilation(text: str, usual: float) -> float | None:
-    """``auto`` as None, or a number, ``fabric`` the usual one. Raises :class:`UserError`."""
-    if text in ("auto", "fabric"):
-        return None if text == "auto" else usual
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
-        raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
-    return float(text)
-
-
-def check_switch_is_simulated(switch: str) -> None:
-    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
-    if switch != SWITCHES[0]:
-        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
-
-
-def check_switch(switch: str) -> None:
-    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
-    if switch == "ovs":
-        ovs.require()
-        if limits := ovs.limits(ovs.datapath()):
-            print(f"mrcbed: {limits}", file=sys.stderr)

@@ -18,7 +18,7 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
 
     Raises :class:`UserError`.
     """
-    from mrcbed.cli.run import ProgressBar, conclude
+    from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.machines import check_on_machines, run_on_machines
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import results_directory

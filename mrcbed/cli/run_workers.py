@@ -24,7 +24,7 @@ def run(
     """
     if importlib.util.find_spec("distributed") is None:
         raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements-sweep.txt (wheel: pip install 'mrcbed[sweep]')")
-    from mrcbed.cli.run import ProgressBar, conclude
+    from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import Runner, RunOptions, results_directory
     from scenarios.run.workers import OnWorkers, connected

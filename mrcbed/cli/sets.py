@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.run import ProgressBar, parse_seeds
+from mrcbed.cli.common import ProgressBar, parse_seeds
 from scenarios.sets.series import INTERRUPTED, Form
 from testbed import terminal
 from testbed.errors import UserError

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.living import carry_out, dilation_option, needs_root, world_option
-from mrcbed.cli.run import ProgressBar, parse_dilation
+from mrcbed.cli.common import ProgressBar, carry_out, dilation_option, needs_root, parse_dilation, world_option
 from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import made

@@ -7,9 +7,7 @@ from contextlib import ExitStack
 
 import click
 
-from mrcbed.cli.living import carry_out, dilated, dilation_option, needs_root, world_option
-from mrcbed.cli.run import ProgressBar, check_switch
-from mrcbed.cli.up_machines import reach_option
+from mrcbed.cli.common import ProgressBar, carry_out, check_switch, dilated, dilation_option, needs_root, reach_option, world_option
 from scenarios.schema.fabrics import SINGLE_PATH, usual_fabric
 from testbed import terminal
 from testbed.controller.steering import POLICIES

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from testbed import terminal
-from testbed.machines.reach import REACH, REACH_ENV, places
-from testbed.options import option
+from testbed.machines.reach import places
 from topologies import Fabric
-
-
-def reach_option() -> Callable[[Any], Any]:
-    """``--reach COMMAND``."""
-    return option(
-        "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
-        help=f"With machines: the command that starts mrcbed tools machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
-    )  # fmt: skip
 
 
 def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, reach: str) -> int:
     """The exit status. Raises :class:`testbed.errors.UserError`."""
-    from mrcbed.cli.run import ProgressBar
+    from mrcbed.cli.common import ProgressBar
     from mrcbed.prompt.machines import MachinesPrompt
     from scenarios.run.manifest import version
     from testbed.machines.world import Machines

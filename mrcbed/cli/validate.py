@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from mrcbed.cli.living import needs_root
+from mrcbed.cli.common import needs_root
 from mrcbed.cli.sets import conclude_apart, run_one, set_directory, set_options, show_list, show_set, tell
 from scenarios.sets.series import Form
 from testbed.errors import UserError

@@ -32,6 +32,7 @@ from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
+from testbed.session import Session
 from testbed.view.declared import believing
 from testbed.world import World
 from topologies import Fabric
@@ -322,7 +323,6 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     ``stretched`` as in :class:`RunOptions`.
     """
     from testbed.emulated import ovs
-    from testbed.emulated.cluster import Cluster
     from testbed.emulated.iperf_flows import require_iperf3
 
     if scenario.backgrounds:
@@ -330,7 +330,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
 
     def factory(fabric: Fabric) -> Any:
         links, pcap_dir = captured_links(fabric, pcap_links, directory)
-        return Cluster(fabric, dilation=scenario.dilation, switch=switch, pcap_links=links, pcap_dir=pcap_dir, progress=progress)
+        return Session(fabric, dilation=scenario.dilation).cluster(progress, switch=switch, pcap_links=links, pcap_dir=pcap_dir)
 
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from mrcbed.cli.run import ProgressBar
+from mrcbed.cli.common import ProgressBar
 from testbed import terminal
 
 ROOT = Path(__file__).resolve().parents[2]

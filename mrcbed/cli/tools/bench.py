@@ -48,7 +48,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         raise UserError("mrcbed tools bench needs root for network namespaces and eBPF: use sudo")
 
     def work() -> int:
-        from mrcbed.cli.run import ProgressBar
+        from mrcbed.cli.common import ProgressBar
         from testbed.bench.cluster import cluster_cost, paced_cost
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
@@ -196,7 +196,7 @@ def show(results: dict[str, Any], rounds: int) -> None:
 @option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None, as_json: bool) -> None:
     """One line per broken schedule on stderr, with the command that repeats it."""
-    from mrcbed.cli.run import ProgressBar
+    from mrcbed.cli.common import ProgressBar
     from scenarios.sets.many_schedules import describe, figures, repeat_command, run_many
     from scenarios.sets.schedules import Outcome
     from topologies import load_fabric
@@ -229,7 +229,7 @@ def schedules(count: int, first: int, jobs: int, fabric: str, keep: Path | None,
 @option("--resume", is_flag=True, help="Continue in --out DIR and keep what is finished there.")
 def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out: str | None, resume: bool) -> None:
     """Exit status: 0 every check of every run held, 1 one did not or a run is missing, 2 bad input, 130 stopped."""
-    from mrcbed.cli.run import ProgressBar, parse_seeds
+    from mrcbed.cli.common import ProgressBar, parse_seeds
     from mrcbed.cli.sets import tell
     from scenarios.run.processes import cores
     from scenarios.run.simulate import simulate

@@ -20,7 +20,7 @@ from testbed.options import option
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
     """Measure what a packet costs on this machine, keep it for a day, and print which dilation each fabric would get now."""
-    from mrcbed.cli.run import ProgressBar
+    from mrcbed.cli.common import ProgressBar
     from scenarios.schema.scenario import load_scenario
     from scenarios.sets.dilation import automatic
     from testbed.bench.calibration import MAX_AGE_S, calibration, file, keeps_s

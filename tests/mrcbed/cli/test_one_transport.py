@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mrcbed import cli
-from mrcbed.cli.living import session_of
+from mrcbed.cli.common import session_of
 from scenarios.schema.scenario import load_scenario
 from tests.mrcbed.cli.test_command_line import ENVIRONMENT
 from tests.scenarios.jobs import traces

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from mrcbed.cli.run import parse_seeds
+from mrcbed.cli.common import parse_seeds
 from scenarios.run.resume import directory_lock
 from scenarios.run.runner import Runner, RunOptions, results_directory
 from scenarios.schema.scenario import ScenarioError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrcbed.cli.run import parse_seeds
+from mrcbed.cli.common import parse_seeds
 from scenarios.schema.keys import FABRIC, keys
 from scenarios.schema.scenario import ScenarioError, read_scenario_file, scenario_of
 from testbed.errors import UserError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mrcbed.cli.run import check_switch
+from mrcbed.cli.common import check_switch
 from testbed.emulated import ovs
 from testbed.errors import UserError
 from topologies import load_fabric

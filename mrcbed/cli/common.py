@@ -1,31 +1,41 @@
-"""What commands on a living fabric share: the options that make a :class:`testbed.session.Session`, and where the work is carried out."""
+"""What commands share: options and how they are read, progress, the options of a :class:`testbed.session.Session`, where the work is done,
+and how results end."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import wraps
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from mrcbed.cli.run import parse_dilation
 from scenarios.schema.dilation import check_rates
 from scenarios.schema.fabrics import usual_fabric
-from scenarios.schema.scenario import KINDS
+from scenarios.schema.scenario import KINDS, Scenario
+from scenarios.schema.scenario_tables import MAX_SEEDS
+from testbed import terminal
+from testbed.emulated import ovs
+from testbed.emulated.ovs import SWITCHES
 from testbed.errors import UserError
 from testbed.faults.kinds import FaultError, read_words
 from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring, refuse_if_measuring
-from testbed.options import argument, option
+from testbed.machines.reach import REACH, REACH_ENV
+from testbed.options import option
 from testbed.session import Session
 from testbed.simulated import EMULATED, SIMULATED, WORLDS
 from topologies import load_fabric
 from topologies.fabrics import usual_dilation
+from topologies.toml_files import MAX_WHOLE
 
 FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=0.01"'
 
@@ -128,4 +138,99 @@ def say(line: str) -> None:
     print(f"mrcbed: {line}", file=sys.stderr, flush=True)
 
 
-__all__ = ["argument", "carry_out", "dilated", "dilation_option", "needs_root", "say", "session_of", "session_options", "world_option"]
+def reach_option() -> Callable[[Any], Any]:
+    """``--reach COMMAND``."""
+    return option(
+        "--reach", metavar="COMMAND", envvar=REACH_ENV, default=REACH,
+        help=f"With machines: the command that starts mrcbed tools machine on {{host}} (default: ${REACH_ENV}, or ssh with sudo).",
+    )  # fmt: skip
+
+
+def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+    """Print the results of a command and return the exit status."""
+    from scenarios.figures.summary import INTERRUPTED, exit_status
+    from scenarios.run.planning import plan
+    from scenarios.run.resume import interruption_notice
+    from scenarios.show.run_tables import show
+
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        show(terminal.console(120), summary, directory)
+    if summary["verdict"] == INTERRUPTED:
+        print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
+    return exit_status(summary)
+
+
+class ProgressBar:
+    """A progress bar on stderr if that is a terminal, else one line per new stage."""
+
+    def __init__(self) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=terminal.console(stderr=True),
+            transient=True,
+        )
+        self.live = sys.stderr.isatty()
+        self.task = self.bar.add_task("", total=1.0)
+        self.last = ""
+
+    def __enter__(self) -> Callable[[str, float], None]:
+        if self.live:
+            self.bar.start()
+        return self.report
+
+    def report(self, stage: str, share: float) -> None:
+        if self.live:
+            self.bar.update(self.task, description=stage, completed=share)
+        elif stage != self.last:
+            print(stage, file=sys.stderr, flush=True)
+        self.last = stage
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``1-5`` or ``1,3,7-9``: whole numbers, in this order. Raises :class:`UserError`."""
+    out: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not re.fullmatch(r"[0-9]{1,19}", first) or (dash and not re.fullmatch(r"[0-9]{1,19}", last)):
+            raise UserError(f"--seeds {text}: write it like --seeds 1-5 or --seeds 1,3,7-9")
+        begin, end = int(first), int(last) if dash else int(first)
+        if max(begin, end) > MAX_WHOLE:
+            raise UserError(f"--seeds {text}: seeds are below 2^63")
+        if not begin <= end < begin + MAX_SEEDS - len(out):
+            raise UserError(f"--seeds {text}: {part.strip()} must go upwards, to {MAX_SEEDS:,} seeds at most")
+        out += range(begin, end + 1)
+    if len(set(out)) < len(out):
+        raise UserError(f"--seeds {text}: a seed is given twice, and would repeat the same draws: give each once")
+    return out
+
+
+def parse_dilation(text: str, usual: float) -> float | None:
+    """``auto`` as None, or a number, ``fabric`` the usual one. Raises :class:`UserError`."""
+    if text in ("auto", "fabric"):
+        return None if text == "auto" else usual
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text) or float(text) <= 0:
+        raise UserError(f"--dilation {text}: write auto, fabric, or how many times slower, like 25000")
+    return float(text)
+
+
+def check_switch_is_simulated(switch: str) -> None:
+    """Refuse the emulated world's switches for the simulated one. Raises :class:`UserError`."""
+    if switch != SWITCHES[0]:
+        raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
+
+
+def check_switch(switch: str) -> None:
+    """Refuse Open vSwitch where it is not installed; otherwise print what it cannot do. Raises :class:`UserError`."""
+    if switch == "ovs":
+        ovs.require()
+        if limits := ovs.limits(ovs.datapath()):
+            print(f"mrcbed: {limits}", file=sys.stderr)
