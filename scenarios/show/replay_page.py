@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from scenarios.show.plots.style import colour_and_marker
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import LOOKS, kind_look, look_of
+from testbed.view.declared import ResultsError
 from testbed.view.inline import write_replay
 
 SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True))
@@ -13,10 +16,20 @@ SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶
 
 
 def look(transport: str) -> tuple[str, str]:
-    colour, marker = colour_and_marker(transport)
+    """Return colour and sign of a transport of which only the name is known; a name that is not well known gets some, by its letters."""
+    colour, marker = kind_look(transport, transport.partition("-")[0], zlib.crc32(transport.encode()) % LOOKS)
     return colour, SIGNS[marker]
 
 
 def replay(directory: Path, keys: Sequence[str] = (), out: Path | None = None) -> Path:
     """Write ``replay.html`` of a results directory and return its path. Raises :class:`testbed.errors.UserError`."""
-    return write_replay(directory, keys, look, out)
+    stored = Stored(directory)
+
+    def look_in_plots(transport: str) -> tuple[str, str]:
+        try:
+            colour, marker = look_of(stored, transport)
+        except (ResultsError, LookupError):  # what has no results: a run that did not end, or ``mrcbed up``
+            return look(transport)
+        return colour, SIGNS[marker]
+
+    return write_replay(directory, keys, look_in_plots, out)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scenarios.show.plots.style import FAULT, colour_and_marker, figure, save
+from scenarios.show.plots.style import FAULT, figure, kind_look, note, panels, save, styled
 from testbed import terminal
 
 PAGE = "report.html"
@@ -19,7 +19,7 @@ def label(name: str) -> str:
 
 
 def _colour(name: str) -> str:
-    return "#999999" if name == "mrc-healthy" else colour_and_marker(name)[0]
+    return "#999999" if name == "mrc-healthy" else kind_look(name, name.partition("-")[0], 0)[0]
 
 
 def table(summary: Mapping[str, Any]) -> Any:
@@ -45,24 +45,23 @@ def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
     if not runs:
         return []
     files: list[Path] = []
-    with figure(2, 4.2) as (fig, axes):
+    with figure(2, 4.2, sharex=False) as (fig, axes):
         for name, run in runs.items():
             style = {"color": _colour(name), "label": label(name)}
             wide = {"linewidth": 3.0, "alpha": 0.5} if name == "mrc-healthy" else {"linewidth": 1.0}
             axes[0].plot(range(len(run["losses"])), run["losses"], **style, **wide)
             axes[1].plot([row["end"] / 1e3 for row in run["steps"]], run["losses"], **style, **wide)
-        axes[0].set_title("Loss against step: one curve")
-        axes[0].set_xlabel("step")
-        axes[1].set_title("Loss against time: what failures cost")
-        axes[1].set_xlabel("network time, ms")
+        axes[0].set(title="Loss against step: one curve", xlabel="step")
+        axes[1].set(title="Loss against time: what failures cost", xlabel="network time, ms")
         for ax in axes:
             ax.set_ylabel("loss, nats")
         axes[1].legend()
         files += save(fig, directory, "loss")
     failing = [name for name, run in runs.items() if run["failing"]]
     if failing:
-        with figure(len(failing), 1.1 + 1.15 * len(failing), sharex=True, squeeze=False) as (fig, axes):
-            for (ax,), name in zip(axes, failing, strict=True):
+        with styled():
+            fig, axes = panels(len(failing), 1.1 + 1.15 * len(failing), head="Step times", x="step")
+            for ax, name in zip(axes, failing, strict=True):
                 run = runs[name]
                 times = run["step_us"]
                 ax.step(range(len(times)), times, where="mid", color=_colour(name), linewidth=1.0)
@@ -70,21 +69,16 @@ def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
                     hit = [k for k, row in enumerate(run["steps"]) if row["end"] > failure["begin"] and row["begin"] < failure["end"]]
                     if hit:
                         ax.axvspan(hit[0] - 0.5, hit[-1] + 0.5, color=FAULT, alpha=0.35, linewidth=0)
-                        ax.annotate(
-                            failure["name"], (hit[0] - 0.5, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 1),
-                            textcoords="offset points", fontsize=5.5, va="bottom",
-                        )  # fmt: skip
-                ax.set_ylim(0, 1.05 * max(times))
-                ax.set_ylabel(f"{label(name)}\nstep, us")
-            axes[-1][0].set_xlabel("step")
-            fig.suptitle("Step times", x=0.02, ha="left", fontsize=8, fontweight="bold")
+                        at = (hit[0] - 0.5, 1.0)
+                        note(ax, failure["name"], at, (0, 1), xycoords=("data", "axes fraction"), fontsize=5.5, va="bottom")
+                ax.set(ylim=(0, 1.05 * max(times)), ylabel=f"{label(name)}\nstep, us")
             files += save(fig, directory, "step-times")
     with figure(1, 0.7 + 0.3 * len(runs)) as (fig, ax):
         names = list(runs)[::-1]
         shares = [100 * runs[name]["gpu_lost_us"] / runs[name]["gpu_us"] for name in names]
         ax.barh([label(name) for name in names], shares, color=[_colour(name) for name in names])
-        for at, share in enumerate(shares):
-            ax.annotate(f"{share:.0f} %", (share, at), xytext=(2, 0), textcoords="offset points", va="center", fontsize=6.5)
+        for y, share in enumerate(shares):
+            note(ax, f"{share:.0f} %", (share, y), (2, 0), va="center")
         ax.set_xlim(0, 112)
         ax.set_title("GPU time spent waiting for the network")
         ax.set_xlabel("% of all ranks' time")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,11 @@ import pandas as pd
 
 from scenarios.figures.flows import SEPARATED, SMOOTH_RTTS
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import FLOWS, figure, margin_note, save
+from scenarios.show.plots.style import FLOWS, colour_bar, heat, margin_note, note, panels, per_run
 from topologies.addressing import ev_fields
 
 MOST = 2.0
 """Top of the colour scale, in fair shares."""
-
-
-def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per run in which a flow was bound to some EVs."""
-    files: list[Path] = []
-    for run in stored.shown_runs:
-        if run.get("separations") and len(stored.rows("evs", run)):
-            files += _figure(stored, directory, run)
-    return files
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, bins: int) -> Any:
@@ -42,7 +32,8 @@ def _evs(n: int, which: str = "") -> str:
     return f"{n} {which}EV{'s' if n != 1 else ''}"
 
 
-def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
+@per_run("ev-shares", lambda stored, run: run.get("separations") and len(stored.rows("evs", run)))
+def draw(stored: Stored, run: dict[str, Any]) -> Any:
     separation = run["separations"][0]
     packets = stored.rows("evs", run)
     begin, rtt = stored.begin_ns(run) or 0, run["base_rtt_ns"]
@@ -60,48 +51,39 @@ def _figure(stored: Stored, directory: Path, run: dict[str, Any]) -> list[Path]:
     shares = [grid(m, e, origin, width, bins) for m, e in zip(pair_packets, evs, strict=True)]
     shared = [i for i, ev in enumerate(evs[0]) if ev in separation["shared_evs"]]
     others = [i for i in range(len(evs[0])) if i not in shared]
-    with figure(3, 4.7, sharex=True, gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]}) as (fig, axes):
-        top = axes[0]
-        kept, elsewhere = (shares[0][rows].mean(axis=0) for rows in (shared, others))
-        top.plot(x, kept, color=FLOWS[0], label=f"on {names[1]}'s {_evs(len(shared))}")
-        top.plot(x, elsewhere, color=FLOWS[0], linestyle="--", label=f"on {_evs(len(others), 'other ')}")
-        top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
-        margin_note(top, f"{SEPARATED:g}", SEPARATED, size=6)
-        highest = 1.1 * max(1.2, float(np.nanmax([kept, elsewhere])))
-        top.set_ylim(0, highest)
-        top.set_yticks([0, 0.5, 1] if highest < 2 else range(int(highest) + 1))
-        top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
-        statement = f"does not leave {names[1]}'s EVs"
-        if separation["separated_rtts"] is not None:
-            statement = f"leaves {names[1]}'s EVs within {separation['separated_rtts']:.0f} base RTTs"
-        top.set_title(f"{names[0]} {statement}", pad=11)
-        top.annotate(
-            f"{names[1]} begins", (start / 1e3, highest), xytext=(2, 2), textcoords="offset points", fontsize=6.5, annotation_clip=False
-        )
-        top.legend(loc="best", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
-        for ax, name, share, flow_evs, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
-            picture = ax.imshow(
-                np.ma.masked_invalid(share), aspect="auto", interpolation="nearest", cmap="RdBu_r", vmin=0, vmax=MOST,
-                extent=((origin - begin) / 1e3, (origin - begin + bins * width) / 1e3, len(flow_evs) - 0.5, -0.5),
-            )  # fmt: skip
-            ax.set_facecolor("#DDDDDD")
-            planes = [ev_fields(ev)[0] for ev in flow_evs]
-            rows = [planes.index(p) for p in dict.fromkeys(planes)]
-            if len(rows) < len(flow_evs):
-                ax.set_yticks([r + (len(flow_evs) / len(rows) - 1) / 2 for r in rows], [f"plane {planes[r]}" for r in rows], fontsize=6)
-            else:
-                ax.set_yticks([0, len(flow_evs) - 1], [f"plane {planes[0]}", f"plane {planes[-1]}"], fontsize=6)
-            ax.tick_params(axis="y", length=0)
-            ax.set_title(f"{name}: h{a} → h{b}, {_evs(len(flow_evs))}" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""), pad=3)
-        for row in shared:
-            axes[1].annotate("◂", (1.0, row), xycoords=("axes fraction", "data"), fontsize=5, va="center", annotation_clip=False)
-        for ax in axes:
-            ax.axvline(start / 1e3, color="black", linewidth=0.8, linestyle="--")
-            ax.set_xlim(0, (origin - begin + bins * width) / 1e3)
-        axes[-1].set_xlabel("time since the first flow began [µs]")
-        bar = fig.colorbar(picture, ax=list(axes[1:]), location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
-        bar.set_label(
-            f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)", fontsize=6.5
-        )
-        bar.ax.tick_params(labelsize=6.5)
-        return save(fig, directory, f"ev-shares-{run['run']}", [run])
+    fig, axes = panels(3, 4.7, x="time since the first flow began [µs]", gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]})
+    top = axes[0]
+    kept, elsewhere = (shares[0][rows].mean(axis=0) for rows in (shared, others))
+    top.plot(x, kept, color=FLOWS[0], label=f"on {names[1]}'s {_evs(len(shared))}")
+    top.plot(x, elsewhere, color=FLOWS[0], linestyle="--", label=f"on {_evs(len(others), 'other ')}")
+    top.axhline(SEPARATED, color="black", linewidth=0.7, linestyle=":")
+    margin_note(top, f"{SEPARATED:g}", SEPARATED, fontsize=6)
+    highest = 1.1 * max(1.2, float(np.nanmax([kept, elsewhere])))
+    top.set(ylim=(0, highest), yticks=[0, 0.5, 1] if highest < 2 else range(int(highest) + 1))
+    top.set_ylabel(f"{names[0]}'s packets per EV\n[fair shares]")
+    statement = f"does not leave {names[1]}'s EVs"
+    if separation["separated_rtts"] is not None:
+        statement = f"leaves {names[1]}'s EVs within {separation['separated_rtts']:.0f} base RTTs"
+    top.set_title(f"{names[0]} {statement}", pad=11)
+    note(top, f"{names[1]} begins", (start / 1e3, highest))
+    top.legend(loc="best", fontsize=6.5, handlelength=2.0, borderaxespad=0.2, frameon=True, framealpha=1, edgecolor="none")
+    for ax, name, share, flow_evs, (a, b) in zip(axes[1:], names, shares, evs, ends, strict=True):
+        extent = ((origin - begin) / 1e3, (origin - begin + bins * width) / 1e3, len(flow_evs) - 0.5, -0.5)
+        picture = heat(ax, np.ma.masked_invalid(share), "RdBu_r", MOST, extent=extent)
+        ax.set_facecolor("#DDDDDD")
+        planes = [ev_fields(ev)[0] for ev in flow_evs]
+        rows = [planes.index(p) for p in dict.fromkeys(planes)]
+        if len(rows) < len(flow_evs):
+            ax.set_yticks([r + (len(flow_evs) / len(rows) - 1) / 2 for r in rows], [f"plane {planes[r]}" for r in rows], fontsize=6)
+        else:
+            ax.set_yticks([0, len(flow_evs) - 1], [f"plane {planes[0]}", f"plane {planes[-1]}"], fontsize=6)
+        ax.tick_params(axis="y", length=0)
+        ax.set_title(f"{name}: h{a} → h{b}, {_evs(len(flow_evs))}" + (f"  (◂ {names[1]}'s)" if name == names[0] else ""))
+    for row in shared:
+        note(axes[1], "◂", (1.0, row), (0, 0), xycoords=("axes fraction", "data"), fontsize=5, va="center")
+    for ax in axes:
+        ax.axvline(start / 1e3, color="black", linewidth=0.8, linestyle="--")
+        ax.set_xlim(0, (origin - begin + bins * width) / 1e3)
+    label = f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)"
+    colour_bar(fig, picture, axes[1:], label)
+    return fig

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save, spell
+from scenarios.show.plots.style import FLOWS, legend, line, panels, per_seed, run_title, spell
 
 MOST = 20
 """More flows than this are shown as bars, not as lines."""
@@ -27,55 +26,43 @@ def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tup
     return (edges[:-1] + width_ns / 2 - begin) / 1e3, 100 * received / line
 
 
-def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement and seed of at most :data:`MOST` flows, except permutations (see flow_bars)."""
-    files: list[Path] = []
-    for placement, seed, runs in stored.per_seed(lambda r: r.get("flows") and len(stored.rows("flows", r))):
-        if len(runs[0]["flows"]) <= MOST and runs[0]["workload"] != "permutation":
-            files += _figure(stored, directory, runs, f"flows-{placement}-s{seed}{stored.tag}", seed)
-    return files
+def _few(stored: Stored, run: dict[str, Any]) -> bool:
+    """Say whether a run's flows are drawn here: at most :data:`MOST`, and no permutation (see flow_bars)."""
+    return bool(run.get("flows")) and len(run["flows"]) <= MOST and run["workload"] != "permutation" and len(stored.rows("flows", run)) > 0
 
 
-def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], name: str, seed: int) -> list[Path]:
+@per_seed("flows", _few)
+def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     span = max(stored.rows("flows", r)["t_ns"].max() - (stored.begin_ns(r) or 0) for r in runs)
     handles: dict[str, Any] = {}
-    with figure(len(runs), 1.25 + 0.95 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-        for ax, run in zip(axes[:, 0], runs, strict=True):
-            bin_ns = float(stored.rows("flows", run)["bin_ns"].max())
-            width = bin_ns * max(1, round(span / POINTS / bin_ns))
-            window = run["all_on_ns"]
-            for group, colour, style in _line_styles(run):
-                names = [n for n, flow in run["flows"].items() if flow["group"] == group or n == group]
-                for flow in names:
-                    x, y = series(stored, run, flow, width)
-                    (line,) = ax.plot(x, y, color=colour, linewidth=1.3 if len(names) == 1 else 0.6, linestyle=style, zorder=3)
-                    handles.setdefault(spell(group) if len(names) == 1 else f"{spell(group)}, {len(names)} flows", line)
-            incast = run["groups"].get("incast")
-            if incast:
-                ax.axhline(100 / incast["flows"], color="black", linewidth=0.7, linestyle=":", zorder=1)
-            if window:
-                ax.axvline((window[0] - run["t0_ns"]) / 1e3, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
-                ax.axvline((window[1] - run["t0_ns"]) / 1e3, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
-            ax.axhline(100, color="black", linewidth=0.7, linestyle=":", zorder=1)
-            ax.set_title(f"{run['transport']} on {run['fabric']}", color=colour_and_marker(run["transport"])[0], pad=3)
-            ax.set_xlim(0, span / 1e3)
-        highest = max(line.get_ydata().max() for ax in axes[:, 0] for line in ax.get_lines() if len(line.get_ydata()) > 2)
-        if highest > 50:
-            axes[0, 0].set_ylim(0, 112)
-            axes[0, 0].set_yticks([0, 50, 100])
-        else:  # many to one: no flow comes near the line
-            axes[0, 0].set_ylim(0, 1.1 * highest)
-        axes[-1, 0].set_xlabel("time since the first flow began [µs]")
-        fig.supylabel("goodput, % of line", fontsize=7.5)
-        from matplotlib.lines import Line2D
-
-        if any(r["all_on_ns"] for r in runs):
-            handles["begin and end of measurement"] = Line2D([], [], color="#999999", linewidth=0.7, linestyle="--")
-        line_label = "line; fair share" if "incast" in runs[0]["groups"] else "line"
-        handles[line_label] = Line2D([], [], color="black", linewidth=0.7, linestyle=":")
-        fig.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, columnspacing=1.2, handlelength=1.8)
-        fig.suptitle(f"Goodput per flow{stored.seed_words(seed)}", fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name, runs)
+    head, x = f"Goodput per flow{stored.seed_words(runs[0]['seed'])}", "time since the first flow began [µs]"
+    fig, axes = panels(len(runs), 1.25 + 0.95 * len(runs), head=head, x=x, y="goodput, % of line", sharey=True)
+    for ax, run in zip(axes, runs, strict=True):
+        bin_ns = float(stored.rows("flows", run)["bin_ns"].max())
+        width = bin_ns * max(1, round(span / POINTS / bin_ns))
+        for group, colour, style in _line_styles(run):
+            names = [n for n, flow in run["flows"].items() if flow["group"] == group or n == group]
+            thick = 1.3 if len(names) == 1 else 0.6
+            for flow in names:
+                ax.plot(*series(stored, run, flow, width), color=colour, linewidth=thick, linestyle=style, zorder=3)
+                label = spell(group) if len(names) == 1 else f"{spell(group)}, {len(names)} flows"
+                handles.setdefault(label, line(label, colour, style, thick))
+        incast = run["groups"].get("incast")
+        for level in (100, *([100 / incast["flows"]] if incast else [])):
+            ax.axhline(level, color="black", linewidth=0.7, linestyle=":", zorder=1)
+        for time in run["all_on_ns"] or ():
+            ax.axvline((time - run["t0_ns"]) / 1e3, color="#999999", linewidth=0.7, linestyle="--", zorder=1)
+        run_title(ax, stored, run)
+        ax.set_xlim(0, span / 1e3)
+    highest = max(line.get_ydata().max() for ax in axes for line in ax.get_lines() if len(line.get_ydata()) > 2)
+    if highest > 50:
+        axes[0].set(ylim=(0, 112), yticks=[0, 50, 100])
+    else:  # many to one: no flow comes near the line
+        axes[0].set_ylim(0, 1.1 * highest)
+    if any(r["all_on_ns"] for r in runs):
+        handles["begin"] = line("begin and end of measurement", "#999999", "--", 0.7)
+    legend(fig, [*handles.values(), line("line; fair share" if "incast" in runs[0]["groups"] else "line", "black", ":", 0.7)])
+    return fig
 
 
 def _line_styles(run: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -19,22 +19,12 @@ def draw(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
             line = [row for row in rows if row.design == design]
             typical = [100 * (row.median_ns / row.healthy_ns - 1) for row in line]
             above = [100 * (row.longest_ns - row.median_ns) / row.healthy_ns for row in line]
-            axes.errorbar(
-                [row.nics for row in line],
-                typical,
-                yerr=[[0] * len(line), above],
-                color=colour,
-                marker=marker,
-                ms=4,
-                lw=1,
-                capsize=2,
-                label=design,
-            )
+            x, bars = [row.nics for row in line], [[0] * len(line), above]
+            axes.errorbar(x, typical, yerr=bars, color=colour, marker=marker, ms=4, lw=1, capsize=2, label=design)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1024:.3g}k")
-        axes.set_xlabel("NICs")
-        axes.set_ylabel("step longer than healthy by [%]")
+        axes.set(xlabel="NICs", ylabel="step longer than healthy by [%]")
         axes.set_ylim(bottom=0)
-        axes.set_title(f"{100 * dead_share:g} % of the T0-T1 links dead (computed)", pad=4)
+        axes.set_title(f"{100 * dead_share:g} % of the T0-T1 links dead (computed)")
         axes.legend(frameon=False, fontsize=7)
         fig.savefig(file)

@@ -9,7 +9,7 @@ import numpy as np
 
 from scenarios.figures.outages import changes, dead_at
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import FAULT, colour_and_marker, fault_bands, figure, save, title
+from scenarios.show.plots.style import fault_area, fault_bands, legend, line, look_of, panels, run_title, save, styled, title
 from topologies.theory import bus_bandwidth, place_ranks
 
 BINS = 120
@@ -72,41 +72,27 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         span = shown_ns(stored, runs)
         curves = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
         if curves:
-            head = f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}"
-            files += _figure(stored, directory, curves, span, head, f"goodput-{placement}-s{seed}{stored.tag}")
+            with styled():
+                fig = _figure(stored, curves, span, f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}")
+                files += save(fig, directory, f"goodput-{placement}-s{seed}{stored.tag}", [run for run, _ in curves])
     return files
 
 
-def _figure(
-    stored: Stored, directory: Path, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: float, head: str, name: str
-) -> list[Path]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    with figure(len(curves), 1.15 + 1.05 * len(curves), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-        last = max(float(x[-1]) for _, (x, _) in curves)
-        for ax, (run, (x, y)) in zip(axes[:, 0], curves, strict=True):
-            colour, _ = colour_and_marker(run["transport"])
-            begin = stored.begin_ns(run) or 0
-            fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
-            left, share = capacity(stored, run, begin, last * 1.02)
-            ax.plot(left, share, color="black", linewidth=0.8, linestyle="--")
-            ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
-            ax.plot(x, y, color=colour, linewidth=1.1)
-            total_us = run["measured_ns"] / 1e3
-            cut = f", first {span / 1e3:,.0f} of {total_us:,.0f} µs" if run["measured_ns"] > 1.05 * span else ""
-            ax.set_title(f"{run['transport']} on {run['fabric']}{cut}", color=colour, pad=3)
-            ax.set_ylim(0, 126)
-            ax.set_yticks([0, 50, 100])
-            ax.set_xlim(0, last * 1.02)
-        axes[-1, 0].set_xlabel("time since the first measured step [µs]")
-        fig.supylabel("payload received, % of ideal", fontsize=7.5)
-        lines: list[Any] = [Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal, all links")]
-        if any(stored.faults(r) for r, _ in curves):
-            lines += [
-                Line2D([], [], color="black", linewidth=0.8, linestyle="--", label="ideal, links that are up"),
-                Patch(color=FAULT, alpha=0.35, label="fault"),
-            ]
-        fig.legend(handles=lines, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
-        fig.suptitle(head, fontsize=8, fontweight="bold", x=0.01, ha="left")
-        return save(fig, directory, name, [run for run, _ in curves])
+def _figure(stored: Stored, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: float, head: str) -> Any:
+    x_label, y_label = "time since the first measured step [µs]", "payload received, % of ideal"
+    fig, axes = panels(len(curves), 1.15 + 1.05 * len(curves), head=head, x=x_label, y=y_label, sharey=True)
+    last = max(float(x[-1]) for _, (x, _) in curves)
+    for ax, (run, (x, y)) in zip(axes, curves, strict=True):
+        begin = stored.begin_ns(run) or 0
+        fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
+        ax.plot(*capacity(stored, run, begin, last * 1.02), color="black", linewidth=0.8, linestyle="--")
+        ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
+        ax.plot(x, y, color=look_of(stored, run["transport"])[0], linewidth=1.1)
+        cut = f", first {span / 1e3:,.0f} of {run['measured_ns'] / 1e3:,.0f} µs" if run["measured_ns"] > 1.05 * span else ""
+        run_title(ax, stored, run, cut)
+        ax.set(xlim=(0, last * 1.02), ylim=(0, 126), yticks=[0, 50, 100])
+    lines = [line("ideal, all links", "black", ":")]
+    if any(stored.faults(r) for r, _ in curves):
+        lines += [line("ideal, links that are up", "black", "--"), fault_area()]
+    legend(fig, lines, 3)
+    return fig

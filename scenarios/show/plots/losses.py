@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import colour_and_marker, figure, save
+from scenarios.show.plots.style import area, legend, look_of, note, panels, per_placement
 
 CAUSES = {
     "drop_link_down": ("link down", "#0072B2"),
@@ -22,18 +21,7 @@ CAUSES = {
 }
 """Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
 
-SWITCHES = {"marked": "#999933", "trimmed": "#332288"}
-
-
-def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement in which something was lost, marked or trimmed; the seeds of a transport are added up."""
-    files: list[Path] = []
-    for placement, _ in stored.groups():
-        runs = stored.ordered(placement)
-        rows = totals(runs)
-        if any(row["causes"] or row["marked"] or row["trimmed"] for row in rows):
-            files += _figure(stored, directory, runs, rows, placement)
-    return files
+SWITCHES = {"marked": ("marked (ECN)", "#999933"), "trimmed": ("trimmed", "#332288")}
 
 
 def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -50,48 +38,40 @@ def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _figure(stored: Stored, directory: Path, runs: list[dict[str, Any]], rows: list[dict[str, Any]], placement: str) -> list[Path]:
-    from matplotlib.patches import Patch
-
-    known_causes = [c for c in CAUSES if any(c in row["causes"] for row in rows)]
-    others = sorted({c for row in rows for c in row["causes"]} - set(CAUSES))
-    greys = ("#777777", "#AAAAAA", "#CCCCCC")
-    styles = {c: CAUSES[c] for c in known_causes} | {c: (c.replace("_", " "), greys[i % 3]) for i, c in enumerate(others)}
-    names = [f"{row['transport']}, n = {row['n']}" for row in rows]
+@per_placement("losses")
+def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+    rows = totals(runs)  # the seeds of a transport are added up
     lost = any(row["causes"] for row in rows)
     altered = any(row["marked"] or row["trimmed"] for row in rows)
-    panels = lost + altered
-    height = 0.75 + panels * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
-    with figure(panels, height, squeeze=False) as (fig, axes):
+    if not lost and not altered:
+        return None
+    others = sorted({c for row in rows for c in row["causes"]} - set(CAUSES))
+    styles = {c: CAUSES[c] for c in CAUSES if any(c in row["causes"] for row in rows)}
+    styles |= {c: (c.replace("_", " "), ("#777777", "#AAAAAA", "#CCCCCC")[i % 3]) for i, c in enumerate(others)}
+    count = lost + altered
+    height = 0.75 + count * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
+    fig, axes = panels(count, height, x="packets per 1,000 sent", sharex=False)
+    where = f"{runs[0]['placement']} ranks{stored.settings_words}"
+    for y, row in enumerate(rows):
         if lost:
-            ax = axes[0, 0]
-            for y, row in enumerate(rows):
-                left = 0.0
-                for cause, (_, colour) in styles.items():
-                    value = row["causes"].get(cause, 0.0)
-                    ax.barh(y, value, left=left, height=0.62, color=colour, linewidth=0)
-                    left += value
-                ax.annotate(f"{left:.3g}", (left, y), xytext=(3, 0), textcoords="offset points", fontsize=6.5, va="center")
-            ax.set_title(f"Lost packets by cause, {placement} ranks{stored.settings_words}", pad=5)
-        if altered:
-            ax = axes[-1, 0]
-            for y, row in enumerate(rows):
-                for k, (key, colour) in enumerate(SWITCHES.items()):
-                    at = y + (k - 0.5) * 0.34
-                    ax.barh(at, row[key], height=0.3, color=colour, linewidth=0)
-                    ax.annotate(f"{row[key]:.3g}", (row[key], at), xytext=(3, 0), textcoords="offset points", fontsize=6, va="center")
-            ax.set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{placement} ranks{stored.settings_words}"), pad=4)
-        for ax in axes[:, 0]:
-            ax.set_yticks(range(len(rows)), names)
-            for label, row in zip(ax.get_yticklabels(), rows, strict=True):
-                label.set_color(colour_and_marker(row["transport"])[0])
-            ax.tick_params(axis="y", length=0)
-            ax.set_ylim(len(rows) - 0.5, -0.5)
-            most = max(p.get_x() + p.get_width() for p in ax.patches)
-            ax.set_xlim(0, 1.16 * most)
-        axes[-1, 0].set_xlabel("packets per 1,000 sent")
-        handles = [Patch(color=colour, label=text) for text, colour in styles.values()]
-        if altered:
-            handles += [Patch(color=SWITCHES["marked"], label="marked (ECN)"), Patch(color=SWITCHES["trimmed"], label="trimmed")]
-        fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.0, columnspacing=1.2)
-        return save(fig, directory, f"losses-{placement}{stored.tag}", runs)
+            left = 0.0
+            for cause, (_, colour) in styles.items():
+                axes[0].barh(y, row["causes"].get(cause, 0.0), left=left, height=0.62, color=colour, linewidth=0)
+                left += row["causes"].get(cause, 0.0)
+            note(axes[0], f"{left:.3g}", (left, y), (3, 0), va="center")
+        for k, (key, (_, colour)) in enumerate(SWITCHES.items() if altered else ()):
+            at = y + (k - 0.5) * 0.34
+            axes[-1].barh(at, row[key], height=0.3, color=colour, linewidth=0)
+            note(axes[-1], f"{row[key]:.3g}", (row[key], at), (3, 0), fontsize=6, va="center")
+    if altered:
+        axes[-1].set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{where}"))
+    if lost:
+        axes[0].set_title(f"Lost packets by cause, {where}")
+    for ax in axes:
+        ax.set_yticks(range(len(rows)), [f"{row['transport']}, n = {row['n']}" for row in rows])
+        for label, row in zip(ax.get_yticklabels(), rows, strict=True):
+            label.set_color(look_of(stored, row["transport"])[0])
+        ax.tick_params(axis="y", length=0)
+        ax.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.16 * max(p.get_x() + p.get_width() for p in ax.patches)))
+    legend(fig, [area(*style) for style in [*styles.values(), *(SWITCHES.values() if altered else ())]])
+    return fig

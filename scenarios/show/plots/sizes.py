@@ -17,7 +17,7 @@ def draw(design: Callable[[int, int], Size], planes: Sequence[int], parts: budge
     """Draw from a 64th of ``nics`` to four times as many. ``design`` makes the design for a number of NICs and planes. Raises
     :class:`FabricError`."""
     counts = sorted({max(1, round(nics / 64 * 2 ** (8 * i / (POINTS - 1)))) for i in range(POINTS)})
-    with figure(3, 5.2, sharex=True) as (fig, axes):
+    with figure(3, 5.2, x="NICs") as (fig, axes):
         for number, split in enumerate(planes):
             sizes = []
             for count in counts:
@@ -32,12 +32,10 @@ def draw(design: Callable[[int, int], Size], planes: Sequence[int], parts: budge
                 ax.plot(counts[: len(values)], values, line, color=colour, label=f"{split} {'plane' if split == 1 else 'planes'}")
         for ax, label in zip(axes, ("switches\n[thousands]", "optics\n[thousands]", "power [MW]"), strict=True):
             ax.set_xscale("log", base=2)
-            ax.set_yscale("log")
-            ax.set_ylabel(label)
+            ax.set(yscale="log", ylabel=label)
             ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             ax.axvline(nics, color="#999999", linewidth=0.7)
-        axes[-1].set_xlabel("NICs")
         axes[-1].xaxis.set_major_formatter(lambda value, _: f"{value / 1000:.3g}k")
         axes[0].legend(loc="upper left", frameon=False, fontsize=7)
-        axes[0].set_title("A step up is one more tier", pad=4)
+        axes[0].set_title("A step up is one more tier")
         fig.savefig(file)

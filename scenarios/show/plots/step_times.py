@@ -14,7 +14,7 @@ import pandas as pd
 
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import colour_and_marker, figure, save, title
+from scenarios.show.plots.style import legend, line, look_of, note, panels, save, styled, title
 from testbed.terminal import duration
 
 Run = dict[str, Any]
@@ -69,7 +69,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                     series.setdefault((run["transport"], job), []).append(values)
             pooled = {curve: pd.concat(each).sort_values().to_numpy() for curve, each in series.items() if any(map(len, each))}
             if pooled:
-                files += _figure(stored, directory, times, runs, pooled, placement)
+                with styled():
+                    name = f"{times.name}-{placement}{stored.tag}"
+                    files += save(_figure(stored, times, runs, pooled), directory, name, runs)
     return files
 
 
@@ -87,68 +89,64 @@ def _label(name: str, ordered: Any) -> str:
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 
 
-def _figure(stored: Stored, directory: Path, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any], placement: str) -> list[Path]:
+def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any]) -> Any:
     """Draw one figure. ``pooled``: ordered times of each curve, ns."""
-    from matplotlib.lines import Line2D
-
     ideal = next((ideal for ideal in map(times.ideal_of, runs) if ideal is not None), None)
     most = max(map(len, pooled.values()))
     tail = most >= FEWEST_FOR_TAIL
     top = max(float(ordered[-1]) for ordered in pooled.values())
-    low = min(float(ordered[0]) for ordered in pooled.values())
-    low, top_of_axis = (low, top) if ideal is None else (min(low, ideal), max(top, ideal))
+    low = min([float(ordered[0]) for ordered in pooled.values()] + ([] if ideal is None else [ideal]))
     log = top > 10 * low
     unit, name = (1e6, "ms") if top >= 2e7 else (1e3, "µs")
     jobs = list(dict.fromkeys(job for _, job in pooled))
-    labels = {
-        (transport, job): _label(f"{transport}, job {job}" if len(jobs) > 1 else transport, ordered)
-        for (transport, job), ordered in pooled.items()
-    }
-    height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels.values())
-    with figure(2 if tail else 1, height + (1.5 if tail else 0), sharex=True, squeeze=False) as (fig, axes):
-        ax = axes[0, 0]
-        handles = []
-        if ideal is not None:
-            for panel in axes[:, 0]:
-                panel.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
-            at = (ideal / unit, 1.0)
-            ax.annotate("ideal", at, xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=6.5, annotation_clip=False)
-        for k, ((transport, job), ordered) in enumerate(pooled.items()):
-            colour, marker = colour_and_marker(transport)
-            n = len(ordered)
-            ranks = curve(n)
-            x = ordered[np.maximum(ranks - 1, 0)] / unit
-            marked = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
-            line: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": DASHES[jobs.index(job) % len(DASHES)]}
-            style = line | {"markersize": 4, "clip_on": False, "drawstyle": "steps-post"}
-            style["markevery"] = np.searchsorted(ranks, marked).tolist()
-            ax.plot(x, ranks / n, **style)
-            if tail:  # n - i values are longer than the i-th shortest of n; the curve ends at the longest
-                axes[1, 0].plot(x, np.maximum(n - ranks, 1) / n, **style)
-            handles.append(Line2D([], [], markersize=4.5, label=labels[transport, job], **line))
-        if log:
-            ax.set_xscale("log")
-            plain_log(ax, low / unit, top / unit)
-        else:
-            ax.set_xlim(0, top_of_axis / unit * 1.06)
-        ax.set_ylim(0, 1)
-        ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-        ax.set_ylabel(f"share of {times.many} done")
-        ax.grid(axis="y", linewidth=0.3, color="#DDDDDD")
-        if tail:
-            shares = [s for s in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6) if s >= 0.5 / most]
-            axes[1, 0].set_yscale("log")
-            axes[1, 0].set_ylim(0.7 / most, 1)
-            axes[1, 0].set_yticks(shares, [f"{100 * s:g} %" for s in shares])
-            axes[1, 0].minorticks_off()
-            axes[1, 0].set_ylabel("share that took longer")
-            axes[1, 0].grid(axis="y", linewidth=0.3, color="#DDDDDD")
-        axes[-1, 0].set_xlabel(f"{times.axis(runs[0])} [{name}]" + (", log scale" if log else ""))
-        seeds = len({r["seed"] for r in runs})
-        pools = f"\n{seeds} seeds pooled" if seeds > 1 else ""
-        ax.set_title(f"{title(runs[0])} {times.many.removesuffix('s')} times, {placement} ranks{pools}{stored.settings_words}", pad=11)
-        fig.legend(handles=handles, loc="outside lower left", handlelength=2.0 if len(jobs) == 1 else 3.0)
-        return save(fig, directory, f"{times.name}-{placement}{stored.tag}", runs)
+    labels = [_label(f"{transport}, job {job}" if len(jobs) > 1 else transport, ordered) for (transport, job), ordered in pooled.items()]
+    height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels) + (1.5 if tail else 0)
+    fig, axes = panels(2 if tail else 1, height, x=f"{times.axis(runs[0])} [{name}]" + (", log scale" if log else ""))
+    ax = axes[0]
+    if ideal is not None:
+        for panel in axes:
+            panel.axvline(ideal / unit, color="black", linewidth=0.8, linestyle=":")
+        note(ax, "ideal", (ideal / unit, 1.0), (-3, 3), ha="right")
+    handles = []
+    for k, ((transport, job), ordered) in enumerate(pooled.items()):
+        colour, marker = look_of(stored, transport)
+        n = len(ordered)
+        ranks = curve(n)
+        x = ordered[np.maximum(ranks - 1, 0)] / unit
+        marked = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
+        style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": DASHES[jobs.index(job) % len(DASHES)], "linewidth": 1.3}
+        steps = {
+            **style,
+            "markersize": 4,
+            "clip_on": False,
+            "drawstyle": "steps-post",
+            "markevery": np.searchsorted(ranks, marked).tolist(),
+        }
+        ax.plot(x, ranks / n, **steps)
+        if tail:  # n - i values are longer than the i-th shortest of n; the curve ends at the longest
+            axes[1].plot(x, np.maximum(n - ranks, 1) / n, **steps)
+        handles.append(line(labels[k], markersize=4.5, **style))
+    if log:
+        ax.set_xscale("log")
+        plain_log(ax, low / unit, top / unit)
+    else:
+        ax.set_xlim(0, max(top, ideal or 0) / unit * 1.06)
+    ax.set_ylim(0, 1)
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+    ax.set_ylabel(f"share of {times.many} done")
+    if tail:
+        shares = [s for s in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6) if s >= 0.5 / most]
+        axes[1].set_yscale("log")
+        axes[1].set_yticks(shares, [f"{100 * s:g} %" for s in shares])
+        axes[1].minorticks_off()
+        axes[1].set(ylim=(0.7 / most, 1), ylabel="share that took longer")
+    for panel in axes:
+        panel.grid(axis="y")
+    seeds = len({r["seed"] for r in runs})
+    where = f"{runs[0]['placement']} ranks" + (f"\n{seeds} seeds pooled" if seeds > 1 else "") + stored.settings_words
+    ax.set_title(f"{title(runs[0])} {times.many.removesuffix('s')} times, {where}", pad=11)
+    legend(fig, handles, 1)
+    return fig
 
 
 def plain_log(ax: object, low: float, high: float) -> None:

@@ -1,15 +1,28 @@
-"""The style of all figures: fixed colour and marker per transport, column width, Agg. Knows nothing about how data was produced."""
+"""The style of all figures, and what their modules share: a look per transport, panels below each other, legends, loops over runs, files.
+Knows nothing about how data was produced."""
 
 from __future__ import annotations
 
 import textwrap
+import tomllib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scenarios.show.plots.worth import worth
+
+if TYPE_CHECKING:
+    from scenarios.figures.stored import Stored
+
+Run = dict[str, Any]
+Draw = Callable[["Stored", Path], list[Path]]
+"""Draws the figures of one kind of a results directory into another; returns the files."""
+Look = tuple[str, str]
+"""Colour and marker."""
 
 WIDTH = 3.6
 """Width of a figure, inches: one column of a paper."""
@@ -21,52 +34,19 @@ LETTER = 3.3
 """Width of a letter of a fault's name, points, about."""
 STRIP = 0.15
 """Height, inches, of the line below every figure on the fidelity of its runs."""
-_FIXED = {
-    "mrc": ("#0072B2", "o"),
-    "mrc-1p": ("#56B4E9", "^"),
-    "mrc-no-trim": ("#56B4E9", "P"),
-    "mrc-no-skip": ("#332288", "X"),
-    "mrc-oblivious": ("#117733", "D"),
-    "mrc-one-ev": ("#999933", "h"),
-    "mrc-no-order": ("#88CCEE", "p"),
-    "mrc-hint": ("#009E73", "*"),
-    "mrc-last-hop-ecn": ("#009E73", "D"),
-    "mrc-4": ("#009E73", "v"),
-    "mrc-16": ("#332288", "P"),
-    "mrc-8": ("#56B4E9", "s"),
-    "mrc-strict": ("#332288", "v"),
-    "mrc-weighted": ("#009E73", "s"),
-    "mrc-mapped": ("#E69F00", "D"),
-    "mrc-mapped-1ms": ("#CC79A7", "h"),
-    "alone": ("#0072B2", "o"),
-    "hint": ("#009E73", "*"),
-    "denylist": ("#E69F00", "D"),
-    "mrc-no-penalty": ("#88CCEE", "X"),
-    "mrc-ecmp": ("#009E73", "P"),
-    "mrc-ecmp-static": ("#117733", "h"),
-    "mrc-ecmp-no-swap": ("#44AA99", "p"),
-    "uet-reps": ("#332288", "*"),
-    "uet-oblivious": ("#AA4499", "D"),
-    "adaptive": ("#F0C000", "H"),
-    "irn": ("#999999", "p"),
-    "roce-pfc": ("#CC6677", "X"),
-    "roce-pfc-8": ("#882255", "P"),
-    "roce-dcqcn": ("#D55E00", "v"),
-    "roce-dcqcn-8": ("#661100", "d"),
-    "roce": ("#D55E00", "s"),
-    "roce-1p": ("#E69F00", "^"),
-    "roce-8": ("#882255", "<"),
-    "roce-16": ("#661100", "d"),
-    "default": ("#0072B2", "o"),
-    "aggressive": ("#E69F00", "^"),
-    "most-aggressive": ("#D55E00", "s"),
-    "tcp": ("#44AA99", ">"),
-    "tcp-bbr": ("#999999", "H"),
-    "mptcp": ("#CC79A7", "v"),
+KNOWN = {"mrc": ("#0072B2", "o"), "roce": ("#D55E00", "s"), "tcp": ("#44AA99", ">"), "mptcp": ("#CC79A7", "v")}
+"""Look of the transports that nearly all scenarios have."""
+_COLOURS = {
+    "mrc": ("#56B4E9", "#009E73", "#332288", "#999933", "#117733", "#88CCEE", "#AA4499", "#000000"),
+    "roce": ("#E69F00", "#882255", "#661100", "#CC6677", "#F0C000", "#999999"),
 }
-_SPARE = (("#000000", "X"), ("#999999", "*"), ("#332288", "h"), ("#999933", "p"))
-"""Colours of Okabe and Ito, which colour-blind people can tell apart."""
+"""Colours of Okabe and Ito, and of Tol, for the other transports of a kind: colour-blind people can tell them apart."""
+_MARKERS = "^DPX*hvpd<H"
+LOOKS = 6 * len(_MARKERS)
+"""As many transports of a kind differ from each other in colour or marker."""
 FAULT = "#B0B0B0"
+GREY = "#666666"
+"""What a legend explains of every transport."""
 FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of flows and their groups, in panels of one transport."""
 PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -76,13 +56,19 @@ _RC: Any = {
     "axes.titlesize": 8,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
+    "axes.titlepad": 4,
     "axes.labelsize": 7.5,
+    "figure.titlesize": 8,
+    "figure.titleweight": "bold",
+    "figure.labelsize": 7.5,
     "legend.fontsize": 7,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
+    "grid.linewidth": 0.3,
+    "grid.color": "#DDDDDD",
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.3,
@@ -95,9 +81,192 @@ _RC: Any = {
 }
 
 
-def colour_and_marker(transport: str) -> tuple[str, str]:
-    """Return colour and marker of a transport, the same in all figures; a name that the user chose gets a spare pair, by its letters."""
-    return _FIXED.get(transport) or _SPARE[sum(transport.encode()) % len(_SPARE)]
+# --- looks ---------------------------------------------------------------------------------------------------------
+
+
+def kind_look(name: str, kind: str, n: int) -> Look:
+    """Return the look of a well-known transport, or of the n-th other one of a kind; :data:`LOOKS` differ."""
+    family = kind if kind in _COLOURS else "roce"
+    colours = _COLOURS[family]
+    return KNOWN.get(name) or (colours[n % len(colours)], _MARKERS[(n + n // len(colours) + (family != "mrc")) % len(_MARKERS)])
+
+
+def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
+    """Return name -> look for (name, kind) in the order of a scenario."""
+    found: dict[str, Look] = {}
+    seen: Counter[bool] = Counter()
+    for name, kind in transports:
+        if name not in found:
+            found[name] = kind_look(name, kind, seen[kind == "mrc"])
+            seen[kind == "mrc"] += name not in KNOWN
+    return found
+
+
+def look_of(stored: Stored, transport: str) -> Look:
+    """Return the look of a transport, the same in all figures of a scenario's results, also of those with some of its transports."""
+    known = [(t["name"], t["kind"]) for t in stored.manifest["scenario"]["transports"]]
+    known += [(run["transport"], run["kind"]) for run in stored.summary["runs"]]
+    return _stored_looks(str(stored.manifest.get("scenario_file", "")), tuple(dict.fromkeys(known)))[transport]
+
+
+@lru_cache
+def _stored_looks(text: str, transports: tuple[tuple[str, str], ...]) -> dict[str, Look]:
+    written: list[tuple[str, str]] = []
+    with suppress(
+        tomllib.TOMLDecodeError, AttributeError, KeyError, TypeError
+    ):  # of several scenarios, or damaged: the order of the manifest
+        written = [(str(t.get("name", t["kind"])), str(t["kind"])) for t in tomllib.loads(text)["transport"]]
+    return looks([*written, *transports])
+
+
+# --- loops over runs: each makes a Draw of a function that draws one figure ------------------------------------------
+
+
+def per_run(kind: str, wanted: Callable[[Stored, Run], Any]) -> Callable[[Callable[[Stored, Run], Any]], Draw]:
+    """Draw a figure per shown run for which ``wanted`` holds."""
+    return lambda one: _draws(one, lambda s: ((f"{kind}-{run['run']}", [run], run) for run in s.shown_runs if wanted(s, run)))
+
+
+def per_seed(kind: str, wanted: Callable[[Stored, Run], Any]) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
+    """Draw a figure per placement and shown seed, of its runs for which ``wanted`` holds."""
+
+    def pages(stored: Stored) -> Iterator[tuple[str, list[Run], list[Run]]]:
+        for placement, seed, runs in stored.per_seed(lambda run: wanted(stored, run)):
+            yield f"{kind}-{placement}-s{seed}{stored.tag}", runs, runs
+
+    return lambda one: _draws(one, pages)
+
+
+def per_placement(
+    kind: str, wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
+) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
+    """Draw a figure per placement, of all seeds' runs for which ``wanted`` holds."""
+
+    def pages(stored: Stored) -> Iterator[tuple[str, list[Run], list[Run]]]:
+        for placement, _ in stored.groups():
+            if runs := [run for run in stored.ordered(placement) if wanted(stored, run)]:
+                yield f"{kind}-{placement}{stored.tag}", runs, runs
+
+    return lambda one: _draws(one, pages)
+
+
+def _draws(one: Callable[[Stored, Any], Any], pages: Callable[[Stored], Iterable[tuple[str, list[Run], Any]]]) -> Draw:
+    """``one`` returns a figure, or None if there is nothing to show; ``pages`` yields (file name, runs in it, what ``one`` draws)."""
+
+    def draw(stored: Stored, directory: Path) -> list[Path]:
+        files: list[Path] = []
+        for name, runs, of in pages(stored):
+            with styled():
+                if (fig := one(stored, of)) is not None:
+                    files += save(fig, directory, name, runs)
+        return files
+
+    return draw
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the common style meanwhile."""
+    from matplotlib import rc_context
+
+    with rc_context(_RC), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ ", UserWarning)  # of a name; a box stands for it
+        yield
+
+
+def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = "", **options: Any) -> tuple[Any, list[Any]]:
+    """Return (figure, axes from top to bottom), with a title, a label below the lowest, and one for all y axes; ``height``: inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(WIDTH, height))
+    FigureCanvasAgg(fig)
+    axes = list(fig.subplots(rows, 1, squeeze=False, **{"sharex": True, **options})[:, 0])
+    axes[-1].set_xlabel(x)
+    if y:
+        fig.supylabel(y)
+    if head:
+        fig.suptitle(head, x=0.01, ha="left")
+    return fig, axes
+
+
+@contextmanager
+def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (figure, axes) of :func:`panels` in the common style; of one row its axes themselves."""
+    with styled():
+        fig, axes = panels(rows, height, **options)
+        yield fig, axes if rows > 1 else axes[0]
+
+
+def run_title(ax: Any, stored: Stored, run: Run, more: str = "") -> None:
+    """Name the run that a panel shows, in its transport's colour."""
+    ax.set_title(f"{run['transport']} on {run['fabric']}{more}", color=look_of(stored, run["transport"])[0])
+
+
+def line(label: str, color: str = "black", linestyle: Any = "none", linewidth: float = 0.8, **more: Any) -> Any:
+    """Make an entry of a legend for a line, or for a marker."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color, linestyle=linestyle, linewidth=linewidth, label=label, **{"markersize": 4, **more})
+
+
+def area(label: str, color: str, alpha: float | None = None) -> Any:
+    """Make an entry of a legend for an area."""
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, alpha=alpha, label=label)
+
+
+def fault_area() -> Any:
+    """Make the entry of a legend for :func:`fault_bands`."""
+    return area("fault", FAULT, 0.35)
+
+
+def legend(fig: Any, handles: Sequence[Any], columns: int = 2) -> None:
+    """Write the legend below all panels."""
+    fig.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.0, columnspacing=1.2)
+
+
+def note(ax: Any, text: str, at: tuple[Any, Any], shift: tuple[float, float] = (2, 2), **more: Any) -> None:
+    """Write ``text`` beside a point, ``shift`` points away from it."""
+    ax.annotate(text, at, xytext=shift, textcoords="offset points", **{"fontsize": 6.5, "annotation_clip": False, **more})
+
+
+def margin_note(ax: Any, text: str, y: float, **more: Any) -> None:
+    """Write ``text`` in the right margin, beside the data coordinate ``y``."""
+    note(ax, text, (1.0, y), (2, 0), xycoords=("axes fraction", "data"), va="center", **more)
+
+
+def beside(k: int, n: int, width: float = 0.8) -> float:
+    """Return how far the k-th of n things at one place is drawn from its middle; all have ``width`` together."""
+    return (k - (n - 1) / 2) * width / n
+
+
+def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **style: Any) -> None:
+    """Name the planes along an axis, ``per_plane`` rows or columns each, with lines of that style between them."""
+    for edge in range(1, planes):
+        (ax.axhline if axis == "y" else ax.axvline)(edge * per_plane - 0.5, **style)
+    short = axis == "x" and planes > 4
+    names = [str(p) if short else f"plane {p}" for p in range(planes)]
+    ax.set(**{f"{axis}ticks": [p * per_plane + (per_plane - 1) / 2 for p in range(planes)], f"{axis}ticklabels": names})
+    ax.tick_params(axis=axis, length=0)
+    if short:
+        ax.set_xlabel("plane")
+
+
+def colour_bar(fig: Any, picture: Any, axes: Any, label: str) -> None:
+    """Explain the colours of a picture below its axes."""
+    bar = fig.colorbar(picture, ax=axes, location="bottom", shrink=0.75, aspect=38, pad=0.02, extend="max")
+    bar.set_label(label, fontsize=6.5)
+    bar.ax.tick_params(labelsize=6.5)
+
+
+def heat(ax: Any, values: Any, cmap: str, most: float, **more: Any) -> Any:
+    """Draw a matrix in colours, from 0 to ``most``."""
+    return ax.imshow(values, aspect="auto", interpolation="nearest", cmap=cmap, vmin=0, vmax=most, **more)
 
 
 def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None) -> None:
@@ -122,36 +291,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: f
             lower = left < upper_end  # two names do not touch: the second one stands a line lower
             upper_end = upper_end if lower else left + width
             shift = (-2 if late else 2, -5 if lower else 1)
-            ax.annotate(outage.fault, at, xytext=shift, textcoords="offset points", fontsize=6, va="center", ha=side)
-
-
-def margin_note(ax: Any, text: str, y: float, size: float = 6.5, color: str = "black") -> None:
-    """Write ``text`` in the right margin, beside the data coordinate ``y``; ``size`` in points."""
-    ax.annotate(
-        text,
-        (1.0, y),
-        xycoords=("axes fraction", "data"),
-        xytext=(2, 0),
-        textcoords="offset points",
-        fontsize=size,
-        va="center",
-        color=color,
-        annotation_clip=False,
-    )
-
-
-@contextmanager
-def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (figure, axes) in the common style."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(_RC), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ ", UserWarning)  # of a name; a box stands for it
-        fig = Figure(figsize=(WIDTH, height))
-        FigureCanvasAgg(fig)
-        yield fig, fig.subplots(rows, 1, **options)
+            note(ax, outage.fault, at, shift, fontsize=6, va="center", ha=side, annotation_clip=None)
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:

@@ -12,7 +12,7 @@ from scenarios.figures.stats import interval_note
 from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.step_times import plain_log
-from scenarios.show.plots.style import colour_and_marker, figure, save
+from scenarios.show.plots.style import GREY, legend, line, look_of, panels, save, styled
 from topologies.units import NS, parse_duration, parse_size
 
 
@@ -48,7 +48,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
         runs = stored.ordered(placement)
         for measure in (BANDWIDTH, GOODPUT, *map(_steps_of, dict.fromkeys(name for r in runs for name in r.get("jobs", ())))):
             if any(value_of(r, measure.key) is not None for r in runs):
-                files += _figure(stored, directory, runs, axis, others[:PANELS], measure, placement)
+                with styled():
+                    fig = _figure(stored, runs, axis, others[:PANELS], measure)
+                    files += save(fig, directory, f"sweep-{measure.file}-{placement}", runs)
     return files
 
 
@@ -106,12 +108,8 @@ def _as_text(value: Any) -> str:
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _figure(
-    stored: Stored, directory: Path, runs: list[dict[str, Any]], axis: str, others: list[dict[str, Any]], measure: Measure, placement: str
-) -> list[Path]:
-    from matplotlib.lines import Line2D
-
-    key, scale, ideal_key = measure.key, measure.scale, measure.ideal_key
+def _figure(stored: Stored, runs: list[dict[str, Any]], axis: str, others: list[dict[str, Any]], measure: Measure) -> Any:
+    key, scale, ideal_key, placement = measure.key, measure.scale, measure.ideal_key, runs[0]["placement"]
     values = list(dict.fromkeys(r["settings"][axis] for r in runs))
     numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)
@@ -120,62 +118,46 @@ def _figure(
     bounds_of = intervals(stored)
     transports = list(dict.fromkeys(r["transport"] for r in runs))
     short = short_keys(list(runs[0]["settings"]))
-    with figure(len(others), 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2), sharex=True, sharey=True, squeeze=False) as (
-        fig,
-        axes,
-    ):
-        most = 0.0
-        bars = False
-        count: dict[str, int] = {}
-        for ax, rest in zip(axes[:, 0], others, strict=True):
-            panel_runs = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
-            for k, transport in enumerate(transports):
-                colour, marker = colour_and_marker(transport)
-                x, y = [], []
-                for value in values:
-                    point_runs = [r for r in panel_runs if r["transport"] == transport and r["settings"][axis] == value]
-                    if (point := points(point_runs, key)) is None:
-                        continue
-                    x.append(position[str(value)])
-                    y.append(point[0] / scale)
-                    most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
-                    name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0]["settings"].items()}))
-                    bounds = bounds_of.get(name)
-                    if bounds is not None:
-                        bars = True
-                        ax.plot([x[-1]] * 2, [bounds[0] / scale, bounds[1] / scale], color=colour, linewidth=0.9, marker="_", markersize=4)
-                ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, zorder=3 + k)
-            if ideal_key is not None:
-                ideal = {position[str(r["settings"][axis])]: r[ideal_key] / scale for r in panel_runs if r.get(ideal_key)}
-                ax.plot(sorted(ideal), [ideal[x] for x in sorted(ideal)], color="black", linewidth=0.8, linestyle=":")
-                most = max([most, *ideal.values()])
-            if rest:
-                ax.set_title(", ".join(f"{short[k]} = {v}" for k, v in rest.items()), pad=3)
-            ax.grid(axis="y", linewidth=0.3, color="#DDDDDD")
-        last = axes[-1, 0]
-        last.set_ylim(0, 1.08 * most)
-        if log:
-            last.set_xscale("log")
-            plain_log(last, min(position.values()), max(position.values()))
-        last.set_xticks(
-            list(position.values()),
-            list(position),
-            rotation=0 if sum(map(len, position)) < 45 else 45,
-            ha="center" if sum(map(len, position)) < 45 else "right",
-        )
-        last.set_xlabel(f"{short[axis]}" + (", log scale" if log else ""))
-        fig.supylabel(measure.label, fontsize=7.5)
-        handles: list[Any] = [
-            Line2D([], [], color=colour_and_marker(t)[0], marker=colour_and_marker(t)[1], markersize=4, label=f"{t}, n = {count[t]}")
-            for t in transports
-            if t in count
-        ]
+    height = 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2)
+    head = f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds"
+    fig, axes = panels(len(others), height, head=head, x=short[axis] + (", log scale" if log else ""), y=measure.label, sharey=True)
+    most, bars, count = 0.0, False, dict[str, int]()
+    for ax, rest in zip(axes, others, strict=True):
+        panel_runs = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
+        for k, transport in enumerate(transports):
+            colour, marker = look_of(stored, transport)
+            x, y = [], []
+            for value in values:
+                point_runs = [r for r in panel_runs if r["transport"] == transport and r["settings"][axis] == value]
+                if (point := points(point_runs, key)) is None:
+                    continue
+                x.append(position[str(value)])
+                y.append(point[0] / scale)
+                most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
+                name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0]["settings"].items()}))
+                if (bounds := bounds_of.get(name)) is not None:
+                    bars = True
+                    ax.plot([x[-1]] * 2, [bounds[0] / scale, bounds[1] / scale], color=colour, linewidth=0.9, marker="_", markersize=4)
+            ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, zorder=3 + k)
         if ideal_key is not None:
-            handles.append(Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="ideal"))
-        if bars:
-            handles.append(Line2D([], [], color="#666666", marker="_", linewidth=0.9, markersize=4, label=interval_note(count.values())))
-        fig.legend(handles=handles, loc="outside lower left", ncols=2, handlelength=1.8, columnspacing=1.2)
-        fig.suptitle(
-            f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds", fontsize=8, fontweight="bold", x=0.01, ha="left"
-        )
-        return save(fig, directory, f"sweep-{measure.file}-{placement}", runs)
+            ideal = {position[str(r["settings"][axis])]: r[ideal_key] / scale for r in panel_runs if r.get(ideal_key)}
+            ax.plot(sorted(ideal), [ideal[x] for x in sorted(ideal)], color="black", linewidth=0.8, linestyle=":")
+            most = max([most, *ideal.values()])
+        if rest:
+            ax.set_title(", ".join(f"{short[k]} = {v}" for k, v in rest.items()))
+        ax.grid(axis="y")
+    last = axes[-1]
+    last.set_ylim(0, 1.08 * most)
+    if log:
+        last.set_xscale("log")
+        plain_log(last, min(position.values()), max(position.values()))
+    turned = sum(map(len, position)) >= 45
+    last.set_xticks(list(position.values()), list(position), rotation=45 if turned else 0, ha="right" if turned else "center")
+    looks = {t: look_of(stored, t) for t in transports if t in count}
+    handles = [line(f"{t}, n = {count[t]}", colour, "-", 1.3, marker=marker) for t, (colour, marker) in looks.items()]
+    if ideal_key is not None:
+        handles.append(line("ideal", "black", ":"))
+    if bars:
+        handles.append(line(interval_note(count.values()), GREY, "-", 0.9, marker="_"))
+    legend(fig, handles)
+    return fig

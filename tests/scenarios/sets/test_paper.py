@@ -19,7 +19,7 @@ from scenarios.sets.paper.figures import FIGURES, JUDGES, chosen, read_figures
 from scenarios.sets.paper.lossless import SENDERS
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import by_claim, counts
-from scenarios.show.plots.style import _FIXED
+from scenarios.show.plots.style import looks
 from testbed.errors import UserError
 from tests.scenarios import plays, synthetic
 from topologies.structs import Refused
@@ -81,7 +81,8 @@ def test_both_forms_load_and_run_the_same_things(figure: Any, part: Any) -> None
     assert kinds[0] == kinds[1]
     assert {v.settings.get(LOSS) for v in full.variants} == {v.settings.get(LOSS) for v in quick.variants}
     assert 0 < len(plan(quick)) < len(plan(full))
-    assert all(t.name in _FIXED for t in full.transports)  # a colour of its own in every figure
+    colours = {colour for colour, _ in looks([(t.name, t.kind) for t in full.transports]).values()}
+    assert len(colours) == len(full.transports)
 
 
 def test_seeds_can_be_given() -> None:

@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from mrcbed.cli.results.view import command
-from scenarios.show.plots.style import _FIXED, colour_and_marker
-from scenarios.show.replay_page import look, replay
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import KNOWN, look_of
+from scenarios.show.replay_page import SIGNS, look, replay
 from testbed.errors import UserError
 from testbed.view.read import first_of_each, read_frames, read_run, run_keys
 
@@ -41,7 +42,8 @@ def test_the_page_has_every_frame_of_its_runs(complete: Path, tmp_path: Path) ->
     assert [frames[0]["transport"] for frames in runs] == ["mrc", "roce", "roce-1p"]
     for frames, key in zip(runs, first_of_each(complete), strict=True):
         assert frames[1:] == list(read_frames(complete, read_run(complete, key)))[1:]
-        assert (frames[0]["colour"], frames[0]["marker"]) == look(frames[0]["transport"])
+        colour, marker = look_of(Stored(complete), frames[0]["transport"])
+        assert (frames[0]["colour"], frames[0]["marker"]) == (colour, SIGNS[marker])
     kinds = {frame["f"] for frame in runs[0]}
     assert {"run", "path", "fault", "step", "rate", "evs", "cwnd", "ports", "end"} <= kinds
 
@@ -150,6 +152,6 @@ def test_results_without_the_newer_logs_can_be_seen(complete: Path, tmp_path: Pa
 
 
 def test_every_transport_has_the_colour_of_its_plots_and_a_sign() -> None:
-    for transport in (*_FIXED, "a name of mine"):
+    for transport in (*KNOWN, "a name of mine"):
         colour, sign = look(transport)
-        assert colour == colour_and_marker(transport)[0] and len(sign) == 1
+        assert colour == KNOWN.get(transport, (colour,))[0] and len(sign) == 1

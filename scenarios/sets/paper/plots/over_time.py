@@ -14,11 +14,12 @@ import pandas as pd
 from scenarios.figures.outages import NO_LOSS, dead_at
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.goodput import capacity, series
-from scenarios.show.plots.style import FAULT, FLOWS, colour_and_marker, fault_bands, figure, save
+from scenarios.show.plots.style import FLOWS, KNOWN, fault_area, fault_bands, figure, legend, line, note, panels, save, styled
 from testbed.terminal import duration
 
 BINS = 100
 """About as many points as the width of a column can show."""
+X, Y = "time since the flows began [µs]", "goodput [% of line]"
 
 
 def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
@@ -34,15 +35,7 @@ def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
 
 
 def _legend(fig: Any, colour: str, theory: str) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = [
-        Line2D([], [], color=colour, linewidth=1.1, label="seen"),
-        Line2D([], [], color="black", linewidth=0.8, linestyle="--", label=theory),
-        Patch(color=FAULT, alpha=0.35, label="fault"),
-    ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.6)
+    legend(fig, [line("seen", colour, "-", 1.1), line(theory, "black", "--"), fault_area()], 3)
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, Any]]]:
@@ -60,36 +53,31 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, An
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, per part and placement, a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
-    panels = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run["measured_ns"]))) is not None]
-    if not panels:
+    panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run["measured_ns"]))) is not None]
+    if not panel_runs:
         return []
-    colour = colour_and_marker("mrc")[0]
-    ratios = [2.0, 1.0] * len(panels)
-    with figure(2 * len(panels), 0.9 + 1.75 * len(panels), squeeze=False, gridspec_kw={"height_ratios": ratios}) as (fig, axes):
-        for number, (part, run, (x, y)) in enumerate(panels):
-            top, bottom = axes[2 * number, 0], axes[2 * number + 1, 0]
+    colour = KNOWN["mrc"][0]
+    with styled():
+        options: dict[str, Any] = {"sharex": False, "gridspec_kw": {"height_ratios": [2.0, 1.0] * len(panel_runs)}}
+        fig, axes = panels(2 * len(panel_runs), 0.9 + 1.75 * len(panel_runs), x="time since the first measured step [µs]", **options)
+        for (part, run, (x, y)), top, bottom in zip(panel_runs, axes[::2], axes[1::2], strict=True):
             end_us = float(x[-1]) * 1.02
             begin = part.begin_ns(run) or 0
             for ax in (top, bottom):
                 fault_bands(ax, part.outages(run), begin, end_us)
                 ax.set_xlim(0, end_us)
-            capacity_us, capacity_share = capacity(part, run, begin, end_us)
-            top.plot(capacity_us, capacity_share, color="black", linewidth=0.8, linestyle="--")
+            top.plot(*capacity(part, run, begin, end_us), color="black", linewidth=0.8, linestyle="--")
             top.plot(x, y, color=colour, linewidth=1.1)
-            top.set_ylim(0, 118)
-            top.set_yticks([0, 50, 100])
+            top.set(ylim=(0, 118), yticks=[0, 50, 100], ylabel="goodput\n[% of ideal]")
             top.tick_params(labelbottom=False)
-            top.set_ylabel("goodput\n[% of ideal]")
             title = f"{part.manifest['scenario']['name']}, {run['world']}: {run['placement']} ranks, seed {run['seed']}"
-            top.set_title(title, pad=3, fontsize=7.5)
+            top.set_title(title, fontsize=7.5)
             lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
             bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
-            bottom.set_ylabel(f"lost per\n{duration(1e3 * end_us / BINS)}")
-            bottom.set_ylim(0, max(4, 1.1 * lost.max(initial=0)))
+            bottom.set(ylim=(0, max(4, 1.1 * lost.max(initial=0))), ylabel=f"lost per\n{duration(1e3 * end_us / BINS)}")
             bottom.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        axes[-1, 0].set_xlabel("time since the first measured step [µs]")
         _legend(fig, colour, "what theory leaves")
-        return save(fig, directory, name, [run for _, run, _ in panels])
+        return save(fig, directory, name, [run for _, run, _ in panel_runs])
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
@@ -120,7 +108,7 @@ def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list
     host, fabric = run["ports"][0]["host"], results.fabric(run)
     line, span = next(iter(run["flows"].values()))["line_bps"], _span_us(run)
     begin, outages = results.begin_ns(run) or 0, results.outages(run)
-    with figure(2, 3.1, sharex=True, sharey=True) as (fig, axes):
+    with figure(2, 3.1, x=X, y=Y, sharey=True) as (fig, axes):
         for ax, direction, end in zip(axes, ("sends", "receives"), ("src", "dst"), strict=True):
             names = [flow for flow, row in run["flows"].items() if row[end] == host]
             x, y = rates(results, run, names, span)
@@ -129,11 +117,8 @@ def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list
             for a, b in pairwise(edges):
                 ax.plot([a, b], [100 * _live(fabric, host, dead_at(outages, begin + (a + b) / 2 * 1e3))] * 2, "k--", linewidth=0.8)
             ax.plot(x, 100 * y / line, color=FLOWS[0], linewidth=1.1)
-            ax.set_title(f"{host} {direction}, {fabric.planes} NIC ports, seed {run['seed']}", pad=3, fontsize=7.5)
-            ax.set_ylim(0, 112)
-            ax.set_xlim(0, span)
-        axes[-1].set_xlabel("time since the flows began [µs]")
-        fig.supylabel("goodput [% of line]", fontsize=7.5)
+            ax.set_title(f"{host} {direction}, {fabric.planes} NIC ports, seed {run['seed']}", fontsize=7.5)
+            ax.set(xlim=(0, span), ylim=(0, 112))
         _legend(fig, FLOWS[0], "live ports")
         return save(fig, directory, name, [run])
 
@@ -149,8 +134,9 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
     runs = [(results, run) for results, run in _first_runs(stored) if run.get("flows")]
     if not runs:
         return []
-    with figure(len(runs), 0.9 + 1.3 * len(runs), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-        for ax, (results, run) in zip(axes[:, 0], runs, strict=True):
+    with styled():
+        fig, axes = panels(len(runs), 0.9 + 1.3 * len(runs), x=X, y=Y, sharey=True)
+        for ax, (results, run) in zip(axes, runs, strict=True):
             span, begin = _span_us(run), results.begin_ns(run) or 0
             fault_bands(ax, results.outages(run), begin, span)
             for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
@@ -158,12 +144,9 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
                 ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
             lossy = {f["probability"] for f in run["failovers"] if f["kind"] == "path-loss"}
             what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run["fabric"]]
-            ax.set_title(f"{what[0]}, seed {run['seed']}", pad=3, fontsize=7.5)
-            ax.set_ylim(0, 112)
-            ax.set_xlim(0, span)
-        axes[-1, 0].set_xlabel("time since the flows began [µs]")
-        fig.supylabel("goodput [% of line]", fontsize=7.5)
-        fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+            ax.set_title(f"{what[0]}, seed {run['seed']}", fontsize=7.5)
+            ax.set(xlim=(0, span), ylim=(0, 112))
+        legend(fig, axes[0].get_legend_handles_labels()[0])
         return save(fig, directory, name, [run for _, run in runs])
 
 
@@ -177,7 +160,7 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
     runs = [(run, times) for run, times in runs if len(times)]
     if not runs:
         return []
-    colour = colour_and_marker("mrc")[0]
+    colour = KNOWN["mrc"][0]
     styles = ("-", "--", ":", "-.")
     with figure(1, 2.3) as (fig, ax):
         end = 1.15 * max(float(times[-1]) for _, times in runs)
@@ -187,13 +170,10 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
             label = f"seed {run['seed']}: {found} of {dead} dead paths found"
             ax.step([0, *times, end], [0, *y, y[-1]], where="post", color=colour, linestyle=styles[number % 4], linewidth=1.1, label=label)
         ax.axhline(5, color="black", linewidth=0.8, linestyle=":")
-        ax.annotate("paper: less than 5", (0, 5), xytext=(3, 2), textcoords="offset points", fontsize=6.5)
-        ax.set_xlim(0, end)
-        ax.set_ylim(0, None)
-        ax.set_xlabel("time since traffic began [µs]")
-        ax.set_ylabel("packets lost so far\nper queue pair")
-        ax.set_title(f"Start of a job with dead paths, {runs[0][0]['ranks']} queue pairs", pad=3)
-        fig.legend(loc="outside lower left", fontsize=6.5)
+        note(ax, "paper: less than 5", (0, 5), (3, 2))
+        ax.set(xlim=(0, end), ylim=(0, None), xlabel="time since traffic began [µs]", ylabel="packets lost so far\nper queue pair")
+        ax.set_title(f"Start of a job with dead paths, {runs[0][0]['ranks']} queue pairs")
+        legend(fig, ax.get_legend_handles_labels()[0], 1)
         return save(fig, directory, name, [run for run, _ in runs])
 
 

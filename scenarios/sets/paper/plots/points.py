@@ -10,7 +10,7 @@ from typing import Any
 from scenarios.figures.stored import Stored
 from scenarios.schema.values import parse_size
 from scenarios.sets.paper.claims import bus_share, value_of, values
-from scenarios.show.plots.style import FLOWS, colour_and_marker, figure, save
+from scenarios.show.plots.style import FLOWS, figure, legend, look_of, note, panels, save, styled
 
 FEW = 4
 """Names that fit beside each other below the axes."""
@@ -35,17 +35,18 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
     made = []
     for part, results in stored.items():
         if len({run["settings"].get(SIZE) for run in results.runs}) > 1:
-            made += _over_sizes(results.runs, directory, name if part == "main" else f"{name}-{part}")
+            made += _over_sizes(results, directory, name if part == "main" else f"{name}-{part}")
     return made
 
 
-def _over_sizes(runs: Sequence[dict[str, Any]], directory: Path, name: str) -> list[Path]:
+def _over_sizes(results: Stored, directory: Path, name: str) -> list[Path]:
+    runs = results.runs
     losses = list(dict.fromkeys(run["settings"].get(LOSS) for run in runs))
-    transports = list(dict.fromkeys(run["transport"] for run in runs))
-    with figure(len(losses), 1.0 + 1.35 * len(losses), sharex=True, sharey=True, squeeze=False) as (fig, axes):
-        for ax, loss in zip(axes[:, 0], losses, strict=True):
-            for transport in transports:
-                colour, marker = colour_and_marker(transport)
+    with styled():
+        fig, axes = panels(len(losses), 1.0 + 1.35 * len(losses), x="message size", y="bus bandwidth [% of ideal]", sharey=True)
+        for ax, loss in zip(axes, losses, strict=True):
+            for transport in dict.fromkeys(run["transport"] for run in runs):
+                colour, marker = look_of(results, transport)
                 points = []
                 for size in dict.fromkeys(run["settings"][SIZE] for run in runs):
                     group = [r for r in runs if (r["transport"], r["settings"][SIZE], r["settings"].get(LOSS)) == (transport, size, loss)]
@@ -60,21 +61,16 @@ def _over_sizes(runs: Sequence[dict[str, Any]], directory: Path, name: str) -> l
                 for size, value, bar, out_of_time in points:
                     ax.errorbar([size], [value], yerr=bar, color=colour, linewidth=0.7, capsize=1.5)
                     if out_of_time:
-                        ax.annotate(
-                            "out of time", (size, value), xytext=(0, 4), textcoords="offset points", fontsize=5.5, color=colour, ha="right"
-                        )
+                        note(ax, "out of time", (size, value), (0, 4), fontsize=5.5, color=colour, ha="right")
             hosts = f"{runs[0]['ranks']} hosts, {runs[0]['world']}, "
-            ax.set_title(hosts + (f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), pad=3, fontsize=7.5)
+            ax.set_title(hosts + (f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), fontsize=7.5)
             ax.set_xscale("log", base=2)
             ticks = sorted({parse_size(run["settings"][SIZE]) for run in runs})
             ax.set_xticks(ticks, [_shown(tick) for tick in ticks])
             ax.minorticks_off()
             ax.set_ylim(0, 105)
-            ax.grid(axis="y", linewidth=0.3, color="#DDDDDD")
-        axes[-1, 0].set_xlabel("message size")
-        fig.supylabel("bus bandwidth [% of ideal]", fontsize=7.5)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        fig.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.0, handlelength=1.8)
+            ax.grid(axis="y")
+        legend(fig, axes[0].get_legend_handles_labels()[0], 3)
         return save(fig, directory, name, runs)
 
 
@@ -88,35 +84,27 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
     if not runs:
         return []
     transports = list(dict.fromkeys(run["transport"] for run in runs))
-    with figure(2, 3.2, sharex=True) as (fig, (top, bottom)):
+    with figure(2, 3.2) as (fig, (top, bottom)):
         for x, transport in enumerate(transports):
-            colour, marker = colour_and_marker(transport)
+            colour, marker = look_of(stored["main"], transport)
             transport_runs = [run for run in runs if run["transport"] == transport]
             for run in transport_runs:
                 shares = [f["share"] for f in run["flows"].values() if f["group"] == "incast" and f["share"] is not None]
-                top.plot(
-                    [x + 0.06 * (i - (len(shares) - 1) / 2) for i in range(len(shares))],
-                    [100 * share * len(shares) for share in sorted(shares)],
-                    linestyle="none",
-                    marker=marker,
-                    markersize=3,
-                    color=colour,
-                    alpha=0.8,
-                )
+                x_of = [x + 0.06 * (i - (len(shares) - 1) / 2) for i in range(len(shares))]
+                y = [100 * share * len(shares) for share in sorted(shares)]
+                top.plot(x_of, y, linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.8)
             kept_percents = [100 * run["groups"]["victim"]["kept"] for run in transport_runs if run["groups"]["victim"]["kept"] is not None]
             if kept_percents:
                 value, bar = median_and_error(kept_percents)
                 bottom.bar([x], [value], width=0.55, color=colour)
                 bottom.errorbar([x], [value], yerr=bar, color="black", linewidth=0.8, capsize=2)
-                bottom.annotate(f"{value:.0f} %", (x, value), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=6.5)
+                note(bottom, f"{value:.0f} %", (x, value), (0, 3), ha="center")
         for ax in (top, bottom):
             ax.axhline(100, color="black", linewidth=0.7, linestyle=":")
             ax.set_xticks(range(len(transports)), transports, **({"rotation": 30, "ha": "right"} if len(transports) > FEW else {}))
-        top.set_ylabel("incast flow\n[% of an equal share]")
-        top.set_ylim(0, None)
-        bottom.set_ylabel("victim\n[% of alone]")
-        bottom.set_ylim(0, 122)
-        top.set_title(f"7 to 1, with a victim flow; {seeds_text(runs)}", pad=3)
+        top.set(ylim=(0, None), ylabel="incast flow\n[% of an equal share]")
+        bottom.set(ylim=(0, 122), ylabel="victim\n[% of alone]")
+        top.set_title(f"7 to 1, with a victim flow; {seeds_text(runs)}")
         return save(fig, directory, name, runs)
 
 
@@ -128,7 +116,7 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
     transports = list(dict.fromkeys(run["transport"] for run in runs))
     with figure(1, 0.9 + 0.27 * len(transports)) as (fig, ax):
         for y, transport in enumerate(transports):
-            colour, marker = colour_and_marker(transport)
+            colour, marker = look_of(stored["main"], transport)
             found = [100 * f["share"] for r in runs if r["transport"] == transport for f in r["flows"].values() if f["share"] is not None]
             ax.plot(found, [y] * len(found), linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.5)
             if found:
@@ -136,9 +124,8 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
                 ax.plot([mean, mean], [y - 0.35, y + 0.35], color="black", linewidth=1.2)
         ax.set_yticks(range(len(transports)), transports)
         ax.invert_yaxis()
-        ax.set_xlim(0, 104)
-        ax.set_xlabel("goodput of a flow [% of line]; bar: mean")
-        ax.set_title(f"every flow; {seeds_text(runs)}", pad=3)
+        ax.set(xlim=(0, 104), xlabel="goodput of a flow [% of line]; bar: mean")
+        ax.set_title(f"every flow; {seeds_text(runs)}")
         return save(fig, directory, name, runs)
 
 
@@ -147,15 +134,15 @@ def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
     runs = [run for run in stored["main"].runs if run.get("groups", {}).get("incast")]
     if not runs:
         return []
-    panels: tuple[tuple[str, str, float], ...] = (
+    shown: tuple[tuple[str, str, float], ...] = (
         ("last hop used\n[% of line]", "groups.incast.of_line", 100),
         ("mean queue\n[MB]", "groups.incast.queue_mean_bytes", 1e-6),
         ("pauses", "pfc.pauses", 1),
     )
-    with figure(len(panels), 3.6, sharex=True) as (fig, axes):
-        for ax, (label, key, unit) in zip(axes, panels, strict=True):
+    with figure(len(shown), 3.6, x="flows to one host") as (fig, axes):
+        for ax, (label, key, unit) in zip(axes, shown, strict=True):
             for transport in dict.fromkeys(run["transport"] for run in runs):
-                colour, marker = colour_and_marker(transport)
+                colour, marker = look_of(stored["main"], transport)
                 points = []
                 for count in sorted({run["settings"]["workload.senders"] for run in runs}):
                     group = [r for r in runs if (r["transport"], r["settings"]["workload.senders"]) == (transport, count)]
@@ -163,22 +150,20 @@ def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
                 ax.plot([p[0] for p in points], [p[1] for p in points], color=colour, marker=marker, markersize=4, label=transport)
                 for x, y, bar in points:
                     ax.errorbar([x], [y], yerr=bar, color=colour, linewidth=0.7, capsize=1.5)
-            ax.set_ylabel(label)
-            ax.set_ylim(0, None)
-        axes[-1].set_xlabel("flows to one host")
-        axes[0].set_title(f"Profiles of DCQCN; {seeds_text(runs)}", pad=3)
-        fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+            ax.set(ylim=(0, None), ylabel=label)
+        axes[0].set_title(f"Profiles of DCQCN; {seeds_text(runs)}")
+        legend(fig, axes[0].get_legend_handles_labels()[0], 3)
         return save(fig, directory, name, runs)
 
 
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw the latency of a small message in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
-    panels = (
+    parts = (
         ("latency", "post to completion\n[base RTTs]", "groups.flows.message_ns.p50", "base_rtt_ns"),
         ("bandwidth", "goodput\n[share of line]", "groups.flows.of_line", ""),
     )
-    with figure(2, 2.9, sharex=True) as (fig, axes):
-        for ax, (part, label, figure_of, unit) in zip(axes, panels, strict=True):
+    with figure(2, 2.9) as (fig, axes):
+        for ax, (part, label, figure_of, unit) in zip(axes, parts, strict=True):
             runs = stored[part].runs if part in stored else []
             for x, dst in enumerate(("h1", "h4")):
                 pair_runs = [run for run in runs if run["settings"].get("workload.flow.pair.dst") == dst]
@@ -187,14 +172,12 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
                 if ratios:
                     median, bar = median_and_error(ratios)
                     ax.errorbar([x], [median], yerr=bar, color=FLOWS[0], marker="o", markersize=4, linewidth=0.8, capsize=2)
-                    ax.annotate(f"{median:.2f}", (x, median), xytext=(6, -9), textcoords="offset points", fontsize=6.5)
+                    note(ax, f"{median:.2f}", (x, median), (6, -9))
             ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
-            ax.set_ylim(0, 1.2)
-            ax.set_ylabel(label)
-            ax.set_xlim(-0.5, 1.5)
+            ax.set(xlim=(-0.5, 1.5), ylim=(0, 1.2), ylabel=label)
             ax.set_xticks([0, 1], ["under one T0", "across T1s"])
-            ax.set_title(f"{part.capitalize()}, {seeds_text(runs)}", pad=3, fontsize=7.5)
-        return save(fig, directory, name, [run for part, *_ in panels if part in stored for run in stored[part].runs])
+            ax.set_title(f"{part.capitalize()}, {seeds_text(runs)}", fontsize=7.5)
+        return save(fig, directory, name, [run for part, *_ in parts if part in stored for run in stored[part].runs])
 
 
 def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
@@ -203,15 +186,14 @@ def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
     choices = splits()
     labels = [f"{s.planes} × {s.port_rate // GBIT} Gb/s\n{s.tiers} tiers" for s in choices]
-    with figure(2, 3.2, sharex=True) as (fig, axes):
+    with figure(2, 3.2) as (fig, axes):
         columns = ([s.switches for s in choices], [s.optics for s in choices])
         for ax, what, counts in zip(axes, ("switches", "transceivers"), columns, strict=True):
             colours = [FLOWS[0] if s.tiers == 2 else "#999999" for s in choices]
             ax.bar(range(len(choices)), [count / 1000 for count in counts], width=0.6, color=colours)
             for x, value in enumerate(counts):
-                ax.annotate(f"{value:,}", (x, value / 1000), xytext=(0, 2), textcoords="offset points", ha="center", fontsize=6.5)
-            ax.set_ylabel(f"{what}\n[thousands]")
-            ax.set_ylim(0, 1.18 * max(counts) / 1000)
+                note(ax, f"{value:,}", (x, value / 1000), (0, 2), ha="center")
+            ax.set(ylim=(0, 1.18 * max(counts) / 1000), ylabel=f"{what}\n[thousands]")
             ax.set_xticks(range(len(choices)), labels)
-        axes[0].set_title(f"Full bisection for {PAPER_NICS:,} NICs of 800 Gb/s", pad=3)
+        axes[0].set_title(f"Full bisection for {PAPER_NICS:,} NICs of 800 Gb/s")
         return save(fig, directory, name, [])
