@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agents.transport import Completion as Completion
     from scenarios.figures.results import load as load
     from testbed.emulated.cluster import Cluster as Cluster
+    from testbed.session import Session as Session
     from testbed.simulated.cluster import SimulatedCluster as SimulatedCluster
     from topologies.clos import Fabric as Fabric
     from topologies.fabrics import load_fabric as load_fabric
@@ -32,6 +33,7 @@ _PLACES = {
     "agents.transport": ("RECEIVE", "STATUS_NAMES", "Completion"),
     "scenarios.figures.results": ("load",),
     "testbed.emulated.cluster": ("Cluster",),
+    "testbed.session": ("Session",),
     "testbed.simulated.cluster": ("SimulatedCluster",),
     "topologies.clos": ("Fabric",),
     "topologies.fabrics": ("load_fabric", "usual_dilation"),
