@@ -365,7 +365,7 @@ def check_sites(fabric: Fabric) -> None:
     if fabric.sites == 1:
         for key in ("long_haul_rate", "long_haul_delay_ps"):
             if getattr(fabric, key):
-                raise Refused(key.removesuffix("_ps"), "is of cables between two sites: add sites = 2, or leave it out")
+                raise Refused(key.removesuffix("_ps"), "is of cables between two sites: add sites = 2, or drop it")
         return
     if fabric.t0_per_plane % 2:
         raise Refused("t0_per_plane", f"= {fabric.t0_per_plane} must be even: with sites = 2 each site has half of them")
@@ -374,6 +374,6 @@ def check_sites(fabric: Fabric) -> None:
     if fabric.t1_count > MAX_INDEX:
         raise Refused("t1_per_plane", f"= {fabric.t1_per_plane} must be at most {MAX_INDEX // 2} with sites = 2")
     if fabric.routing != SOURCE:
-        raise Refused("routing", f'= "{fabric.routing}" is not for two sites: leave it out, sources name all switches of a path then')
+        raise Refused("routing", f'= "{fabric.routing}" is not for two sites: drop it, sources name all switches of a path then')
     if fabric.pfc:
-        raise Refused("pfc", "= true is not for two sites, whose switches have no headroom for a long cable: leave it out")
+        raise Refused("pfc", "= true is not for two sites, whose switches have no headroom for a long cable: drop it")

@@ -45,7 +45,7 @@ def command(
     """Ends with Ctrl-D or ``exit`` (simulated: Ctrl-C); nothing stays behind. Exit status 0; 1 if a process of the
     cluster died, or if a line from a pipe or file was refused or failed."""
     if no_controller and policy != "none":
-        raise UserError(f"--policy {policy} needs the controller: leave --no-controller out")
+        raise UserError(f"--policy {policy} needs the controller: drop --no-controller")
     chosen, slower = dilated(fabric, dilation)
     if transport in SINGLE_PATH and chosen.planes > 1:
         print(

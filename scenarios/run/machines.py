@@ -15,7 +15,7 @@ from testbed.machines.world import Machines
 from topologies import Fabric
 from topologies.parts import divide
 
-_HERE = "which several machines do not have: leave --on out, or"
+_HERE = "which several machines do not have: drop --on, or"
 
 
 def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
@@ -25,11 +25,11 @@ def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
         if inner.workload.jobs:
             raise ScenarioError(f"{scenario.name}: jobs are programs beside their agents, {_HERE} use a collective or flows")
         if inner.backgrounds:
-            raise ScenarioError(f"{scenario.name}: background {inner.backgrounds[0].name!r} needs iperf3 beside us, {_HERE} leave it out")
+            raise ScenarioError(f"{scenario.name}: background {inner.backgrounds[0].name!r} needs iperf3 beside us, {_HERE} drop it")
         for transport in inner.transports:
             divide(transport.fabric, len(places))
             if transport.kind in KERNEL_KINDS:
-                raise ScenarioError(f"{scenario.name}: transport {transport.name!r} is one kernel's, {_HERE} leave it out (--transport)")
+                raise ScenarioError(f"{scenario.name}: transport {transport.name!r} is one kernel's, {_HERE} drop it (--transport)")
             if transport.controller != "none":
                 raise ScenarioError(f'{scenario.name}: transport {transport.name!r} needs a controller, {_HERE} set controller = "none"')
             if transport.fabric.pfc:

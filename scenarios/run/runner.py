@@ -38,7 +38,7 @@ from testbed.world import World
 from topologies import Fabric
 
 MANY, ROWS_S = 100, 5.0
-"""Of more rows than this the table is written at most so often: a thousand take a third of a second, and runs may come faster [ours]."""
+"""With more rows than this the table is written at most so often: a thousand take a third of a second, and runs may come faster [ours]."""
 WorldFactory = Callable[[Fabric], World]
 """Returns a world that has not been started."""
 Entries = dict[str, dict[str, Any]]

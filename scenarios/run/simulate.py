@@ -49,7 +49,7 @@ def check_simulable(scenario: Scenario) -> None:
             raise ScenarioError(f"{scenario.name}: transport {kernel[0]!r} is the kernel's, {NO_PROGRAMS}: {fix}")
         if variant.scenario.backgrounds:
             name = variant.scenario.backgrounds[0].name
-            raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: leave it out, or emulate it")
+            raise ScenarioError(f"{scenario.name}: background {name!r} is iperf3's, {NO_PROGRAMS}: drop it, or emulate it")
         for fault in variant.scenario.faults:
             if problem := KINDS[fault.kind].not_simulated(fault.on):
                 raise ScenarioError(f"{scenario.name}: fault {fault.name!r} {problem}, {NO_PROGRAMS}: emulate it")

@@ -97,7 +97,7 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.congestion is not None and self.protocol != "tcp":
-            raise Refused("congestion", 'is TCP\'s: leave it out, or say protocol = "tcp"')
+            raise Refused("congestion", 'is TCP\'s: drop it, or say protocol = "tcp"')
         if self.rate is None and self.protocol == "udp":
             raise Refused("rate", "is missing: UDP sends at a rate, like '20Gbit'; TCP alone finds its own")
 

@@ -274,7 +274,7 @@ class _Reader:
         reconvergence_ps = None if static else RECONVERGENCE if common.reconvergence is None else common.reconvergence
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         if mapper is not None and fabric.sites > 1:
-            raise Refused(f"{where}.clustermapper", "probes one site's links: leave it out on a fabric of two")
+            raise Refused(f"{where}.clustermapper", "probes one site's links: drop it on a fabric of two")
         return Transport(kind, table.name or kind, fabric, reconvergence_ps, common.qps, options, table.controller, mapper)
 
     def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:
@@ -288,7 +288,7 @@ class _Reader:
         named = {"controller": table.controller != "none", "clustermapper": table.clustermapper is not False}
         for key, given in named.items():
             if given:
-                raise Refused(f"{where}.{key}", f'names paths, which routing = "{fabric.routing}" leaves to the switches: leave it out')
+                raise Refused(f"{where}.{key}", f'names paths, which routing = "{fabric.routing}" leaves to the switches: drop it')
 
     def mapper(self, options: bool | dict[str, Any], where: str, kind: str) -> Options | None:
         if options is False:

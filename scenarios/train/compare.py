@@ -43,7 +43,7 @@ class Plan:
     legs: tuple[Leg, ...]
     steps: int
     dilation: float = 1.0
-    """Of the emulated world."""
+    """Dilation of the emulated world."""
 
 
 def plan_of(

@@ -61,14 +61,14 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
             f"the emulation takes {layout.MAX_PORTS} and {layout.MAX_SWITCHES}: use fewer planes, switches or hosts"
         )
     if setting := fabric.simulated_only:
-        raise UserError(f"fabric {fabric.name!r}: {setting} is the simulated world's: add --world simulated, or leave it out")
+        raise UserError(f"fabric {fabric.name!r}: {setting} is the simulated world's: add --world simulated, or drop it")
     if fabric.buffer_bytes > MAX_BUFFER:
         raise UserError(
             f"fabric {fabric.name!r} has buffers of {fabric.buffer_bytes} bytes; the emulation takes {MAX_BUFFER}: "
             "use a smaller buffer_bdp, rate or delay"
         )
     if fabric.pfc and switch_kind != layout.KIND_SWITCH:
-        raise UserError(f"fabric {fabric.name!r}: pfc = true is for eBPF switches and simulated ones: leave it or --switch ovs out")
+        raise UserError(f"fabric {fabric.name!r}: pfc = true is for eBPF switches and simulated ones: drop it, or --switch ovs")
     if most_held(fabric) > MAX_BUFFER:
         raise UserError(
             f"fabric {fabric.name!r} has switches that may hold {most_held(fabric)} bytes; the emulation takes {MAX_BUFFER}: "

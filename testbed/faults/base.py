@@ -65,7 +65,7 @@ class Kind:
     loses = False  # packets are lost by the key "probability"
     slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
     stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine
-    one_site = False  # plans for fabrics of two sites leave it out
+    one_site = False  # plans for fabrics of two sites have none
     heals = True  # can be taken back; otherwise it is over at once, together with the process
 
     # --- as written ----------------------------------------------------------------------------------------------------

@@ -181,10 +181,10 @@ class Machines(Started, TakesFaults):
         """Start one agent per host, on its machine. Their logs come here when they end. Raises as testbed.world.World."""
         if transport in KERNEL_KINDS:
             raise UserError(
-                f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or leave --on out"
+                f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or drop --on"
             )
         if policy != "none":
-            raise UserError(f"controller = {policy!r}: no controller sees the links of several machines: use none, or leave --on out")
+            raise UserError(f"controller = {policy!r}: no controller sees the links of several machines: use none, or drop --on")
         log_dir.mkdir(parents=True, exist_ok=True)
         with self._lock:
             self._logs = log_dir
@@ -304,7 +304,7 @@ class Machines(Started, TakesFaults):
     # --- what one machine alone can do ---------------------------------------------------------------------------
 
     def programs(self, program: Program, hosts: Sequence[int]) -> Programs:
-        raise UserError("programs and jobs run on one machine's hosts: leave --on out")
+        raise UserError("programs and jobs run on one machine's hosts: drop --on")
 
     def background(self, stream: Stream, stem: Path) -> Background:
         raise UserError("background traffic runs on one machine's hosts: leave [[background]] or --on out")

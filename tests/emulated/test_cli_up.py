@@ -234,4 +234,4 @@ def test_other_shells_find_it_and_lose_it_again(up: Any, tmp_path: Path) -> None
 
 def test_a_policy_without_a_controller_is_refused() -> None:
     said = mrcbed("up", "tiny", "--no-controller", "--policy", "hint")
-    assert said.returncode == 2 and said.stderr == "mrcbed: --policy hint needs the controller: leave --no-controller out\n"
+    assert said.returncode == 2 and said.stderr == "mrcbed: --policy hint needs the controller: drop --no-controller\n"
