@@ -13,8 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from testbed.faults.kinds import KINDS
-from testbed.simulated import EMULATED, SIMULATED
-from testbed.world import World
+from testbed.world import EMULATED, SIMULATED, World
 from topologies.clos import Fabric
 
 Progress = Callable[[str, float], None]

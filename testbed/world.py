@@ -21,7 +21,7 @@ from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies import Fabric
 from topologies.units import S
 
-EMULATED, SIMULATED = "emulated", "simulated"
+WORLDS = EMULATED, SIMULATED = "emulated", "simulated"
 """Names of the worlds."""
 PATIENCE = 10_000
 """A second of waiting for a machine is this part of a second in virtual time, as where machines emulate [ours]."""

@@ -32,7 +32,7 @@ from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.machines.reach import REACH, REACH_ENV
 from testbed.options import option
 from testbed.session import Session
-from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from testbed.world import EMULATED, SIMULATED, WORLDS
 from topologies import load_fabric
 from topologies.fabrics import usual_dilation
 from topologies.toml_files import MAX_WHOLE

@@ -15,9 +15,8 @@ from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.session import Session
-from testbed.simulated import SIMULATED
 from testbed.streams import verbatim
-from testbed.world import Program, World
+from testbed.world import SIMULATED, Program, World
 
 
 @click.command(name="launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -20,7 +20,7 @@ from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
 from testbed.reconvergence import usual
 from testbed.session import Session
-from testbed.simulated import SIMULATED
+from testbed.world import SIMULATED
 from topologies.units import MAX_TIME, S, parse_duration
 
 BRING_UP_S = 10.0

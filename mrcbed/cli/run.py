@@ -29,7 +29,7 @@ from testbed.machine.caller import handed_over
 from testbed.machine.exclusive import refuse_if_measuring
 from testbed.machine.parent import end_with_reader
 from testbed.options import argument, option
-from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from testbed.world import EMULATED, SIMULATED, WORLDS
 from topologies import FabricError
 from topologies.toml_files import MAX_WHOLE, STDIN
 

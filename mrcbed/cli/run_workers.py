@@ -11,7 +11,7 @@ from typing import Any
 from mrcbed.cli.sets import tell
 from scenarios.schema.scenario import Scenario
 from testbed.errors import UserError
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 from topologies import FabricError
 
 

@@ -22,7 +22,7 @@ from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.exclusive import measuring
 from testbed.options import option
-from testbed.simulated import SIMULATED
+from testbed.world import SIMULATED
 
 
 def set_options(items: str, quick: str, seeds: str, data: str) -> Callable[[Any], Any]:

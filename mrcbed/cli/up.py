@@ -16,7 +16,7 @@ from testbed.errors import UserError
 from testbed.machine.caller import written
 from testbed.options import argument, option
 from testbed.session import Session
-from testbed.simulated import SIMULATED
+from testbed.world import SIMULATED
 from topologies import named_fabrics
 
 

@@ -16,7 +16,7 @@ from scenarios.sets.series import Form
 from testbed.errors import UserError
 from testbed.machine.caller import written
 from testbed.options import argument, option
-from testbed.simulated import EMULATED, WORLDS
+from testbed.world import EMULATED, WORLDS
 
 
 @click.command(name="validate")

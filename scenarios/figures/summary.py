@@ -25,13 +25,27 @@ from scenarios.schema.checks import evaluate
 from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
-from testbed.simulated import UNMEASURED
 from testbed.view.clock import in_ns
 from testbed.view.declared import believing
-from testbed.world import EMULATED
+from testbed.world import EMULATED, SIMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 from topologies.units import NS
 
+_NO_CPU = "no CPU is measured in the simulated world"
+_NO_PROCESS = "no process of the simulated world can be late"
+_NO_KERNEL = "the simulated world does not compare its ports with a kernel's"
+UNMEASURED: dict[str, dict[str, str]] = {
+    EMULATED: {"expectations.queue_wait": "on the kernel a packet on the wire counts as waiting, which the model does not have"},
+    SIMULATED: {
+        "cpu_percent": _NO_CPU, "fidelity.cpu": _NO_CPU, "fidelity.waiting": _NO_CPU,
+        **{f"fidelity.lag_{name}_ns": _NO_PROCESS for name in ("mean", "window", "p99", "max")}, "fidelity.clock": _NO_PROCESS,
+        "fidelity.quota": _NO_PROCESS,
+        "fidelity.wall_suspended_ns": _NO_PROCESS, "fidelity.shaper_late": _NO_KERNEL,
+        "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
+    },
+}  # fmt: skip
+"""World -> figures that a run in it cannot have, as dotted paths in summary.json, each with the reason. A check on such a figure does not
+apply."""
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from distributed import WorkerPlugin
 
 from scenarios.run.manifest import cpu_model, engine, version
-from testbed.simulated import EMULATED
+from testbed.world import EMULATED
 
 SAME = {
     "mrcbed": "install the same version on both",

@@ -8,7 +8,7 @@ from scenarios.run.one_run import Spec
 from scenarios.run.timeline import check_used_edge
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, ScenarioError, Transport
 from scenarios.schema.workloads import edges_of
-from testbed.simulated import SIMULATED
+from testbed.world import SIMULATED
 from topologies.theory import place_ranks
 
 MAX_KEY = 200

@@ -15,8 +15,8 @@ from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.captures import captured_links
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.faults.kinds import KINDS
-from testbed.simulated import SIMULATED
 from testbed.simulated.split import why_not
+from testbed.world import SIMULATED
 from topologies import Fabric
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from scenarios.schema.iperf_tables import Entries
 from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
 from testbed.reconvergence import RECONVERGENCE
-from testbed.simulated import WORLDS
+from testbed.world import WORLDS
 from topologies.fabrics import MAX_DILATION
 from topologies.structs import NAME, Doc, Refused, one_of, text
 from topologies.theory import PLACEMENTS

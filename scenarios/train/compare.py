@@ -20,7 +20,7 @@ from testbed.bench.calibration import calibration, others_cores
 from testbed.errors import UserError
 from testbed.installation import documents
 from testbed.session import Progress, Session
-from testbed.simulated import SIMULATED
+from testbed.world import SIMULATED
 from topologies.clos import Fabric
 
 LEGS: dict[str, tuple[Leg, ...]] = {"mrc": (MRC_HEALTHY, MRC), "roce": (ROCE,), "tcp": (TCP,)}

@@ -15,7 +15,6 @@ from testbed.dataplane.counters import Loads, far_ends
 from testbed.errors import ClusterDied, UserError
 from testbed.faults.injections import TakesFaults
 from testbed.machine.stopping import go_on
-from testbed.simulated import SIMULATED
 from testbed.simulated.capture import Capture
 from testbed.simulated.controller import SimulatedController
 from testbed.simulated.faults import LinkFaults, SimulatedInjector
@@ -24,7 +23,7 @@ from testbed.simulated.network import Network
 from testbed.simulated.packed_counters import Table, added, loads, rows
 from testbed.simulated.programs import SimulatedPrograms
 from testbed.simulated.split import Crew, Job, begin_host
-from testbed.world import Program, Started, VirtualClock
+from testbed.world import SIMULATED, Program, Started, VirtualClock
 from topologies.clos import Fabric
 
 EMULATED = "drop --world simulated to emulate it"

@@ -26,7 +26,7 @@ from scenarios.schema.dilation import at_dilation
 from scenarios.schema.scenario import load_scenario
 from testbed.machine.sandbox import NOBODY
 from testbed.machine.slowness import patient
-from testbed.simulated import EMULATED
+from testbed.world import EMULATED
 
 RUN = "mrc-tiny-interleaved-s1"
 RUN_AS_ROOT = COMMAND[2:]

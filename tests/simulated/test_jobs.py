@@ -20,7 +20,7 @@ from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.errors import ClusterDied, UserError
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 from tests.scenarios.small import TEXT, small, undrawn
 from tests.simulated.dying import die
 

@@ -16,8 +16,8 @@ from scenarios.run.one_run import OneRun
 from scenarios.run.planning import plan
 from scenarios.run.runner import Runner, RunOptions, results_directory, run_block
 from scenarios.schema.scenario import load_scenario
-from testbed.simulated import SIMULATED
 from testbed.simulated.cluster import SimulatedCluster
+from testbed.world import SIMULATED
 from tests.scenarios.small import small, undrawn
 from topologies import Fabric
 

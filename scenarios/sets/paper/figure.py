@@ -13,7 +13,7 @@ from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.sets.paper.claims import Evidence, Found, Row, Statement, rows
 from scenarios.sets.paper.plots import DRAW, Draw
-from testbed.simulated import SIMULATED, WORLDS
+from testbed.world import SIMULATED, WORLDS
 from topologies.structs import one_of
 
 HERE = Path(__file__).parent

@@ -15,7 +15,7 @@ from typing import Any
 from scenarios.sets.validation.cases import SLOWER
 from scenarios.sets.validation.causes import CAUSES, Cause, Parting, cause_of
 from scenarios.sets.validation.observed import BOUNDS, COUNT, FIGURES, Figure, Seen
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 
 THEORY = "theory"
 AGREES, CHANCE, EXPLAINED, DIFFERS = "agrees", "by chance", "explained", "DIFFERS"

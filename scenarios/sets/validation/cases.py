@@ -11,7 +11,7 @@ from scenarios.schema.dilation import at_dilation
 from scenarios.schema.scenario import Scenario
 from scenarios.sets.paper.figure import Part
 from testbed.errors import UserError
-from testbed.simulated import EMULATED, WORLDS
+from testbed.world import EMULATED, WORLDS
 
 HERE = Path(__file__).parent
 SEEDS = (1, 2, 3)

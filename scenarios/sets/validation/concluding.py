@@ -20,7 +20,7 @@ from scenarios.sets.validation.agreement import DIFFERS, NO_DATA, THEORY, rows_o
 from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
-from testbed.simulated import SIMULATED, WORLDS
+from testbed.world import SIMULATED, WORLDS
 
 SET, CASE = "validation-set.json", "case.json"
 VALIDATION = series.Kind(SET, "case", "cases", "a validation", "mrcbed validate")

@@ -17,7 +17,7 @@ from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.sets.validation.concluding import concluded, read_form
 from scenarios.sets.validation.observed import BOUNDS
 from testbed import terminal
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 
 NAME, DATA, TABLE = "validation.html", "validation.json", "validation.csv"
 COLUMNS = (THEORY, SIMULATED, EMULATED, SLOWER)

@@ -9,7 +9,7 @@ from typing import Any
 from scenarios.sets.validation.agreement import THEORY
 from scenarios.sets.validation.cases import SLOWER, SLOWER_BY
 from scenarios.show.plots import style
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 
 NAME = "validation"
 LOOKS = {

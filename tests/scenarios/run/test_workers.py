@@ -22,7 +22,7 @@ from scenarios.run.planning import blocks_of, plan
 from scenarios.run.workers import Answer, OnWorkers, carry_out, text_of_block
 from scenarios.schema.scenario import load_scenario
 from testbed.errors import ClusterDied, UserError
-from testbed.simulated import EMULATED, SIMULATED
+from testbed.world import EMULATED, SIMULATED
 from tests.scenarios.small import small
 from topologies.toml_files import parse_toml
 

@@ -28,7 +28,7 @@ from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
 from testbed.errors import UserError
-from testbed.simulated import EMULATED, SIMULATED, WORLDS
+from testbed.world import EMULATED, SIMULATED, WORLDS
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.paths import path_evs
