@@ -5,13 +5,12 @@ Rows come from :func:`scenarios.figures.cost.costs`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scenarios.figures.cost import FEWEST_HEALTHY, costs, noise, within_noise
 from scenarios.figures.stats import interval_name, interval_note
 from scenarios.schema.sweep import short_keys
-from scenarios.show.tables import world_words
 from testbed.terminal import duration, number
 
 Row = dict[str, Any]
@@ -36,6 +35,12 @@ THEORY = {
     ),
     "flows": "Theory: the extra time expected if throughput fell in proportion to capacity.",
 }
+
+
+def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Make a function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
+    mixed = len({row.get("world", "emulated") for row in rows}) > 1
+    return lambda row: [str(row.get("world", "emulated"))] if mixed else []
 
 
 def rtts(row: Row) -> str:
@@ -112,7 +117,7 @@ def _has_theory(rows: Sequence[Row]) -> bool:
 def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     """Return (head, function: row -> cell), most important first, without columns that have no value in any row."""
     world = world_words(rows)
-    heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: ", ".join([f"{r['transport']} on {r['fabric']}", *world(r)]))]
+    heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: "\n".join([r["transport"], f"on {r['fabric']}", *world(r)]))]
     heads.append(("n", lambda r: str(r["n"])))
     flows = rows[0]["kind"] == "flows"
     if any(r.get("slowdown") is not None for r in rows):

@@ -1,4 +1,4 @@
-"""The table of runs with several seeds: per transport one line of medians with their intervals. Used by scenarios.show.run_tables; pure."""
+"""The tables of runs with several seeds and of jobs: per transport one line of medians with their intervals. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from scenarios.figures.comparison import NOT_COMPARED, compare
 from scenarios.figures.rows import row, table
 from scenarios.figures.stats import interval_note
 from scenarios.schema.sweep import short_keys
-from scenarios.show.tables import table as terminal_table
-from scenarios.show.tables import world_words
-from testbed.terminal import Table
+from scenarios.show.cost_table import world_words
+from scenarios.show.document import Block, Column, Table, Words
 
 Line = dict[str, Any]
-Column = tuple[str, Callable[[Line], str]]
+JOBS = (
+    "GPU time lost: the ranks' time in measured steps that was not computing. Estimate: each call at theory's rate, as if it had the "
+    "fabric for itself, and half an RTT for each of its rounds; slices overlap, so that a step may take less. Slowdown: the typical step "
+    "beside other jobs, over that of the job alone."
+)
 
 
 def applies_to(runs: Sequence[Line]) -> bool:
@@ -109,7 +112,7 @@ def columns(runs: Sequence[Line]) -> list[Column]:
         if any(run["busbw_bps"] is not None for run in runs):
             rest += [("bus GB/s", figure("busbw_bps", ",.1f", 8e9)), ("of\nideal", of_ideal)]
     lost: Column = ("packets\nlost", figure("packets.lost", ",.0f"))
-    return [labels(runs), *rest, lost, ("retrans-\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
+    return [labels(runs), *rest, lost, ("retrans\u00ad\nmitted", figure("packets.retransmitted", ",.0f")), ("verdict", health)]
 
 
 def table_of(title: str, runs: Sequence[Line]) -> Table:
@@ -118,7 +121,7 @@ def table_of(title: str, runs: Sequence[Line]) -> Table:
     brackets = f", in brackets the {intervals}" if intervals else ""
     caption = f"Medians over the seeds{brackets}. Each run: runs.csv; each figure: comparison.csv."
     seeds = len({r["seed"] for r in runs})
-    return terminal_table(f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", columns(runs), rows, caption)
+    return Table(columns(runs), rows, f"{title}, {seeds} seed{'s' if seeds > 1 else ''}", caption)
 
 
 def transfers_table(runs: Sequence[Line]) -> Table:
@@ -129,6 +132,30 @@ def transfers_table(runs: Sequence[Line]) -> Table:
     heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r['transfer_time_ns']['n'] for r in line['runs']):,}")]
     heads += [(f"{head}\nµs", figure(f"transfer_time_ns.{name}", ",.1f", 1e3)) for name, head in names]
     caption = "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it."
-    return terminal_table(
-        "Transfers", heads, rows, caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else "")
-    )
+    return Table(heads, rows, "Transfers", caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else ""))
+
+
+def jobs(runs: Sequence[Line]) -> list[Block]:
+    """Make the table of jobs, a line per transport and job; [] if no run has jobs."""
+    runs = [run for run in runs if run.get("jobs")]
+    if not runs:
+        return []
+
+    def job(line: Line) -> Line:
+        """Return the job in one of the line's runs, for what is the same in all."""
+        return next(run["jobs"][line["group"]] for run in line["runs"])
+
+    columns: list[Column] = [
+        labels(runs),
+        ("job", lambda line: f"{line['group']}\n{job(line)['ranks']} ranks"),
+        ("n", lambda line: str(line["figures"]["typical_step_ns"]["n"] if "typical_step_ns" in line["figures"] else 0)),
+        ("steps", figure("steps", ",.0f")),
+        ("median\nµs", figure("typical_step_ns", ",.1f", 1e3)),
+        ("slowest\nµs", figure("step_time_ns.max", ",.1f", 1e3)),
+        ("com\u00ad\nputing\nµs", lambda line: f"{job(line)['compute_ns'] / 1e3:,.1f}"),
+        ("esti\u00ad\nmate\nµs", lambda line: f"{job(line)['estimate_ns'] / 1e3:,.1f}"),
+        ("GPU\ntime lost", figure("gpu_lost_share", ".0%")),
+    ]
+    if any(job["slowdown"] is not None for run in runs for job in run["jobs"].values()):
+        columns += [("alone\nµs", figure("alone_step_ns", ",.1f", 1e3)), ("slow\u00ad\ndown", figure("slowdown", ".3f"))]
+    return [Table(columns, lines(runs, "jobs"), "Jobs", words=("job",)), Words(JOBS)]

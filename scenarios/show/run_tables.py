@@ -1,15 +1,10 @@
-"""The report in the terminal at the end of a run: what failures cost, fabrics, results, checks, and where data and plots are.
-
-Called by the command line; reads summaries only.
-"""
+"""The tables and sentences about runs, from summaries only: shared by the terminal at the end of a run and by ``report.html``."""
 
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +18,12 @@ from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
 from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
-from scenarios.show import jobs_table, medians_table
-from scenarios.show.background_table import COLUMNS as BACKGROUND_COLUMNS
-from scenarios.show.background_table import NOTE as BACKGROUND_NOTE
-from scenarios.show.background_table import background_rows
-from scenarios.show.check_values import bound_and_seen, format_value
+from scenarios.show import medians_table
 from scenarios.show.cost_table import columns as cost_columns
-from scenarios.show.cost_table import cost_groups, footnotes
+from scenarios.show.cost_table import cost_groups, footnotes, headline, world_words
+from scenarios.show.document import PAGE, STYLES, TERMINAL, Block, Cell, Column, Section, Table, Words, rich
 from scenarios.show.html import NAME as REPORT
-from scenarios.show.tables import Column, delivered_after, world_words
-from scenarios.show.tables import table as _table
-from testbed.terminal import Table, duration, kb, number, percent, us
+from testbed.terminal import duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
 from testbed.world import SIMULATED
 
@@ -44,53 +34,99 @@ WORDS = {
     "incast": "incast", "permutation": "permutation", "flows": "flows",
     "job": "training step",
 }  # fmt: skip
+SENTENCES = 4
+"""The most placements and variants whose tables of costs come with a sentence each [ours]."""
+IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")
+"""The sections that a terminal shows, in this order: the verdict comes last."""
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
-HEAD = 9
-"""The heads of the table of costs are broken into lines above so many characters."""
-_STYLE = {"ok": "green", "failed": "bold red", "not trustworthy": "yellow", "interrupted": "yellow"}
+_BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
+"""Pattern of an expected value: text up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
+_VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrupted": "doubt"}
+_CHECKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "good"), False: ("FAILED", "bad"), None: ("-     ", "soft")}
+"""Word and mark of a check that holds, of one that does not, and of one that does not apply."""
+_UNUSUAL = ("unusual", "doubt")
+_GBITS = (
+    "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows that "
+    "send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, "
+    "most: of the group's flows. Times are the network's."
+)
+_DISTRUST = (
+    "A run is not trustworthy if packets are unaccounted for or the machine was too busy: its figures may then measure the machine instead "
+    "of the transport. Every figure names the runs in it that are not trustworthy."
+)
+_BACKGROUND = (
+    "Background traffic is iperf3's, of the hosts' kernels; Gb/s are payload over its sender's time, of TCP with what still lay in the "
+    "sender's buffer at the end. The bus bandwidth that theory leaves a collective beside it is under beside_background_busbw_bps."
+)
 
 
-_UNUSUAL = ("unusual", "yellow")
-_MARKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "green"), False: ("FAILED", "bold red"), None: ("-     ", "dim")}
-"""The marks of a check that holds, of one that does not, and of one that does not apply."""
-
-
-def fabrics_table(summary: dict[str, Any]) -> Table:
-    """Show base RTT, BDP and all thresholds, one row per fabric. Heads of three lines, to fit 80 characters."""
-    columns: list[Column] = [
-        ("fabric", lambda f: str(f[0])),
-        ("base\nRTT\nµs", lambda f: f"{f[1]['base_rtt_ns'] / 1e3:.2f}"),
-        ("one-way\ndelay\nµs", lambda f: f"{f[1]['delay_ns'] / 1e3:.2f}"),
-        ("plane\nBDP kB", lambda f: _kb(f[1]["plane_bdp_bytes"])),
-        ("ECN\nfrom–to\nkB", lambda f: "off" if f[1]["ecn_bytes"] is None else "–".join(map(_kb, f[1]["ecn_bytes"]))),
-        ("last-\nhop\nECN", lambda f: "on" if f[1]["last_hop_ecn"] else "off"),
-        ("trimming\nabove (last\nhop) kB", _trimming),
-        ("buffer\nkB", lambda f: _kb(f[1]["buffer_bytes"])),
+def sections(summary: Mapping[str, Any], shapes: Mapping[str, Any], begins: Callable[[Run], float | None]) -> list[Section]:
+    """Return the sections about all runs, in the order of a page. A page has more of fabrics, ``shapes`` by name, and of faults: ``begins``
+    gives the begin of a run, ns."""
+    runs = summary["runs"]
+    found = [
+        Section("cost", "What the failure cost" if cost_groups(runs) else "In short", list(_costs(runs))),
+        Section("checks", "Checks", _checks(summary["checks"])),
+        Section("trust", "Can it be trusted?", list(_trust(runs))),
+        Section("runs", "Runs", list(_results(summary, runs))),
+        Section("faults", "Faults", _faults(runs, begins)),
+        Section("jobs", "Jobs", medians_table.jobs(runs)),
+        Section("background", "Background traffic", _background(runs)),
+        Section("manifest", "What it ran on", [fabrics_table(summary, shapes)]),
     ]
-    if any(f.get("pfc_bytes") for f in summary["fabrics"].values()):
-        columns.append(("PFC XOFF–XON\nkB", lambda f: "–".join(map(_kb, f[1]["pfc_bytes"])) if f[1].get("pfc_bytes") else "off"))
-    caption = "The agents add the delay: ping and iperf3 do not have it."
-    return _table("Fabrics", columns, list(summary["fabrics"].items()), caption)
+    return [section for section in found if section.blocks]
+
+
+def _costs(runs: Sequence[Run]) -> Iterator[Block]:
+    groups = cost_groups(runs)
+    for labels, rows in groups:
+        if len(groups) <= SENTENCES:
+            yield Words(headline(rows), "lead", PAGE)
+        title = ", ".join(["What the failure cost", *labels])
+        yield Table(cost_columns(rows), rows, title, words=(), mark=lambda row: "doubt" if row["doubtful"] else "")
+    for line in footnotes([row for _, rows in groups for row in rows]):
+        yield Words(line)
+
+
+def fabrics_table(summary: Mapping[str, Any], shapes: Mapping[str, Any]) -> Table:
+    """Show base RTT, BDP and all thresholds, one row per fabric."""
+    rows = [{"name": name, **shapes.get(name, {}), **fabric} for name, fabric in summary["fabrics"].items()]
+    columns: list[Column] = [
+        ("fabric", lambda f: str(f["name"])),
+        ("planes", lambda f: f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1)"),
+        ("hosts", lambda f: str(f["hosts_per_t0"] * f["t0_per_plane"])),
+        ("Gb/s of a\nNIC port", lambda f: f"{f['nic_rate_bps'] / 1e9:g}"),
+        ("base\nRTT\nµs", lambda f: f"{f['base_rtt_ns'] / 1e3:.2f}"),
+        ("one-way\ndelay\nµs", lambda f: f"{f['delay_ns'] / 1e3:.2f}"),
+        ("plane\nBDP kB", lambda f: _kb(f["plane_bdp_bytes"])),
+        ("ECN\nfrom–to\nkB", lambda f: "off" if f["ecn_bytes"] is None else "–".join(map(_kb, f["ecn_bytes"]))),
+        ("last-\nhop\nECN", lambda f: "on" if f["last_hop_ecn"] else "off"),
+        ("trimming\nabove (last\nhop) kB", _trimming),
+        ("buffer\nkB", lambda f: _kb(f["buffer_bytes"])),
+    ]
+    if any(f.get("pfc_bytes") for f in rows):
+        columns.append(("PFC XOFF–XON\nkB", lambda f: "–".join(map(_kb, f["pfc_bytes"])) if f.get("pfc_bytes") else "off"))
+    note = "The agents add the delay: ping and iperf3 do not have it."
+    return Table(columns, rows, "Fabrics", note, ("planes",), details=("planes", "hosts", "Gb/s of a\nNIC port"))
 
 
 def _kb(count: int) -> str:
     return f"{count / 1e3:,.1f}".removesuffix(".0")
 
 
-def _trimming(fabric: tuple[str, dict[str, Any]]) -> str:
-    at, last = fabric[1]["trim_bytes"], fabric[1]["trim_last_hop_bytes"]
+def _trimming(fabric: Mapping[str, Any]) -> str:
+    at, last = fabric["trim_bytes"], fabric["trim_last_hop_bytes"]
     return "off" if at is None else f"{_kb(at)} ({_kb(last)})"
 
 
 def _identity(runs: Sequence[Run]) -> list[Column]:
     several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
 
-    def label(run: Run) -> Text:
+    def label(run: Run) -> str:
         settings = run.get("settings", {})
         values = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        details = [f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *values]
-        return Text.assemble(str(run["transport"]), *((f"\n{word}", "dim") for word in details))
+        return "\n".join([run["transport"], f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *values])
 
     columns: list[Column] = [("transport", label)]
     if len({r["seed"] for r in runs}) > 1:
@@ -98,7 +134,7 @@ def _identity(runs: Sequence[Run]) -> list[Column]:
     return columns
 
 
-def _title(summary: dict[str, Any], runs: Sequence[Run]) -> str:
+def _title(summary: Mapping[str, Any], runs: Sequence[Run]) -> str:
     return f"{summary['scenario']}: {_word(runs)} under each transport"
 
 
@@ -110,20 +146,56 @@ def _word(runs: Sequence[Run]) -> str:
     return WORDS.get(first, first)
 
 
+def _results(summary: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Block]:
+    """Show what collectives and flows reached. Of several seeds or settings a terminal has medians, a page each run, too."""
+    collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    for own in (collective_runs, flow_runs):
+        several = bool(own) and medians_table.applies_to(own)
+        if several:
+            yield medians_table.table_of(_title(summary, own), own)
+        if own and own is collective_runs:
+            yield runs_table(summary, own, PAGE if several else "")
+            step_name = _word(own) + (f" of job {names[0]}" if len(names := list(own[0].get("jobs", {}))) > 1 else "")
+            note = f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links."
+            yield Words(f"{note} Times are the network's.")
+        elif own:
+            yield groups_table(summary, own, PAGE if several else "")
+            yield packets_table(own, PAGE if several else "")
+    if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:
+        yield medians_table.transfers_table(timed)
+    if flow_runs:
+        if len({(r["placement"], r["seed"]) for r in flow_runs}) == 1:
+            yield flows_table(flow_runs)
+        if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
+            yield queues_table(flow_runs)
+        yield Words(_GBITS)
+        yield from (Words(line, "") for r in flow_runs for line in _separation_lines(r))
+    if paused := [r for r in runs if "pfc" in r]:
+        yield pauses_table(paused)
+    yield from map(Words, _baseline_notes(runs, summary["fabrics"]))
+
+
 def _health(wrong: str) -> list[Column]:
     return [
-        ("packets\nlost", lambda r: str(r["packets"]["lost"])),
-        ("retrans-\nmitted", lambda r: str(r["packets"]["retransmitted"])),
+        ("packets\nsent", lambda r: number(r["packets"].get("sent"), ",")),
+        ("packets\nlost", lambda r: number(r["packets"]["lost"], ",")),
+        ("retrans\u00ad\nmitted", lambda r: number(r["packets"]["retransmitted"], ",")),
+        ("marks", lambda r: number(r["packets"].get("marked"), ",")),
+        ("trims", lambda r: number(r["packets"].get("trimmed"), ",")),
         (wrong, lambda r: number(r["wrong"], "d")),
-        ("CPU", lambda r: "–" if r["cpu_percent"] is None else f"{r['cpu_percent']:.0f} %"),
-        ("verdict", lambda r: Text(r["verdict"], _STYLE.get(r["verdict"], "white"))),
+        ("CPU", lambda r: number(r["cpu_percent"], ".0f", " %")),
+        ("verdict", lambda r: [(r["verdict"], _VERDICTS.get(r["verdict"], ""))]),
     ]
 
 
-# --- collectives ---------------------------------------------------------------------------------------------------
+def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str) -> Table:
+    """Show a row per run. Figures are named after runs: a page has those names."""
+    named: list[Column] = [*columns, ("run", lambda r: str(r["run"]))]
+    marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
+    return Table(named, runs, title, "", ("verdict", "run"), (*details, "run"), lambda r: marks.get(r["verdict"], ""), "runs are ok", on)
 
 
-def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+def runs_table(summary: Mapping[str, Any], runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
@@ -133,8 +205,8 @@ def runs_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     columns.append(("slowest\nµs", lambda r: us(r["step_time_ns"]["max"])))
     if any(r["busbw_bps"] is not None for r in runs):
         columns.append(("bus GB/s\n(of ideal)", _bandwidth))
-    wrong = "wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults"
-    return _table(_title(summary, runs), columns + _health(wrong), runs)
+    columns += _health("wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults")
+    return _table_of_runs("Each run" if on else _title(summary, runs), columns, runs, ("packets\nsent", "marks", "trims"), on)
 
 
 def _steps(run: Run) -> str:
@@ -148,10 +220,7 @@ def _bandwidth(run: Run) -> str:
     return f"{run['busbw_bps'] / 8e9:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
 
 
-# --- flows ---------------------------------------------------------------------------------------------------------
-
-
-def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
+def groups_table(summary: Mapping[str, Any], runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run and group of flows, with its goodput."""
     rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
     world = world_words(runs)
@@ -167,19 +236,14 @@ def groups_table(summary: dict[str, Any], runs: Sequence[Run]) -> Table:
     ]
     if any(g["kept"] is not None for g in rows):
         columns.append(("kept vs\nalone", lambda g: percent(g["kept"])))
-    return _table(_title(summary, runs), columns, rows)
+    return Table(columns, rows, _title(summary, runs), fold="", on=on)
 
 
-def packets_table(runs: Sequence[Run]) -> Table:
+def packets_table(runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
-    columns += [
-        ("trims", lambda r: str(r["packets"]["trimmed"])),
-        ("marks", lambda r: str(r["packets"]["marked"])),
-        ("RTOs", lambda r: str(r["timeouts"]["rto"])),
-        ("untrimmed\nlosses", lambda r: str(r["untrimmed_loss"])),
-    ]
-    return _table("Packets", columns + _health("wrong\nbytes"), runs)
+    columns += [("RTOs", lambda r: str(r["timeouts"]["rto"])), ("untrimmed\nlosses", lambda r: str(r["untrimmed_loss"]))]
+    return _table_of_runs("Packets", columns + _health("wrong\nbytes"), runs, ("packets\nsent",), on)
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
@@ -195,7 +259,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
     columns: list[Column] = [("flow", str)]
     world = world_words(runs)
     columns += [("\n".join([run["transport"], *world(run), "Gb/s, of line"]), cell(run)) for run in runs]
-    return _table("Goodput per flow", columns, list(dict.fromkeys(name for run in runs for name in run["flows"])))
+    return Table(columns, list(dict.fromkeys(name for run in runs for name in run["flows"])), "Goodput per flow")
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
@@ -208,11 +272,11 @@ def queues_table(runs: Sequence[Run]) -> Table:
         ("p99\nkB", lambda g: kb(g["queue_p99_bytes"])),
         ("peak\nkB", lambda g: kb(g["queue_peak_bytes"])),
         ("buffer\nkB", lambda g: kb(g["buffer_bytes"])),
-        ("trims", lambda g: str(g["trims"])),
-        ("marks", lambda g: str(g["marks"])),
-        ("drops", lambda g: str(g["drops"])),
+        ("trims", lambda g: number(g["trims"], ",")),
+        ("marks", lambda g: number(g["marks"], ",")),
+        ("drops", lambda g: number(g["drops"], ",")),
     ]
-    return _table("Queues on the last hop (worst plane; counts over all planes)", columns, rows)
+    return Table(columns, rows, "Queues on the last hop (worst plane; counts over all planes)")
 
 
 def pauses_table(runs: Sequence[Run]) -> Table:
@@ -237,7 +301,7 @@ def pauses_table(runs: Sequence[Run]) -> Table:
     if any("reaction_ns" in run["pfc"] for run in runs):
         columns.append(("reaction: mean,\nlongest (due) µs", _reaction))
     caption = "Ports that the switch behind them paused, and for how much of the run a paused one stood still, on average."
-    return _table("Pauses (PFC), from the senders on", columns, runs, caption)
+    return Table(columns, runs, "Pauses (PFC), from the senders on", caption)
 
 
 def _reaction(run: Run) -> str:
@@ -259,113 +323,105 @@ def _separation_lines(run: Run) -> list[str]:
     return lines
 
 
-def faults_table(runs: Sequence[Run]) -> Table:
+def _since(value: Any, fault: Run) -> str:
+    """Write how long after a fault began something was, which may never have been."""
+    return "–" if value is None else duration(value - fault["at_ns"])
+
+
+def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = lambda run: None) -> Table:
     """Show one row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
-    rows = [{**r, "engine": r["kind"], **fault} for r in runs for fault in r["failovers"]]
+    rows = [{**r, "engine": r["kind"], "kind": "link", **fault} for r in runs for fault in r["failovers"]]
+
+    def what(f: Run) -> str:
+        outages = len(f.get("outages_ns", [])) or 1
+        return f"{f['kind']} on {f['on']}" + (f", {outages} times" if outages > 1 else "")
+
     columns = _identity(runs)
     columns += [
         ("fault", lambda f: str(f["fault"])),
+        ("what", what),
+        ("at", lambda f: "–" if (begin := begins(f)) is None else duration(f["at_ns"] - begin)),
+        ("for", lambda f: "to the end" if f["healed_ns"] is None else _since(f["healed_ns"], f)),
         ("dead paths left\nafter [RTTs]", lambda f: number(f["last_on_dead_over_rotation"], ".1f")),
         ("most packets lost\non one EV (bound)", lambda f: f"{number(f['losses_per_ev'], 'd')} ({number(f['losses_per_ev_bound'], 'd')})"),
         ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
     ]
     if any(f.get("delivered_ns") is not None for f in rows):
-        columns.append(("all of them\narrived after", delivered_after))
+        columns.append(("all of them\narrived after", lambda f: _since(f["delivered_ns"], f)))
     if any(f["kept_during"] is not None for f in rows):
         columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
         columns.append(("after", lambda f: percent(f["kept_after"])))
-    return _table("Faults", columns, rows, "RTTs: less one rotation, in which a sender uses each of its paths once.")
+    columns.append(("run", lambda f: str(f["run"])))
+    note = "RTTs: less one rotation, in which a sender uses each of its paths once."
+    return Table(columns, rows, "Faults", note, ("fault", "what", "run"), ("what", "at", "for", "run"), fold="")
 
 
-def _costs(console: Console, runs: Sequence[Run]) -> None:
-    """Print what the failure cost, a table per placement and variant in which something broke."""
-    costs: list[list[Run]] = []
-    for labels, rows in cost_groups(runs):
-        world = world_words(rows)
-        heads: list[Column] = [("transport", partial(_transport, world))]
-        heads += [("\n".join(textwrap.wrap(head, HEAD)), cell) for head, cell in cost_columns(rows)[1:]]
-        console.print(_table(", ".join(["What the failure cost", *labels]), heads, rows))
-        costs.append(rows)
-    for line in footnotes([row for rows in costs for row in rows]) if costs else ():
-        console.print(line, style="dim")
+def _faults(runs: Sequence[Run], begins: Callable[[Run], float | None]) -> list[Block]:
+    missed = [Words(f"{r['run']}: {fault} did not happen.", "", PAGE) for r in runs for fault in r.get("faults_missed", ())]
+    times = Words("Times count from the beginning of the first measured step or flow. RTTs are base RTTs.", on=PAGE)
+    return [faults_table(runs, begins), times, *missed] if any(r["failovers"] for r in runs) else [*missed]
 
 
-def _transport(world: Callable[[Run], list[str]], row: Run) -> Text:
-    return Text.assemble(row["transport"], *((f"\n{word}", "dim") for word in [f"on {row['fabric']}", *world(row)]))
+def _background(runs: Sequence[Run]) -> list[Block]:
+    rows = background_rows(runs)
+    return [Table(BACKGROUND, rows, "Background traffic", words=("from–to", "path")), Words(_BACKGROUND)] if rows else []
 
 
-# --- all of it -----------------------------------------------------------------------------------------------------
+def _measured(key: str, form: str, scale: float = 1.0) -> Callable[[Run], str]:
+    return lambda row: number(None if row[key] is None else row[key] / scale, form)
 
 
-def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
-    runs = summary["runs"]
-    _costs(console, runs)
-    console.print(fabrics_table(summary))
-    collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
-    if collective_runs:
-        medians = medians_table.applies_to(collective_runs)
-        console.print(
-            medians_table.table_of(_title(summary, collective_runs), collective_runs) if medians else runs_table(summary, collective_runs)
-        )
-        step_name = _word(collective_runs)
-        if len(names := list(collective_runs[0].get("jobs", {}))) > 1:
-            step_name += f" of job {names[0]}"
-        console.print(
-            f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links. "
-            "Times are the network's.",
-            style="dim",
-        )
-        if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:
-            console.print(medians_table.transfers_table(timed))
-    if flow_runs:
-        if medians_table.applies_to(flow_runs):
-            console.print(medians_table.table_of(_title(summary, flow_runs), flow_runs))
-        else:
-            console.print(groups_table(summary, flow_runs))
-            console.print(packets_table(flow_runs))
-        if len({(r["placement"], r["seed"]) for r in flow_runs}) == 1:
-            console.print(flows_table(flow_runs))
-        if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
-            console.print(queues_table(flow_runs))
-        console.print(
-            "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows "
-            "that send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in "
-            "payload; least, most: of the group's flows. Times are the network's.",
-            style="dim",
-        )
-        for line in (line for r in flow_runs for line in _separation_lines(r)):
-            console.print(line)
-    if paused := [r for r in runs if "pfc" in r]:
-        console.print(pauses_table(paused))
-    _baseline_notes(console, runs, summary["fabrics"])
-    if any(run["failovers"] for run in runs):
-        console.print(faults_table(runs))
-    jobs, heads = jobs_table.rows_and_columns(runs)
-    if jobs:
-        console.print(_table("Jobs", heads, jobs, jobs_table.NOTE))
-    if background := background_rows(runs):
-        console.print(_table("Background traffic", BACKGROUND_COLUMNS, background))
-        console.print(BACKGROUND_NOTE, style="dim")
+BACKGROUND: list[Column] = [
+    ("flow", lambda b: f"{b['name']} beside {b['transport']}"),
+    ("from–to", lambda b: f"{b['src']}–{b['dst']}"),
+    ("path", lambda b: f"{b['protocol']} {b['path']}"),
+    ("sent\nGb/s", _measured("sent_bps", ".1f", 1e9)),
+    ("arrived\nGb/s", _measured("received_bps", ".1f", 1e9)),
+    ("lost\n%", _measured("lost_percent", ".1f")),
+    ("jitter\nwall ms", _measured("jitter_ms", ".1f")),
+    ("sent\nagain", _measured("retransmits", ".0f")),
+    ("wall\ns", _measured("seconds", ".1f")),
+]
+
+
+def background_rows(runs: Sequence[Run]) -> list[Run]:
+    """List all background flows of all runs, in their order, with the transport and seed of the run."""
+    return [{"transport": run["transport"], "seed": run.get("seed"), **flow} for run in runs for flow in run.get("background", [])]
+
+
+# --- trust and checks ----------------------------------------------------------------------------------------------
+
+
+def _trust(runs: Sequence[Run]) -> Iterator[Block]:
+    yield Words(_DISTRUST, on=PAGE)
+    yield trust_table(runs)
     for run in runs:
-        for line in ([run["reason"]] if run["outcome"] != "done" and run["reason"] else []) + doubts(run) + run["notes"]:
-            console.print(f"{run['run']}: {line}", style="yellow")
-        for line in run.get("broken", ()):
-            console.print(f"{run['run']}: a book does not balance: {line}", style="bold red")
+        yield from (Words([(f"{run['run']}: {reason}", mark)], "", TERMINAL) for reason, mark in _reasons(run))
     if books := books_line(runs):
-        console.print(books, style="dim")
-    for verdict in check_lines(summary["checks"]):
-        console.print(verdict)
-    suffix = _extent(runs)
-    verdicts = [verdict_of(run) for run in runs]
-    worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
-    reason = worst_count if summary["verdict"] == NOT_TRUSTWORTHY else ""
-    console.print(Text.assemble("Verdict: ", (summary["verdict"], _STYLE.get(summary["verdict"], "")), f"{reason}{suffix}"))
-    plots = len(list((directory / "plots").glob("*.png")))
-    console.print(f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""), soft_wrap=True)
-    if (directory / REPORT).is_file():
-        console.print(f"Report: {directory / REPORT}", soft_wrap=True)
-    if (directory / REPLAY).is_file():
-        console.print(f"Path by path: {directory / REPLAY}", soft_wrap=True)
+        yield Words(books)
+
+
+def _reasons(run: Run) -> list[tuple[str, str]]:
+    """List what is to be said of a run, each with its mark: why it ended early, why it is not trustworthy, notes, and broken books."""
+    ended = [run["reason"]] if run["outcome"] != "done" and run["reason"] else []
+    broken = [(f"a book does not balance: {line}", "bad") for line in run.get("broken", ())]
+    return [*((line, "doubt") for line in [*ended, *doubts(run), *run.get("notes", ())]), *broken]
+
+
+def trust_table(runs: Sequence[Run]) -> Table:
+    """Show verdict and fidelity of each run, and why."""
+    columns: list[Column] = [
+        ("run", lambda r: str(r["run"])),
+        ("verdict", lambda r: str(r["verdict"])),
+        ("fidelity", verdict_of),
+        ("CPU", lambda r: number(r["cpu_percent"], ".0f", " %")),
+        ("packets unaccounted for", lambda r: number(r["packets"]["unexplained"], ",d")),
+        ("planes and queues", lambda r: "–" if "broken" not in r else "book broken" if r["broken"] else "kept"),
+        ("why", lambda r: "; ".join(reason for reason, _ in _reasons(r)) or "–"),
+    ]
+    words = ("verdict", "fidelity", "planes and queues", "why")
+    marks = {"ok": "", "failed": "bad"}
+    return Table(columns, runs, words=words, mark=lambda r: marks.get(r["verdict"], "doubt"), fold="runs are ok", on=PAGE)
 
 
 def books_line(runs: Sequence[Run]) -> str:
@@ -375,21 +431,50 @@ def books_line(runs: Sequence[Run]) -> str:
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
 
 
-def _extent(runs: Sequence[Run]) -> str:
-    """Say how many runs are simulated; "" if none."""
-    n = sum(run.get("world") == SIMULATED for run in runs)
-    extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
-    return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
+def format_value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
+def bound_and_seen(check: Run) -> tuple[str, str]:
+    """Write (expected, seen) of an entry of ``checks``; times with their unit."""
+    expected, seen = str(check["expected"]), check["seen"]
+    bound = _BOUND.match(expected)
+    if check.get("unit") != "ns" or bound is None or not isinstance(seen, (int, float)):
+        return expected, format_value(seen)
+    return f"{bound[1]}{duration(float(bound[2]))}{bound[3]}", duration(seen)
+
+
+def _mark_of(check: Run) -> tuple[str, str]:
+    """Return word and mark of a check; one that does not hold, but is unusual, leaves the verdict as it is."""
+    return _UNUSUAL if check["ok"] is False and check.get("unusual") else _CHECKS[check["ok"]]
+
+
+def _checks(checks: Sequence[Run]) -> list[Block]:
+    table = checks_table(checks) if checks else Words("The scenario has no checks.", "", PAGE)
+    return [table, *(Words(line, "", TERMINAL) for line in check_lines(checks))]
+
+
+def checks_table(checks: Sequence[Run]) -> Table:
+    """Show a row per check and run."""
+    columns: list[Column] = [
+        ("", lambda c: _mark_of(c)[0].strip().replace("-", "–")),
+        ("check", lambda c: str(c["name"])),
+        ("expected", lambda c: bound_and_seen(c)[0]),
+        ("seen", lambda c: bound_and_seen(c)[1]),
+    ]
+    words, fold = ("check", "expected", "seen"), "checks hold or do not apply"
+    return Table(columns, checks, words=words, mark=lambda c: "" if c["ok"] is not False else _mark_of(c)[1], fold=fold, on=PAGE)
+
+
+def check_lines(checks: Sequence[dict[str, Any]]) -> list[Cell]:
     """Write first a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
-    lines: list[Text] = []
+    lines: list[Cell] = []
     for check in checks:
         if check["ok"] is False:
             bound, seen = bound_and_seen(check)
-            mark = _UNUSUAL if check.get("unusual") else _MARKS[False]
-            lines.append(Text.assemble(mark, f" {check['name']}: expected {bound}, seen {seen}"))
+            lines.append([_mark_of(check), (f" {check['name']}: expected {bound}, seen {seen}", "")])
     by_name: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
         by_name.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
@@ -399,16 +484,16 @@ def check_lines(checks: Sequence[dict[str, Any]]) -> list[Text]:
             mark = _mark(True, len(passed), len(group))
             bounds = dict.fromkeys(bound_and_seen(check)[0] for check in passed)
             bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0]["expected"]).partition(" (")[0]
-            lines.append(Text.assemble(mark, f" {name}: expected {bound}, seen {_range(passed)}"))
+            lines.append([mark, (f" {name}: expected {bound}, seen {_range(passed)}", "")])
         for reason, n in Counter(format_value(check["seen"]) for check in group if check["ok"] is None).items():
-            lines.append(Text.assemble(_mark(None, n, len(group)), f" {name}: {reason}"))
+            lines.append([_mark(None, n, len(group)), (f" {name}: {reason}", "")])
     return lines
 
 
 def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
     """Return the mark of a check, with the number of its runs if it is on several."""
-    word, style = _MARKS[ok]
-    return (f"{word.strip():2} {n}/{of}" if of > 1 else word), style
+    word, mark = _CHECKS[ok]
+    return (f"{word.strip():2} {n}/{of}" if of > 1 else word), mark
 
 
 def _range(checks: Sequence[dict[str, Any]]) -> str:
@@ -426,12 +511,12 @@ def doubts(run: Run) -> list[str]:
     return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
 
 
-def _baseline_notes(console: Console, runs: Sequence[Run], fabrics: Mapping[str, Any]) -> None:
-    """Print notes on what makes the baselines faster or slower here than in a real network."""
+def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, Any]) -> Iterator[str]:
+    """Write notes on what makes the baselines faster or slower here than in a real network."""
     if any(r["kind"] == "roce" and not fabrics[r["fabric"]].get("pfc_bytes") for r in runs):
-        console.print(NOTE, style="dim")
+        yield NOTE
     if any(r["kind"] in KERNEL_KINDS and not r.get("delayed") for r in runs):
-        console.print(KERNEL_NOTE, style="dim")
+        yield KERNEL_NOTE
     waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
     names: dict[int, list[str]] = {}
     for run in waiting:
@@ -441,8 +526,37 @@ def _baseline_notes(console: Console, runs: Sequence[Run], fabrics: Mapping[str,
         for delay, transports in names.items()
     )
     if waiting:
-        console.print(
+        yield (
             f"The network re-routes around a failure after {after}. Real networks take milliseconds to seconds: waiting costs these "
-            "transports far more there.",
-            style="dim",
+            "transports far more there."
         )
+
+
+# --- the terminal --------------------------------------------------------------------------------------------------
+
+
+def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
+    """Print what the terminal shows at the end of a run, and where data, plots and pages are."""
+    by_key = {section.key: section for section in sections(summary, {}, lambda run: None)}
+    for key in IN_TERMINAL:
+        for block in by_key[key].blocks if key in by_key else ():
+            if isinstance(block, (Table, Words)) and block.on != PAGE:
+                console.print(rich(block))
+    runs, verdict = summary["runs"], summary["verdict"]
+    verdicts = [verdict_of(run) for run in runs]
+    worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
+    reason = worst_count if verdict == NOT_TRUSTWORTHY else ""
+    console.print(Text.assemble("Verdict: ", (verdict, STYLES[_VERDICTS.get(verdict, "")]), f"{reason}{_extent(runs)}"))
+    plots = len(list((directory / "plots").glob("*.png")))
+    places = {f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""): directory}
+    places |= {f"Report: {directory / REPORT}": directory / REPORT, f"Path by path: {directory / REPLAY}": directory / REPLAY}
+    for line, path in places.items():
+        if path == directory or path.is_file():
+            console.print(line, soft_wrap=True)
+
+
+def _extent(runs: Sequence[Run]) -> str:
+    """Say how many runs are simulated; "" if none."""
+    n = sum(run.get("world") == SIMULATED for run in runs)
+    extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
+    return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from scenarios.show.document import Cell, Column, Document, Section, Table, Words, plain, rich
 from scenarios.show.plots.style import FAULT, figure, kind_look, note, panels, save, styled
-from testbed import terminal
 
 PAGE = "report.html"
+DRAWINGS = ("loss", "step-times", "gpu-time-lost")
+END, HASHES = "last loss, parameters", "SHA-256 of the parameters"
 _LABELS = {"mrc-healthy": "MRC, no failure", "mrc": "MRC", "roce-1p": "RoCE, one plane", "tcp": "TCP"}
 
 
@@ -22,21 +24,35 @@ def _colour(name: str) -> str:
     return "#999999" if name == "mrc-healthy" else kind_look(name, name.partition("-")[0], 0)[0]
 
 
+def _unless_failed(cell: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda run: "" if run["failed"] else cell(run)
+
+
+def _end(run: Mapping[str, Any]) -> Cell:
+    """Write what parameters a run ended with, or why it failed."""
+    if run["failed"]:
+        return [("\n".join(f"rank {rank}: {reason}" for rank, reason in run["failed"].items()), "bad")]
+    return f"{run['losses'][-1]:.4f}  {run['hashes'][0][:12]}" + ("" if len(run["hashes"]) == 1 else " and others")
+
+
+def runs_table(summary: Mapping[str, Any]) -> Table:
+    """Show one row per run."""
+    columns: list[Column] = [
+        ("run", lambda run: label(run["name"])),
+        ("median step", _unless_failed(lambda run: f"{run['median_step_us']:,.0f} us")),
+        ("slowest step", _unless_failed(lambda run: f"{run['slowest_step_us']:,.0f} us")),
+        (f"{summary['steps']} steps", _unless_failed(lambda run: f"{run['total_us'] / 1e3:,.2f} ms")),
+        ("GPU time lost", _unless_failed(lambda run: f"{100 * run['gpu_lost_us'] / run['gpu_us']:.0f} %")),
+        (END, _end),
+        (HASHES, _unless_failed(lambda run: ", ".join(run["hashes"]))),
+    ]
+    rows = [{"name": name, **run} for name, run in summary["runs"].items()]
+    return Table(columns, rows, words=(END, HASHES), details=(HASHES,))
+
+
 def table(summary: Mapping[str, Any]) -> Any:
-    """One row per run."""
-    rows: list[list[terminal.Cell]] = []
-    for name, run in summary["runs"].items():
-        if run["failed"]:
-            rank, reason = next(iter(run["failed"].items()))
-            rows.append([label(name), "", "", "", "", f"rank {rank}: {reason}"])
-            continue
-        share = 100 * run["gpu_lost_us"] / run["gpu_us"]
-        rows.append([
-            label(name), f"{run['median_step_us']:,.0f} us", f"{run['slowest_step_us']:,.0f} us", f"{run['total_us'] / 1e3:,.2f} ms",
-            f"{share:.0f} %", f"{run['losses'][-1]:.4f}  {run['hashes'][0][:12]}" + ("" if len(run["hashes"]) == 1 else " and others"),
-        ])  # fmt: skip
-    heads = ("run", "median step", "slowest step", f"{summary['steps']} steps", "GPU time lost", "last loss, parameters")
-    return terminal.table(heads, rows, words=("run", "last loss, parameters"))
+    """Return the runs as a table for the terminal."""
+    return rich(runs_table(summary))
 
 
 def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
@@ -87,13 +103,27 @@ def draw(summary: Mapping[str, Any], directory: Path) -> list[Path]:
 
 
 def write_page(summary: Mapping[str, Any], directory: Path) -> Path:
-    """``report.html``, self-contained."""
-    from scenarios.show.html import embedded, rendered
+    """Write ``report.html``, which needs no other file."""
+    from scenarios.show.html import embedded
+    from scenarios.show.html import write_page as write
 
-    images = [
-        embedded(directory / f"{name}.png") for name in ("loss", "step-times", "gpu-time-lost") if (directory / f"{name}.png").exists()
+    dilation = f", dilation {summary['dilation']:,.0f}" if summary["world"] == "emulated" else ""
+    head = [
+        Words(
+            f"A GPT of {summary['parameters']:,} parameters, data-parallel, {summary['steps']} steps, seed {summary['seed']}, "
+            f"{summary['world']} world{dilation}.", "lead",
+        ),
+        Words(
+            f"Every step each rank computes for {summary['compute_us']:.0f} us and then sums {summary['bytes']:,} bytes of gradient with "
+            "all others. Times are the network's. The gradients are real, and every rank's parameters are hashed at the end."
+        ),
+    ]  # fmt: skip
+    marks = {True: ("holds", "good"), False: ("does not hold", "bad"), None: ("not judged", "")}
+    checks = [[[marks[check["ok"]]], check["check"], check["seen"]] for check in summary["checks"]]
+    pictures = [embedded(path, name) for name in DRAWINGS if (path := directory / f"{name}.png").exists()]
+    sections = [
+        Section("checks", "Checks", [plain(("", "check", "seen"), checks, words=("check", "seen"))]),
+        Section("runs", "Runs", [runs_table(summary)]),
+        Section("figures", "Figures", pictures),
     ]
-    rows = [{"name": label(name), **run} for name, run in summary["runs"].items()]
-    path = directory / PAGE
-    path.write_text(rendered(Path(__file__).parent / "report.html.j2", s=summary, runs=rows, images=images), encoding="utf-8")
-    return path
+    return write(Document("Training through failures", head, sections), directory / PAGE)

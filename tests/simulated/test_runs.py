@@ -16,7 +16,6 @@ from scenarios.run.planning import plan
 from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.show import run_tables
-from scenarios.show.html import content
 from testbed.dataplane.counters import books as cable_books
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
@@ -172,7 +171,8 @@ def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path
     assert "kept in 1 of 1 runs" in out.getvalue()
     entry["broken"].append("h0 began all of them on plane 0")
     assert run_tables.books_line([entry]).endswith("kept in 0 of 1 runs.") and run_tables.books_line([{"outcome": "done"}]) == ""
-    assert [row["cells"][0] for row in content.checks(summary["checks"])["rows"]] == ["ok", "unusual"]
+    table = run_tables.checks_table(summary["checks"])
+    assert [table.columns[0][1](row) for row in table.rows] == ["ok", "unusual"]
 
 
 FAR = RING.split("[[fault]]")[0].replace('"mrc"', '"mrc"\nfabric_options = { delay = "90us" }').replace(
@@ -330,8 +330,8 @@ def test_a_check_of_what_no_simulated_run_has_fails_nothing(incast: Ran, tmp_pat
     run_tables.show(console, summary, tmp_path)
     line = next(line for line in console.export_text().splitlines() if check in line)
     assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
-    row = content.checks(summary["checks"])["rows"][1]
-    assert (row["cells"][0], row["mark"]) == (("–", "") if verdict == "ok" else ("FAILED", "bad"))
+    table = run_tables.checks_table(summary["checks"])
+    assert (table.columns[0][1](table.rows[1]), table.mark(table.rows[1])) == (("–", "") if verdict == "ok" else ("FAILED", "bad"))
 
 
 @pytest.mark.parametrize(("world", "ok"), [("emulated", None), ("simulated", False)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,17 @@ from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import FORMAT, by_claim, concluded, counts, read_form
-from testbed import terminal
+from scenarios.show.document import Block, Cell, Column, Document, Folded, Section, Table, Words, plain, rich
 from testbed.terminal import duration
 
 NAME, DATA = "paper.html", "paper.json"
-_STYLE = {AGREES: "green", DIFFERS: "yellow", CANNOT: "dim", NO_DATA: "red"}
 WORDS = {AGREES: "agree", DIFFERS: "differ", CANNOT: "cannot be emulated here", NO_DATA: "without data"}
 MARKS = {AGREES: "good", DIFFERS: "doubt", CANNOT: "soft", NO_DATA: "bad"}
+
+_ABOUT = (
+    "Claims are those of arXiv 2605.04333, in our words. The condition for each verdict is this testbed's own reading of the claim. "
+    "Nothing was tuned to agree. Times are the network's: what this machine took, divided by the dilation."
+)
 
 Conclusion = Mapping[str, Any]
 
@@ -35,27 +39,34 @@ def trust(figure: Conclusion) -> str:
     return f"{runs} run{'s' if runs != 1 else ''}, {seeds} seed{'s' if seeds != 1 else ''}, {fidelity}; {where}"
 
 
-def doubtful(figure: Conclusion) -> bool:
-    return any(part["not_trustworthy"] for part in figure["parts"])
+def _verdict(row: Conclusion) -> Cell:
+    flag = "\nnot trustworthy" if row["doubtful"] and row["verdict"] in (AGREES, DIFFERS) else ""
+    return [(row["verdict"], MARKS[row["verdict"]]), (flag, "bad")]
+
+
+_EVIDENCE: list[Column] = [
+    ("of the paper", lambda row: str(row["claim"])),
+    ("here", lambda row: [(row["seen"], ""), (f"\n{row['why']}" if row["why"] else "", "soft")]),
+    ("condition", lambda row: str(row["asked"])),
+    ("ideal", lambda row: str(row["ideal"])),
+    ("verdict", _verdict),
+    ("figure", lambda row: [(row["figure"], f"#fig-{row['figure']}")]),
+]
+"""What speaks for or against a claim."""
+HEADS = [head for head, _ in _EVIDENCE]
 
 
 def table(conclusions: Sequence[Conclusion]) -> Any:
     """Return a table for the terminal: the paper's claims in its order, each with its evidence."""
-    from rich.text import Text
-
-    rows: list[list[terminal.Cell] | None] = []
+    rows: list[list[Cell] | None] = []
     every = len(conclusions) == len(FIGURES)  # else only what the figures that were chosen speak of
     for claim in (claim for claim in by_claim(conclusions) if claim["evidence"] or every):
-        verdict = (claim["verdict"], _STYLE[claim["verdict"]])
-        reason = (f"\n{claim['why']}", "dim") if claim["why"] else ""
-        rows.append([str(claim["number"]), Text.assemble((claim["text"], "bold"), reason), "", Text.assemble(verdict)])
-        for row in claim["evidence"]:
-            flag = "\nnot trustworthy" if row["doubtful"] and row["verdict"] in (AGREES, DIFFERS) else ""
-            seen = Text.assemble(row["seen"], (f"\n{row['why']}" if row["why"] else "", "dim"))
-            rows.append(["", row["claim"], seen, Text.assemble((row["verdict"], _STYLE[row["verdict"]]), (flag, "red"))])
+        reason = (f"\n{claim['why']}" if claim["why"] else "", "soft")
+        verdict = [(claim["verdict"], MARKS[claim["verdict"]])]
+        rows.append([str(claim["number"]), [(claim["text"], "strong"), reason], "", "", "", verdict, ""])
+        rows += [["", *(cell(row) for _, cell in _EVIDENCE)] for row in claim["evidence"]]
         rows.append(None)
-    heads = ("claim", "of the paper", "here", "verdict")
-    return terminal.table(heads, rows, title="The MRC paper's claims", words=heads[1:])
+    return rich(plain(["claim", *HEADS], rows, title="The MRC paper's claims", words=HEADS, details=("condition", "ideal", "figure")))
 
 
 def summary_line(conclusions: Sequence[Conclusion]) -> str:
@@ -66,7 +77,7 @@ def summary_line(conclusions: Sequence[Conclusion]) -> str:
 
 def write_page(out: Path) -> Path:
     """Write ``paper.html`` and ``paper.json`` from the conclusions in a directory. The same files give the same bytes."""
-    from scenarios.show.html import embedded, rendered
+    from scenarios.show.html import write_page as write
 
     conclusions = concluded(out)
     claims = by_claim(conclusions)
@@ -75,17 +86,30 @@ def write_page(out: Path) -> Path:
         out / DATA,
         {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": claims, "figures": conclusions},
     )
-    figures = [
-        {
-            **figure,
-            "trust": trust(figure),
-            "doubtful": doubtful(figure),
-            "images": [embedded(out / name) for name in figure["plots"] if name.endswith(".png") and (out / name).is_file()],
-        }
-        for figure in conclusions
-    ]
-    values = {"claims": claims, "figures": figures, "line": summary_line(conclusions), "quick": form.quick, "marks": MARKS}
-    text = rendered(Path(__file__).parent / "paper.html.j2", verdicts=(AGREES, DIFFERS, CANNOT, NO_DATA), **values)
-    path = out / NAME
-    path.write_text(text, encoding="utf-8")
-    return path
+    quick = [Words("Quick form: one seed, shorter runs and fewer sizes. Medians need the full form.", "banner")] if form.quick else []
+    head = [Words(f"{summary_line(conclusions)}.", "lead"), *quick, Words(_ABOUT)]
+    sections = [Section("claims", "The claims", [block for claim in claims for block in _claim(claim)])]
+    sections += [Section(f"fig-{f['id']}", f"{f['heading']}: {f['title']}", list(_figure(f, out))) for f in conclusions]
+    return write(Document("The MRC paper's claims", head, sections), out / NAME)
+
+
+def _claim(claim: Conclusion) -> Iterator[Block]:
+    yield Words([(f"{claim['number']}. ", "strong"), (claim["verdict"], MARKS[claim["verdict"]])], "head")
+    yield Words([(f"{claim['text']} ", ""), (claim["source"], "soft")], "")
+    if claim["why"]:
+        yield Words(claim["why"])
+    if claim["evidence"]:
+        yield Table(_EVIDENCE, claim["evidence"], words=HEADS)
+
+
+def _figure(figure: Conclusion, out: Path) -> Iterator[Block]:
+    from scenarios.show.html import embedded
+
+    yield Words(trust(figure) + (f". {figure['note']}" if figure["note"] else ""))
+    yield from (Words(trouble, "banner") for trouble in figure["trouble"])
+    pictures = (out / name for name in figure["plots"] if name.endswith(".png"))
+    yield from (embedded(path, f"Drawing of figure {figure['id']}") for path in pictures if path.is_file())
+    for part in figure["parts"]:
+        if part["doubts"]:
+            yield Folded(f"{len(part['doubts'])} notes on runs of {part['scenario']}", [Words(doubt) for doubt in part["doubts"]])
+        yield Words(f"Data: {part['directory']}/")

@@ -1,7 +1,6 @@
-"""``report.html``: all results of a directory in one file that needs no network. Called by the runner and by ``mrcbed results report``.
+"""Pages in one file that needs no network, from a :class:`scenarios.show.document.Document`; ``report.html`` of a results directory.
 
-It reads only files: the summary, the manifest, the tables and the figures that scenarios.show.plots drew. The same files give the same
-bytes. docs/report.md says how to read it.
+The same files give the same bytes. docs/report.md says how to read a report, which the runner and ``mrcbed results report`` write.
 """
 
 from __future__ import annotations
@@ -10,22 +9,47 @@ import base64
 from pathlib import Path
 from typing import Any
 
+from scenarios.show.document import Cell, Document, Folded, Picture, Table, Words
+
 NAME = "report.html"
+LONG = 12
+"""A table with more rows is folded [ours]."""
+HERE = Path(__file__).parent
+KINDS = {Table: "table", Words: "words", Picture: "picture", Folded: "folded"}
 
 
-def rendered(template: Path, **values: Any) -> str:
-    """Render a page from a template, with the ``style`` that all pages share."""
+def write_page(document: Document, path: Path) -> Path:
+    """Write a document as a page; return its path."""
     import jinja2
 
-    loader = jinja2.FileSystemLoader(template.parent)
+    loader = jinja2.FileSystemLoader(HERE)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    style = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
-    return environment.get_template(template.name).render(style=style, **values)
+    style = (HERE / "report.css").read_text(encoding="utf-8")
+    template = environment.get_template("page.html.j2")
+    path.write_text(template.render(style=style, page=document, kind_of=lambda b: KINDS[type(b)], grid=grid, parts=parts), encoding="utf-8")
+    return path
 
 
-def embedded(image: Path) -> str:
-    """Write a PNG as a data: URI, so that the page needs no other file."""
-    return "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii")
+def parts(cell: Cell) -> list[tuple[str, str]]:
+    """Return the parts of a cell, each with its mark."""
+    return [(cell, "")] if isinstance(cell, str) else [(str(text), mark) for text, mark in cell]
+
+
+def grid(table: Table) -> dict[str, Any]:
+    """Return what the template shows of a table: heads, rows of (mark, cells), and all rows if some are folded away."""
+    classes = ["" if head in table.words else "num" if number else "name" for number, (head, _) in enumerate(table.columns)]
+    heads = [head.replace("\u00ad\n", "") for head, _ in table.columns]
+    rows = [(table.mark(row), [parts(cell(row)) for _, cell in table.columns]) for row in table.rows if row is not None]
+    if table.fold is None or len(rows) <= LONG:
+        return {"heads": heads, "classes": classes, "rows": rows, "all": [], "words": ""}
+    marked = [row for row in rows if row[0]]
+    words = f"{len(rows) - len(marked)} of {len(rows)} {table.fold}" if table.fold else ""
+    return {"heads": heads, "classes": classes, "rows": marked, "all": rows, "words": words}
+
+
+def embedded(image: Path, heading: str) -> Picture:
+    """Make a picture of a PNG, which holds it, so that the page needs no other file."""
+    return Picture(heading, "", image.stem, "data:image/png;base64," + base64.b64encode(image.read_bytes()).decode("ascii"))
 
 
 def write_report(directory: Path) -> Path:
@@ -33,6 +57,4 @@ def write_report(directory: Path) -> Path:
     from scenarios.figures.stored import Stored
     from scenarios.show.html.content import content
 
-    path = directory / NAME
-    path.write_text(rendered(Path(__file__).parent / "report.html.j2", **content(Stored(directory))), encoding="utf-8")
-    return path
+    return write_page(content(Stored(directory)), directory / NAME)

@@ -1,4 +1,4 @@
-"""The content of a report as plain values for its template: all numbers are text, and the template decides nothing.
+"""``report.html`` as a document: the sections of scenarios.show.run_tables, and what only a page has: figures, all medians, the manifest.
 
 Called by :func:`scenarios.show.html.write_report`. Reads through :class:`scenarios.figures.stored.Stored` only.
 """
@@ -8,87 +8,62 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from scenarios.figures.cost import within_noise
-from scenarios.figures.fidelity import verdict_of
 from scenarios.figures.stored import Stored
-from scenarios.show import jobs_table
-from scenarios.show.background_table import COLUMNS, NOTE, background_rows
-from scenarios.show.check_values import bound_and_seen
-from scenarios.show.cost_table import columns, cost_groups, extra_time, footnotes, headline
+from scenarios.show.cost_table import cost_groups, extra_time, world_words
+from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
 from scenarios.show.html.drawings import figures
-from scenarios.show.tables import delivered_after, world_words
+from scenarios.show.run_tables import sections
 from testbed.terminal import duration, number
 from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
 from topologies.units import NS
 
-Table = dict[str, Any]
-"""A table: ``head`` has texts, ``rows`` have {cells: [text], mark: "" or a CSS class}, ``words`` has the indices of the columns with text;
-the others hold numbers."""
-LONG = 12
-"""A table with more rows is folded [ours]."""
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
 """The figures of the comparison that are a loss in time."""
-SENTENCES = 4
-"""The most placements and variants whose tables of costs come with a sentence each [ours]."""
+ORDER = ("cost", "checks", "trust", "figures", "medians", "runs", "faults", "jobs", "background", "manifest", "reproduce")
+_MEDIANS = (
+    "In brackets the interval of the median: the range of the runs below six seeds, the 95 % order-statistic interval from six on. The "
+    "same figures are in comparison.csv; docs/results.md defines them."
+)
+_NOT_KNOWN = (
+    "The cost of the failure is not known: nothing was measured before or after it, it ended the runs, or an older version made these "
+    "results."
+)
+_AGAIN = (
+    "If a command has --out, change its directory. From the results directory alone, mrcbed results plot DIR draws the figures again and "
+    "mrcbed results report DIR writes this page again, byte for byte."
+)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), marks: Sequence[str] = ()) -> Table:
-    return {
-        "head": list(head),
-        "words": list(words),
-        "rows": [{"cells": list(cells), "mark": marks[i] if marks else ""} for i, cells in enumerate(rows)],
-    }
-
-
-def content(stored: Stored) -> dict[str, Any]:
-    """Return all values that the template uses. Raises :class:`ResultsError`."""
+def content(stored: Stored) -> Document:
+    """Return the report. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
+    found = {section.key: section for section in sections(summary, manifest.get("fabrics", {}), stored.begin_ns)}
+    if not cost_groups(stored.runs):
+        failed = any(r["failovers"] for r in stored.runs)
+        found["cost"] = Section("cost", "In short", [Words(_NOT_KNOWN if failed else plain_headline(stored), "lead")])
     try:
-        scenario = manifest["scenario"]
-        parts = {"facts": facts(stored), "machine": machine(manifest), "options": options(manifest), "reproduce": reproduce(manifest)}
+        description = manifest["scenario"].get("description", "")
+        found["manifest"] = Section("manifest", "What it ran on", [*found["manifest"].blocks, *ran_on(manifest)])
+        found["reproduce"] = Section("reproduce", "To run it again", reproduce(manifest))
     except KeyError as error:
         raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
-    return {
-        "title": summary["scenario"],
-        "description": scenario.get("description", ""),
-        "verdict": summary["verdict"],
-        "stopped_by": summary.get("stopped_by") or "",
-        "replay": REPLAY if (stored.directory / REPLAY).is_file() else "",
-        "costs": cost_sections(stored),
-        "cost_notes": footnotes([row for _, rows in cost_groups(stored.runs) for row in rows]),
-        "lead": None if any(r["failovers"] for r in stored.runs) else plain_headline(stored),
-        "trust": folded(trust(stored), "runs are ok"),
-        "checks": folded(checks(summary["checks"]), "checks hold or do not apply"),
-        "figures": figures(stored),
-        "medians": medians(stored),
-        "runs": folded(runs_table(stored), "runs are ok"),
-        "background": background(stored),
-        "jobs": jobs(stored),
-        "faults": folded(fault_table, "") if (fault_table := faults(stored)) else None,
-        "notes": manifest.get("notes", []),
-        "scenario_file": manifest.get("scenario_file", ""),
-        **parts,
-    }
-
-
-def cost_sections(stored: Stored) -> list[dict[str, Any]]:
-    """Make the sentence and the table of costs per placement and variant in which something broke."""
-    sections = []
-    groups = cost_groups(stored.runs)
-    for labels, rows in groups:
-        heads = columns(rows)
-        marks = ["doubt" if row["doubtful"] else "" for row in rows]
-        cells = [[cell(row) for _, cell in heads] for row in rows]
-        cost_table = table([head for head, _ in heads], cells, marks=marks)
-        sections.append({"where": ", ".join(labels), "sentence": headline(rows) if len(groups) <= SENTENCES else "", "table": cost_table})
-    return sections
+    found["figures"] = Section("figures", "Figures", figures(stored))
+    if tables := medians(stored):
+        found["medians"] = Section("medians", "Medians over seeds", [Words(_MEDIANS), *tables])
+    said: list[Block] = [Words(description, "sub")] if description else []
+    if (stored.directory / REPLAY).is_file():
+        said.append(Words([("See it path by path", REPLAY), (", with a time slider.", "")], "sub"))
+    if reason := summary.get("stopped_by"):
+        said.append(Words(f"Stopped early: {reason}. The page shows what was measured until then.", "banner"))
+    return Document(summary["scenario"], said, [found[key] for key in ORDER if key in found], summary["verdict"])
 
 
 def plain_headline(stored: Stored) -> str:
@@ -115,78 +90,12 @@ def plain_headline(stored: Stored) -> str:
     return f"Nothing was broken. Goodput as a share {reference}: {', '.join(phrases)}."
 
 
-def folded(full: Table, description: str) -> dict[str, Any]:
-    """Fold a table that is long: it shows only its marked rows until it is opened; ``description`` says what the others are."""
-    marked = [row for row in full["rows"] if row["mark"]]
-    if len(full["rows"]) <= LONG:
-        return {"open": full, "all": None, "words": ""}
-    count = f"{len(full['rows']) - len(marked)} of {len(full['rows'])} {description}" if description else ""
-    return {"open": {**full, "rows": marked}, "all": full, "words": count}
-
-
-def trust(stored: Stored) -> Table:
-    """Make the table of verdict and fidelity of each run."""
-    rows, marks = [], []
-    for r in stored.runs:
-        reasons = [
-            *([r["reason"]] if r["outcome"] != "done" and r["reason"] else []),
-            *r.get("broken", []),
-            *r.get("distrust", []),
-            *r.get("notes", []),
-        ]
-        unexplained = r["packets"]["unexplained"]
-        cpu, lost = number(r["cpu_percent"], ".0f", " %"), number(unexplained, ",d")
-        kept = "–" if "broken" not in r else "book broken" if r["broken"] else "kept"
-        rows.append([r["run"], r["verdict"], verdict_of(r), cpu, lost, kept, "; ".join(reasons) or "–"])
-        marks.append({"ok": "", "failed": "bad"}.get(r["verdict"], "doubt"))
-    return table(["run", "verdict", "fidelity", "CPU", "packets unaccounted for", "planes and queues", "why"], rows, (0, 1, 2, 5, 6), marks)
-
-
-def checks(entries: Sequence[dict[str, Any]]) -> Table:
-    labels = {True: "ok", False: "FAILED", None: "–"}
-    rows = [["unusual" if _is_unusual(c) else labels[c["ok"]], str(c["name"]), *bound_and_seen(c)] for c in entries]
-    return table(
-        ["", "check", "expected", "seen"],
-        rows,
-        range(4),
-        ["doubt" if _is_unusual(c) else "bad" if c["ok"] is False else "" for c in entries],
-    )
-
-
-def _is_unusual(check: dict[str, Any]) -> bool:
-    """Say whether a check that does not hold leaves the verdict as it is."""
-    return check["ok"] is False and check.get("unusual", False)
-
-
-def runs_table(stored: Stored) -> Table:
-    """Make a row per run with its main results."""
-    rows, world = [], world_words(stored.runs)
-    for r in stored.runs:
-        rate = r.get("busbw_bps") or sum(g["goodput_bps"] or 0 for g in r.get("groups", {}).values()) or None
-        ideal = r.get("ideal_busbw_bps")
-        note = "" if r["outcome"] == "done" else ", ended early"
-        rows.append(
-            [
-                ", ".join([r["run"], *world(r)]),
-                f"{r['steps']} of {r['steps'] + r['failed_steps']}" + note if "groups" not in r else "–",
-                duration(r["typical_step_ns"]),
-                duration(r["step_time_ns"]["max"]),
-                _rate(rate, "groups" not in r) + (f" ({rate / ideal:.0%})" if rate and ideal else ""),
-                *(number(r["packets"][key], ",") for key in ("sent", "lost", "retransmitted", "marked", "trimmed")),
-                number(r["wrong"], "d"),
-            ]
-        )
-    head = ["run", "steps", "median", "slowest", "goodput (of ideal)"]
-    head += ["packets sent", "packets lost", "retransmitted", "marked", "trimmed", "wrong results"]
-    return table(head, rows, (0,), ["doubt" if r["verdict"] == "not trustworthy" else "" for r in stored.runs])
-
-
 def _rate(bps: float | None, collective: bool) -> str:
     """Write the bus bandwidth of a collective in GB/s, as nccl-tests prints it; the goodput of flows in Gb/s, like a line's rate."""
     return number(None if bps is None else bps / (8e9 if collective else 1e9), ",.1f", " GB/s" if collective else " Gb/s")
 
 
-def medians(stored: Stored) -> list[dict[str, Any]]:
+def medians(stored: Stored) -> list[Table]:
     """Make tables from comparison.parquet, one per placement and variant: a row per figure, a column per transport; [] without the file."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
@@ -212,9 +121,7 @@ def medians(stored: Stored) -> list[dict[str, Any]]:
                 rows.append([name, *cells])
         title = ", ".join(f"{v} ranks" if k == "placement" else f"{k} = {v}" for k, v in zip(groups, values, strict=False))
         title = ", ".join([title, f"n = {usual_n}"] if title else [f"n = {usual_n}"])
-        tables.append(
-            {"where": title, "table": table(["figure", *(", ".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows)}
-        )
+        tables.append(plain(["figure", *("\n".join([f"{t} on {f}", *worlds.get(t, [])]) for t, f in heads)], rows, title=title))
     return tables
 
 
@@ -261,113 +168,53 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
     return "\n".join([show(row["median"]), *lines])
 
 
-def background(stored: Stored) -> dict[str, Any] | None:
-    """Make the table of the scenario's background traffic, as iperf3 reports it; None without any."""
-    rows = background_rows(stored.runs)
-    if not rows:
-        return None
-    seeds = [r["seed"] for r in stored.runs for _ in r.get("background", [])]
-    cells = [[str(seed), *(cell(row) for _, cell in COLUMNS)] for seed, row in zip(seeds, rows, strict=True)]
-    return {"table": table(["seed", *(head.replace("\n", " ") for head, _ in COLUMNS)], cells, range(4)), "note": NOTE}
-
-
-def jobs(stored: Stored) -> dict[str, Any] | None:
-    """Make the table of the runs' jobs; None without any."""
-    rows, heads = jobs_table.rows_and_columns(stored.runs)
-    if not rows:
-        return None
-    names = [head.replace("-\n", "").replace("\n", " ") for head, _ in heads]
-    return {"table": table(names, [[cell(row) for _, cell in heads] for row in rows], range(2)), "note": jobs_table.NOTE}
-
-
-def faults(stored: Stored) -> Table | None:
-    """Make the table of faults as they happened, with times since the first measured step or flow; None without faults."""
-    rows = []
-    for r in stored.runs:
-        begin = stored.begin_ns(r)
-        for f in r["failovers"]:
-            healed = f["healed_ns"]
-            outages = len(f.get("outages_ns", [])) or 1
-            rows.append(
-                [
-                    r["run"],
-                    f["fault"],
-                    f"{f.get('kind', 'link')} on {f['on']}" + (f", {outages} times" if outages > 1 else ""),
-                    "–" if begin is None else duration(f["at_ns"] - begin),
-                    "to the end" if healed is None else duration(healed - f["at_ns"]),
-                    number(f.get("last_on_dead_rtts"), ".1f"),
-                    str(f["lost"]),
-                    delivered_after(f),
-                ]
-            )
-        rows += [[r["run"], missed, "did not happen", *["–"] * 5] for missed in r["faults_missed"]]
-    head = ["run", "fault", "what", "at", "for", "dead paths left after [RTTs]", "packets lost on dead paths", "all of them arrived after"]
-    return table(head, rows, range(3)) if rows else None
-
-
 # --- manifest ------------------------------------------------------------------------------------------------------
 
 
-def facts(stored: Stored) -> Table:
-    """Make a row per fabric: shape, rate, base RTT, buffer and thresholds."""
-    rows = []
-    for name, shape in stored.manifest["fabrics"].items():
-        f = {**shape, **stored.summary["fabrics"][name]}
-        ecn = f["ecn_bytes"]
-        rows.append(
-            [
-                name,
-                f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1), {f['hosts_per_t0'] * f['t0_per_plane']} hosts",
-                f"{f['nic_rate_bps'] / 1e9:g} Gb/s",
-                duration(f["base_rtt_ns"]),
-                f"{f['buffer_bytes']:,} B",
-                "off" if ecn is None else f"{ecn[0]:,} to {ecn[1]:,} B",
-                "off" if f["trim_bytes"] is None else f"{f['trim_bytes']:,} B",
-            ]
-        )
-    return table(["fabric", "planes", "rate of a NIC port", "base RTT", "buffer", "ECN", "trimming above"], rows, (0, 1))
-
-
-def machine(manifest: dict[str, Any]) -> Table:
-    """Return the environment of the run: versions, kernel, CPU."""
+def ran_on(manifest: Mapping[str, Any]) -> list[Block]:
+    """Return the options of each transport, as the scenario resolved them, and the environment: versions, kernel, CPU."""
     git, m = manifest.get("git"), manifest["machine"]
     memory = m.get("memory_bytes")
-    rows = [
-        ["started", manifest["started"]],
-        ["ended", manifest.get("ended", "–")],
-        ["git commit", "–" if not git else git["commit"] + (", with changes not committed" if git["dirty"] else "")],
-        ["switches", manifest.get("switch", "–")],
-        ["engine", manifest["engine"]],
-        ["kernel", manifest["kernel"]],
-        ["machine", f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else "")],
-        ["Python", manifest["python"].splitlines()[0]],
-        ["packages", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version)],
-        ["tools", "; ".join(str(version) for version in manifest["tools"].values() if version != "absent")],
-    ]
-    return table(["", ""], rows, (0, 1))
+    machine = {
+        "started": manifest["started"],
+        "ended": manifest.get("ended", "–"),
+        "git commit": "–" if not git else git["commit"] + (", with changes not committed" if git["dirty"] else ""),
+        "switches": manifest.get("switch", "–"),
+        "engine": manifest["engine"],
+        "kernel": manifest["kernel"],
+        "machine": f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else ""),
+        "Python": manifest["python"].splitlines()[0],
+        "packages": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version),
+        "tools": "; ".join(str(version) for version in manifest["tools"].values() if version != "absent"),
+    }
+    transports = [[t["name"], t["kind"], t["fabric"]["name"], _options(t)] for t in manifest["scenario"]["transports"]]
+    heads = ("transport", "kind", "fabric", "options")
+    notes = [Words(note) for note in manifest.get("notes", [])]
+    return [plain(heads, transports, words=heads), plain(("", ""), list(machine.items()), words=("",)), *notes]
 
 
-def options(manifest: dict[str, Any]) -> Table:
-    """Return the options of each transport, as the scenario resolved them."""
-    rows = []
-    for t in manifest["scenario"]["transports"]:
-        rest = {k: v for k, v in t.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
-        settings = {**t.get("options", {}), **rest}
-        words = ", ".join(
+def _options(transport: Mapping[str, Any]) -> str:
+    rest = {k: v for k, v in transport.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
+    return (
+        ", ".join(
             f"{k.removesuffix('_ps')} = {duration(v / NS) if k.endswith('_ps') else json.dumps(v, default=str)}"
-            for k, v in settings.items()
+            for k, v in {**transport.get("options", {}), **rest}.items()
         )
-        rows.append([t["name"], t["kind"], t["fabric"]["name"], words or "–"])
-    return table(["transport", "kind", "fabric", "options"], rows, range(4))
+        or "–"
+    )
 
 
-def reproduce(manifest: dict[str, Any]) -> dict[str, Any]:
+def reproduce(manifest: Mapping[str, Any]) -> list[Block]:
     """Return the command lines that produced the results, with their commits: of all sessions of a run, of all directories of a
-    comparison."""
+    comparison; and the scenario file."""
     origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
     lines = [(origin["command_line"], origin.get("git")) for origin in origins]
     if manifest.get("compared"):
         lines.append((manifest["command_line"], None))
-    unknown = "(started by a program, not by a command)"
-    commands = [{"line": shlex.join(arguments) or unknown, "commit": (git or {}).get("commit") or ""} for arguments, git in lines]
-    return {"commands": commands, "seeds": ", ".join(map(str, manifest["seeds"]))}
+    blocks: list[Block] = []
+    for arguments, git in lines:
+        blocks.append(Words(shlex.join(arguments) or "(started by a program, not by a command)", "pre"))
+        if commit := (git or {}).get("commit"):
+            blocks.append(Words(f"At git commit {commit}."))
+    blocks.append(Words(f"Seeds {', '.join(map(str, manifest['seeds']))}. {_AGAIN}", ""))
+    return [*blocks, Folded("The scenario file", [Words(manifest.get("scenario_file", ""), "pre")])]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scenarios.figures.stored import Stored
+from scenarios.show.document import Block, Picture
 from testbed.view.declared import ResultsError
 
 LARGE = 300_000
@@ -60,15 +60,6 @@ KINDS = (
 """Kinds of figures: (prefix of the name, heading, caption), in the order of the report."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    heading: str
-    caption: str
-    name: str
-    source: str  # data: URI
-    doubtful: tuple[str, ...]  # runs in it that are not trustworthy
-
-
 def prefix_of(name: str) -> str | None:
     """Find the kind of a figure: the longest prefix of its name in :data:`KINDS`."""
     prefixes = [prefix for prefix, _, _ in KINDS if name.startswith(f"{prefix}-")]
@@ -93,7 +84,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
     return [r for r in candidates if r in variant.runs]
 
 
-def figures(stored: Stored) -> list[Figure]:
+def figures(stored: Stored) -> list[Block]:
     """Return all figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is
     damaged."""
     plots = stored.directory / "plots"
@@ -104,10 +95,12 @@ def figures(stored: Stored) -> list[Figure]:
     prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
     prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
-    result = []
+    result: list[Block] = []
     for prefix, path in prefixed:
-        doubtful = tuple(r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy")
-        result.append(Figure(*heads[prefix], path.stem, source_of(path, stored.directory), doubtful))
+        doubtful = [r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy"]
+        more = f" and {len(doubtful) - 4} more" if len(doubtful) > 4 else ""
+        warning = f"Not trustworthy: {', '.join(doubtful[:4])}{more}" if doubtful else ""
+        result.append(Picture(*heads[prefix], path.stem, source_of(path, stored.directory), warning))
     return result
 
 

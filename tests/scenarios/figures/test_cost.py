@@ -342,8 +342,8 @@ def test_the_table() -> None:
         "healthy step",
     ]  # fmt: skip
     assert [[cell(row) for _, cell in heads] for row in rows] == [
-        ["mrc on f", "2", "4.0×", "75 %", "700 ms ±100 ms", "600 ms to 800 ms", "0.70", "70", "8.8 %", "500 ms", "1.00 s (3)"],
-        ["roce on f", "0", "–", "75 %", "1 of 1 unfinished", "–", "–", "–", "–", "500 ms", "1.00 s (3)"],
+        ["mrc\non f", "2", "4.0×", "75 %", "700 ms ±100 ms", "600 ms to 800 ms", "0.70", "70", "8.8 %", "500 ms", "1.00 s (3)"],
+        ["roce\non f", "0", "–", "75 %", "1 of 1 unfinished", "–", "–", "–", "–", "500 ms", "1.00 s (3)"],
     ]
     assert "Not trustworthy, because the machine was too busy or late: roce (1 of 1 runs)." in footnotes(rows)
 

@@ -12,7 +12,7 @@ from agents.clock import WallClock
 from scenarios.figures.iperf_flows import figures, link_rates
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from scenarios.show.background_table import COLUMNS, background_rows
+from scenarios.show.run_tables import BACKGROUND, background_rows
 from testbed.emulated.bringup import link_mtu, spread
 from testbed.emulated.iperf_flows import command_lines, datagram_bytes, route_lines
 from testbed.world import Stream
@@ -229,7 +229,7 @@ def test_a_line_per_flow_and_run_for_people(recorded: Path) -> None:
         for name in ("tcp", "refused")
     )
     rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])
-    assert [[cell(row) for _, cell in COLUMNS] for row in rows] == [
+    assert [[cell(row) for _, cell in BACKGROUND] for row in rows] == [
         ["tcp beside mrc", "h0–h3", "tcp p0/0", "129.2", "97.5", "–", "–", "0", "2.0"],
         ["refused beside roce", "h0–h3", "refused p0/0", "–", "–", "–", "–", "–", "–"],
     ]

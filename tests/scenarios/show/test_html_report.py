@@ -18,8 +18,9 @@ from mrcbed.cli import execute
 from scenarios.figures.stored import Stored
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
-from scenarios.show.html import write_report
-from scenarios.show.html.content import LONG, folded, medians, reproduce, table
+from scenarios.show.document import Words, plain
+from scenarios.show.html import LONG, grid, write_report
+from scenarios.show.html.content import medians, reproduce
 from scenarios.show.html.drawings import KINDS, prefix_of, runs_in
 from scenarios.show.plots import draw_all
 from scenarios.show.plots.losses import totals
@@ -187,8 +188,8 @@ def test_medians_stand_with_their_intervals(results: Path) -> None:
     order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
     pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
     (made,) = medians(Stored(results))
-    assert made["where"] == "packed ranks, n = 3" and made["table"]["head"] == ["figure", "mrc on tiny", "roce on tiny"]
-    assert [row["cells"] for row in made["table"]["rows"]] == [
+    assert made.title == "packed ranks, n = 3" and [head for head, _ in made.columns] == ["figure", "mrc on tiny", "roce on tiny"]
+    assert made.rows == [
         ["busbw", "12.0 GB/s\n[11.0 GB/s, 15.5 GB/s]\nideal 40.0 GB/s", "–"], ["wrong", "–", "7\nideal 320,000,000,000\nn = 2"],
     ]  # fmt: skip
 
@@ -201,7 +202,7 @@ def test_medians_of_costs_within_noise_have_no_figure(results: Path) -> None:
     order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
     pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
     (made,) = medians(Stored(results))
-    assert [row["cells"][1:] for row in made["table"]["rows"]] == [
+    assert [row[1:] for row in made.rows] == [
         ["600 ms\n[500 ms, 700 ms]", "within noise (±1.20 s)"], ["100 ms\n[90.0 ms, 110 ms]", "100 ms\n[-100 ms, 110 ms]"],
         ["0.6\n[0.5, 0.7]", "within noise (±1.20 s)"],
     ]  # fmt: skip
@@ -210,19 +211,23 @@ def test_medians_of_costs_within_noise_have_no_figure(results: Path) -> None:
 def test_every_command_that_led_here_is_named() -> None:
     git = {"commit": "abc", "dirty": False}
     one = {"command_line": ["mrcbed", "run", "x y"], "git": git, "seeds": [1, 2]}
-    assert reproduce(one) == {"commands": [{"line": "mrcbed run 'x y'", "commit": "abc"}], "seeds": "1, 2"}
+
+    def said(manifest: dict[str, Any]) -> list[Any]:
+        return [block.text for block in reproduce(manifest) if isinstance(block, Words)]
+
+    assert said(one)[:2] == ["mrcbed run 'x y'", "At git commit abc."] and said(one)[2].startswith("Seeds 1, 2. ")
     resumed = {**one, "sessions": [{"command_line": ["a"], "git": git}, {"command_line": ["b"], "git": None}]}
-    assert reproduce(resumed)["commands"] == [{"line": "a", "commit": "abc"}, {"line": "b", "commit": ""}]
-    compared = {**one, "command_line": ["compare"], "sessions": [], "compared": [{"command_line": ["a"], "git": git}]}
-    assert [c["line"] for c in reproduce(compared)["commands"]] == ["a", "compare"]
+    assert said(resumed)[:3] == ["a", "At git commit abc.", "b"]
+    assert said({**one, "command_line": ["compare"], "compared": [{"command_line": ["a"]}]})[:2] == ["a", "compare"]
 
 
 def test_a_long_table_keeps_its_bad_rows_open() -> None:
-    long = table(["", "check"], [["ok", str(i)] for i in range(LONG)] + [["FAILED", "x"]], (0, 1), [""] * LONG + ["bad"])
-    seen = folded(long, "checks hold")
-    assert seen["words"] == f"{LONG} of {LONG + 1} checks hold" and [r["cells"][1] for r in seen["open"]["rows"]] == ["x"]
-    short = folded({**long, "rows": long["rows"][1:]}, "checks hold")
-    assert len(short["open"]["rows"]) == LONG and short["all"] is None
+    rows = [["ok", str(i)] for i in range(LONG)] + [["FAILED", "x"]]
+    options: dict[str, Any] = {"mark": lambda row: "bad" if row[0] == "FAILED" else "", "fold": "checks hold"}
+    seen = grid(plain(["", "check"], rows, **options))
+    assert seen["words"] == f"{LONG} of {LONG + 1} checks hold" and seen["rows"] == [("bad", [[("FAILED", "")], [("x", "")]])]
+    short = grid(plain(["", "check"], rows[1:], **options))
+    assert len(short["rows"]) == LONG and not short["all"]
 
 
 def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> None:

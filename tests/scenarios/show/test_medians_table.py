@@ -10,6 +10,7 @@ import pytest
 
 from scenarios.schema.scenario import load_scenario
 from scenarios.show import medians_table
+from scenarios.show.document import rich
 from scenarios.show.run_tables import faults_table, show
 from testbed import terminal
 from tests.scenarios.figures.test_comparison import entry
@@ -63,6 +64,6 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
 def test_tables_of_single_runs_name_their_settings() -> None:
     runs = [{**entry("mrc", 1, 1e6, settings={"fault.0.probability": p}), "failovers": [FAILOVER]} for p in (0.1, 0.5)]
     out = io.StringIO()
-    terminal.console(140, file=out).print(faults_table(runs))
+    terminal.console(140, file=out).print(rich(faults_table(runs)))
     text = out.getvalue()
     assert "probability = 0.1" in text and "probability = 0.5" in text

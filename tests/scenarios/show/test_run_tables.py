@@ -13,8 +13,8 @@ from scenarios.figures.stored import Stored
 from scenarios.figures.summary import run_summary
 from scenarios.run.runner import Runner
 from scenarios.sets.merging import merge, read_all
-from scenarios.show.html.content import medians, runs_table
-from scenarios.show.run_tables import check_lines, show
+from scenarios.show.html.content import medians
+from scenarios.show.run_tables import check_lines, runs_table, show
 from testbed import terminal
 from tests.scenarios.broken import steps, write
 from tests.scenarios.fakes import FakeCluster
@@ -31,7 +31,7 @@ def test_failures_first_then_a_line_per_check() -> None:
     for n in (2, 78):
         found[n] |= {"ok": False, "seen": 9}
     found[3] |= {"ok": None, "seen": "not applicable: no machine"}
-    assert [line.plain for line in check_lines(found)] == [
+    assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         "FAILED c [packed, seed 1]: expected <= 5, seen 9",
         "FAILED c [packed, seed 20]: expected <= 5, seen 9",
         "ok 20/20 a: expected <= 5, seen 1 to 20",
@@ -45,7 +45,7 @@ def test_failures_first_then_a_line_per_check() -> None:
 def test_checks_of_one_run_and_over_the_seeds_stay_as_they_are() -> None:
     over = [check("a [packed, median of seeds 1, 2, size = 1]", 1.5, True), check("a [packed, median of seeds 1, 2, size = 2]", 2, True)]
     found = [check("every [x] sum right", 0, True, "== 0"), check("late", None, None), *over]
-    assert [line.plain for line in check_lines(found)] == [
+    assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         "ok     every [x] sum right: expected == 0, seen 0",
         "-      late: None",
         "ok 2/2 a: expected <= 5, seen 1.5 to 2",
@@ -58,7 +58,7 @@ def test_a_bound_that_is_a_time_is_read_as_one() -> None:
     found.append(check("number", 2143717.456, True, ">= 2000000") | time)
     found.append(check("ratio", 1.5, True, "<= mrc.degraded_step_ns / mrc.ideal_step_ns (2)"))
     found.append(check("gone", None, False, "<= mrc.x_ns (2e+09)") | time)
-    assert [line.plain for line in check_lines(found)] == [
+    assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         "FAILED gone: expected <= mrc.x_ns (2e+09), seen None",
         "ok 2/2 a: expected <= 1.5 * mrc.degraded_step_ns (2.40 s), seen 1.00 s to 2.00 s",
         "ok     number: expected >= 2.00 ms, seen 2.14 ms",
@@ -68,14 +68,14 @@ def test_a_bound_that_is_a_time_is_read_as_one() -> None:
 
 def test_bounds_of_their_own_are_shown_as_they_were_asked() -> None:
     found = [check(f"a [packed, seed {n}]", n, True, f"<= 2 * mrc.x ({n})") for n in (1, 2)]
-    assert [line.plain for line in check_lines(found)] == ["ok 2/2 a: expected <= 2 * mrc.x, seen 1 to 2"]
+    assert ["".join(text for text, _ in line) for line in check_lines(found)] == ["ok 2/2 a: expected <= 2 * mrc.x, seen 1 to 2"]
 
 
 def test_a_name_is_no_pattern() -> None:
     """Names, bounds and reasons hold what their authors wrote, also what str.format(), % or a regular expression would read."""
     odd = r"{a} {0} { %s %(b)s \1 [x] }"
     found = [check(odd, 9, False, odd), check(odd, 1, True, odd), check(odd, odd, None)]
-    assert [line.plain for line in check_lines(found)] == [
+    assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         rf"FAILED {odd}: expected {odd}, seen 9",
         rf"ok 1/3 {odd}: expected {odd}, seen 1",
         rf"-  1/3 {odd}: {odd}",
@@ -115,8 +115,9 @@ def test_worlds_that_mix_are_told_apart(seeds: list[int], tmp_path: Path) -> Non
     for table in (mixed[costs:results], mixed[results : mixed.index("A step is one")]):
         assert table.count("simulated") == 1 and table.count("emulated") == 1, table
     stored = Stored(tmp_path / "both")
-    assert [row["cells"][0].rpartition(", ")[2] for row in runs_table(stored)["rows"]].count("simulated") == n
-    assert medians(stored)[0]["table"]["head"] == ["figure", "mrc on tiny, emulated", "roce-1p on tiny-1p, simulated"]
+    label = runs_table(stored.summary, stored.runs).columns[0][1]
+    assert [str(label(run)).rpartition("\n")[2] for run in stored.runs].count("simulated") == n
+    assert [head for head, _ in medians(stored)[0].columns] == ["figure", "mrc on tiny\nemulated", "roce-1p on tiny-1p\nsimulated"]
 
 
 def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_path: Path) -> None:
