@@ -190,11 +190,13 @@ def command(
 @contextmanager
 def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
     """A living view of a run. Raises :class:`UserError`."""
-    from scenarios.show.replay_page import look
+    from scenarios.show.plots.style import looks as looks_of
+    from scenarios.show.replay_page import SIGNS
     from testbed.machine import sandbox
     from testbed.view.live import LiveView
 
-    looks = {transport.name: look(transport.name) for variant in scenario.variants for transport in variant.scenario.transports}
+    transports = [(transport.name, transport.kind) for variant in scenario.variants for transport in variant.scenario.transports]
+    looks = {name: (colour, SIGNS[marker]) for name, (colour, marker) in looks_of(transports).items()}
     view = LiveView(scenario.name, directory, looks, sandbox.unprivileged_uid(), port)
     try:
         print(f"view: {view.url}", file=sys.stderr, flush=True)

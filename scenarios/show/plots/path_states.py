@@ -41,19 +41,15 @@ def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str
     return spans
 
 
-def _pair(stored: Stored, run: dict[str, Any]) -> tuple[int, int] | None:
-    events = stored.rows("events", run)
-    return pair_of(stored.fabric(run), events, stored.outages(run)) if len(events) and stored.begin_ns(run) is not None else None
-
-
-@per_run("paths", _pair)
+@per_run("paths", lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)
 def draw(stored: Stored, run: dict[str, Any]) -> Any:
-    pair, begin, fabric, events = _pair(stored, run) or (0, 0), stored.begin_ns(run) or 0.0, stored.fabric(run), stored.rows("events", run)
+    begin, fabric, events, outages = stored.begin_ns(run) or 0.0, stored.fabric(run), stored.rows("events", run), stored.outages(run)
+    if (pair := pair_of(fabric, events, outages)) is None:
+        return None
     evs = path_evs(fabric, *pair)
     changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
     end = float(begin + run["measured_ns"])
-    outages = stored.outages(run)
-    broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
+    broken = broken_evs(fabric, outages, pair)
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     fig, (ax,) = panels(1, height, x=f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
     states: set[str] = {"GOOD"}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Run = dict[str, Any]
 Draw = Callable[["Stored", Path], list[Path]]
 """Draws the figures of one kind of a results directory into another; returns the files."""
+Wanted = Callable[["Stored", Run], Any]
+"""Says whether a run is drawn."""
 Look = tuple[str, str]
 """Colour and marker."""
 
@@ -122,46 +124,41 @@ def _stored_looks(text: str, transports: tuple[tuple[str, str], ...]) -> dict[st
 # --- loops over runs: each makes a Draw of a function that draws one figure ------------------------------------------
 
 
-def per_run(kind: str, wanted: Callable[[Stored, Run], Any]) -> Callable[[Callable[[Stored, Run], Any]], Draw]:
+def per_run(kind: str, wanted: Wanted) -> Callable[[Callable[[Stored, Run], Any]], Draw]:
     """Draw a figure per shown run for which ``wanted`` holds."""
-    return lambda one: _draws(one, lambda s: ((f"{kind}-{run['run']}", [run], run) for run in s.shown_runs if wanted(s, run)))
+    return _drawing(kind, wanted, lambda stored: ((run["run"], [run]) for run in stored.shown_runs), single=True)
 
 
-def per_seed(kind: str, wanted: Callable[[Stored, Run], Any]) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
+def per_seed(kind: str, wanted: Wanted) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
     """Draw a figure per placement and shown seed, of its runs for which ``wanted`` holds."""
-
-    def pages(stored: Stored) -> Iterator[tuple[str, list[Run], list[Run]]]:
-        for placement, seed, runs in stored.per_seed(lambda run: wanted(stored, run)):
-            yield f"{kind}-{placement}-s{seed}{stored.tag}", runs, runs
-
-    return lambda one: _draws(one, pages)
+    return _drawing(
+        kind, wanted, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
+    )
 
 
-def per_placement(
-    kind: str, wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
-) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
+def per_placement(kind: str, wanted: Wanted = lambda stored, run: True) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
     """Draw a figure per placement, of all seeds' runs for which ``wanted`` holds."""
-
-    def pages(stored: Stored) -> Iterator[tuple[str, list[Run], list[Run]]]:
-        for placement, _ in stored.groups():
-            if runs := [run for run in stored.ordered(placement) if wanted(stored, run)]:
-                yield f"{kind}-{placement}{stored.tag}", runs, runs
-
-    return lambda one: _draws(one, pages)
+    return _drawing(kind, wanted, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups()))
 
 
-def _draws(one: Callable[[Stored, Any], Any], pages: Callable[[Stored], Iterable[tuple[str, list[Run], Any]]]) -> Draw:
-    """``one`` returns a figure, or None if there is nothing to show; ``pages`` yields (file name, runs in it, what ``one`` draws)."""
+def _drawing(
+    kind: str, wanted: Wanted, groups: Callable[[Stored], Iterable[tuple[str, list[Run]]]], single: bool = False
+) -> Callable[[Callable[[Stored, Any], Any]], Draw]:
+    """``groups`` yields (name, runs); the function that is decorated returns a figure of them, or None if there is nothing to show."""
 
-    def draw(stored: Stored, directory: Path) -> list[Path]:
-        files: list[Path] = []
-        for name, runs, of in pages(stored):
-            with styled():
-                if (fig := one(stored, of)) is not None:
-                    files += save(fig, directory, name, runs)
-        return files
+    def decorate(one: Callable[[Stored, Any], Any]) -> Draw:
+        def draw(stored: Stored, directory: Path) -> list[Path]:
+            files: list[Path] = []
+            for name, group in groups(stored):
+                runs = [run for run in group if wanted(stored, run)]
+                with styled():
+                    if runs and (fig := one(stored, runs[0] if single else runs)) is not None:
+                        files += save(fig, directory, f"{kind}-{name}", runs)
+            return files
 
-    return draw
+        return draw
+
+    return decorate
 
 
 # --- figures -------------------------------------------------------------------------------------------------------

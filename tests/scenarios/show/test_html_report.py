@@ -178,6 +178,12 @@ def test_many_seeds_show_single_runs_once(shared: Path) -> None:
     assert {r["seed"] for r in runs_in("goodput-interleaved-s1", "goodput", stored)} == {1}
 
 
+def compared(results: Path, rows: list[dict[str, Any]]) -> Any:
+    order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
+    pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
+    return medians(Stored(results))[0]
+
+
 def test_medians_stand_with_their_intervals(results: Path) -> None:
     head = {"transport": "mrc", "kind": "mrc", "fabric": "tiny", "placement": "packed", "ideal": 320e9}
     rows = [
@@ -185,9 +191,7 @@ def test_medians_stand_with_their_intervals(results: Path) -> None:
         {**head, "figure": "wrong", "unit": "", "n": 2, "median": 7.0, "low": None, "high": None, "transport": "roce"},
         {**head, "figure": "gone", "unit": "", "n": 0, "median": None, "low": None, "high": None},
     ]
-    order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
-    pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
-    (made,) = medians(Stored(results))
+    made = compared(results, rows)
     assert made.title == "packed ranks, n = 3" and [head for head, _ in made.columns] == ["figure", "mrc on tiny", "roce on tiny"]
     assert made.rows == [
         ["busbw", "12.0 GB/s\n[11.0 GB/s, 15.5 GB/s]\nideal 40.0 GB/s", "–"], ["wrong", "–", "7\nideal 320,000,000,000\nn = 2"],
@@ -199,9 +203,7 @@ def test_medians_of_costs_within_noise_have_no_figure(results: Path) -> None:
     medians_of = [("extra_ns", "ns", 600e6, 500e6, 700e6), ("noise_ns", "ns", 100e6, 90e6, 110e6), ("extra_steps", "steps", 0.6, 0.5, 0.7)]
     rows = [{**head, "figure": f"failure_cost.{name}", "unit": u, "median": m, "low": a, "high": b} for name, u, m, a, b in medians_of]
     rows += [{**row, "transport": "roce", "low": -row["median"]} for row in rows]
-    order = ["transport", "kind", "fabric", "placement", "figure", "unit", "n", "median", "low", "high", "ideal"]
-    pd.DataFrame(rows)[order].to_parquet(results / "comparison.parquet")
-    (made,) = medians(Stored(results))
+    made = compared(results, rows)
     assert [row[1:] for row in made.rows] == [
         ["600 ms\n[500 ms, 700 ms]", "within noise (±1.20 s)"], ["100 ms\n[90.0 ms, 110 ms]", "100 ms\n[-100 ms, 110 ms]"],
         ["0.6\n[0.5, 0.7]", "within noise (±1.20 s)"],
