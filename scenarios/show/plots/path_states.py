@@ -49,7 +49,7 @@ def draw(stored: Stored, run: dict[str, Any]) -> Any:
     evs = path_evs(fabric, *pair)
     changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
     end = float(begin + run["measured_ns"])
-    broken = broken_evs(fabric, outages, pair)
+    broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     fig, (ax,) = panels(1, height, x=f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]")
     states: set[str] = {"GOOD"}
