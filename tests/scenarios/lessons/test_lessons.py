@@ -41,7 +41,7 @@ FROM_TABLES = {
     2: {"a": r"^ mrc +1 +\S+ .* (\d+) µs \(\d+\)", "b": r"^ mrc +1 +(\S+)×", "c": r"^ roce +12/12 +\S+ +(\S+)"},
     3: {
         "a": r"^ mrc +7 × incast +\S+ +(\S+)%",
-        "d": r"^ mrc +(\d+) +\d+ +\d+ +\d+ +\d+ +\d+ +\d+ +–",
+        "d": r"^ mrc +(?:\S+ +){5}(\S+) +\S+ +–",
         "e": r"^ mrc +victim .* (\S+)% *$",
         "f": r"^ roce +victim .* (\S+)% *$",
     },

@@ -10,7 +10,7 @@ import pytest
 
 from tests.suite.quick import ROOMS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 AGENTS = ROOT / "agents"
 MOST = 30
 """Attributes of one class."""
