@@ -82,7 +82,7 @@ COMMANDS = {
             "view": Entry("Write a page to see runs path by path, with a time slider."),
             "top": Entry("Watch a run, or look at a results directory, in the terminal."),
             "packets": Entry("List the packets of a capture."),
-        },
+        }
     },
     "mrcbed tools": {
         "Commands": {
@@ -93,7 +93,7 @@ COMMANDS = {
             "calibrate": Entry("Measure what a packet costs here, which sets the dilation.", computes=True),
             "clean": Entry("Remove what a dead run left behind, and nothing else."),
             "machine": Entry("Carry a part of a fabric for --on of another machine.", computes=True),
-        },
+        }
     },
 }
 """Every command: what stands before its name, its section of the help, its name. Kept here so that the help imports nothing."""

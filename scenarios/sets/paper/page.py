@@ -82,10 +82,7 @@ def write_page(out: Path) -> Path:
     conclusions = concluded(out)
     claims = by_claim(conclusions)
     form = read_form(out)
-    write_json(
-        out / DATA,
-        {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": claims, "figures": conclusions},
-    )
+    write_json(out / DATA, {"format": FORMAT, **form.to_dict(), "counts": counts(conclusions), "claims": claims, "figures": conclusions})
     quick = [Words("Quick form: one seed, shorter runs and fewer sizes. Medians need the full form.", "banner")] if form.quick else []
     head = [Words(f"{summary_line(conclusions)}.", "lead"), *quick, Words(_ABOUT)]
     sections = [Section("claims", "The claims", [block for claim in claims for block in _claim(claim)])]

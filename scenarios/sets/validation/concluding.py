@@ -56,12 +56,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
     rows = []
     for setting in settings:
         columns = {world: point.figures for world, world_points in points_of.items() for point in world_points if point.where == setting}
-        rows += rows_of(
-            case.id,
-            setting,
-            {THEORY: ideals.get(setting, {}), **columns},
-            [part.name for part in parts],
-        )
+        rows += rows_of(case.id, setting, {THEORY: ideals.get(setting, {}), **columns}, [part.name for part in parts])
     conclusion = {
         "format": series.FORMAT,
         "id": case.id,

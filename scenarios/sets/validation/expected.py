@@ -83,11 +83,7 @@ def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Mapping[str, An
     alone_ns = idle_message_ns(fabric, local, size)
     filling_ns = outstanding * size * 8e9 / rate
     if outstanding == 1 and alone_ns > size * 8e9 / rate:  # no message waits for another
-        return {
-            **{id: Seen(alone_ns) for id in PERCENTILES},
-            "goodput": Seen(len(pairs) * size * 8e9 / alone_ns),
-            "trimmed": Seen(0.0),
-        }
+        return {**{id: Seen(alone_ns) for id in PERCENTILES}, "goodput": Seen(len(pairs) * size * 8e9 / alone_ns), "trimmed": Seen(0.0)}
     ideals = {"goodput": Seen(len(pairs) * rate)}
     if filling_ns > alone_ns:  # Little's law gives the time of a message: bytes in flight over the rate
         ideals["p50"] = Seen(filling_ns)

@@ -12,12 +12,7 @@ from scenarios.show.plots import style
 from testbed.world import EMULATED, SIMULATED
 
 NAME = "validation"
-LOOKS = {
-    THEORY: ("#000000", "|"),
-    SIMULATED: ("#0072B2", "o"),
-    EMULATED: ("#D55E00", "s"),
-    SLOWER: ("#CC79A7", "^"),
-}
+LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s"), SLOWER: ("#CC79A7", "^")}
 """Colours of Okabe and Ito; the markers differ as well."""
 ROW, EDGES = 0.17, 1.1
 """Height of a row, and of the margins, in inches."""
