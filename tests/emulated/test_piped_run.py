@@ -57,6 +57,7 @@ def sudo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             made.mkdir()
         os.chown(place, NOBODY, NOBODY)
         monkeypatch.setenv("PATH", f"{above}:{os.environ['PATH']}")
+        tempfile.gettempdir()  # Python keeps what it finds first, for the tests after these, too
         monkeypatch.setenv("TMPDIR", str(temp))
         yield place
 
