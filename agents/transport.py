@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 NEVER: Final = 1 << 61
-"""A time that does not come, ps: a deadline, or "since when" while it has not begun."""
+"""The time that never comes, ps: no deadline, or not begun yet."""
 LONG_AGO: Final = -NEVER
 """The time at which something last happened that has not happened yet, ps: further back than any span that is asked about.
 
