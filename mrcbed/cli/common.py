@@ -33,7 +33,7 @@ from testbed.machines.reach import REACH, REACH_ENV
 from testbed.options import option
 from testbed.session import Session
 from testbed.world import EMULATED, SIMULATED, WORLDS
-from topologies import load_fabric
+from topologies import Fabric, load_fabric
 from topologies.fabrics import usual_dilation
 from topologies.toml_files import MAX_WHOLE
 
@@ -53,10 +53,10 @@ def dilation_option(default: str = "fabric") -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def session_options(fabric: Callable[[Any], Any], seed: int = 0, kinds: tuple[str, ...] = KINDS) -> Callable[[Any], Any]:
+def session_options(fabric: Callable[[Any], Any], seed: int = 0) -> Callable[[Any], Any]:
     """Add the options of a session; the command gets them as ``session``, and ``twin``, a line for people if the fabric is one's twin.
 
-    ``fabric``: the option or argument of that name. ``seed``: the default. ``kinds``: transports to choose from.
+    ``fabric``: the option or argument of that name. ``seed``: the default.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +69,7 @@ def session_options(fabric: Callable[[Any], Any], seed: int = 0, kinds: tuple[st
 
         options = (
             fabric,
-            option("--transport", "-t", type=click.Choice(kinds), default="mrc", show_default=True, help="What carries it."),
+            option("--transport", "-t", type=click.Choice(KINDS), default="mrc", show_default=True, help="What carries it."),
             world_option(),
             option("--fault", "faults", multiple=True, metavar="'KIND ON [KEY=VALUE]...'", help="A fault during all of it. Repeatable."),
             option("--seed", type=click.IntRange(0), default=seed, show_default=True, metavar="N", help="Seed of all random choices."),
@@ -102,7 +102,7 @@ def session_of(
     return Session(used, world, transport, broken, seed, slower), twin
 
 
-def dilated(name: str, dilation: str) -> tuple[Any, float]:
+def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
     """A fabric, and at which dilation ``--dilation`` has it. Raises :class:`UserError`, :class:`FabricError`."""
     fabric, usual = load_fabric(name), usual_dilation(name)
     chosen = parse_dilation(dilation, usual) or usual
