@@ -139,3 +139,9 @@ def background_addresses(flow: int) -> tuple[bytes, bytes]:
 
 def text(address: bytes) -> str:
     return str(ipaddress.IPv6Address(address))
+
+
+def management_address(host: int) -> str:
+    """Return the IPv4 address of a host on the management network (testbed/emulated/management.py), 10.78.0.1 for h0, of 10.78.0.0/16: what
+    programs exchange before they have queue pairs goes there, as in a data centre, and not over the fabric."""
+    return "10.78.{}.{}".format(*divmod(host + 1, 256))
