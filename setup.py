@@ -32,6 +32,7 @@ LOOP = [
     "agents.process.calls",
     "agents.process.flow_log",
     "agents.process.loop",
+    "agents.verbs",
     "testbed.simulated.frame",
     "testbed.simulated.exchange",
     "testbed.simulated.windows",

@@ -21,6 +21,7 @@ from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
 from agents.process.flow_log import FlowLog, PathLog
 from agents.transport import Completion, Reports
+from agents.verbs.server import Server
 from topologies.clos import Fabric
 from topologies.denylist import check_entry
 
@@ -70,6 +71,7 @@ class Agent:
         self.cut_off: list[int] = []  # hosts that the job sends to, and that the denylist leaves no path to
         self.asking: Any = None  # whose request is being answered
         self.calls = Calls(device, clock, self.share_memory, self.notify_program)
+        self.verbs: Server | None = None  # where programs may use RDMA verbs
         self.reports = False  # whether the mapper's counts are sent as notifications
 
     def share_memory(self, size: int) -> tuple[Any, int]:
@@ -88,6 +90,8 @@ class Agent:
         """Write new events to the log."""
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
+            if self.verbs is not None and kind == "qp" and fields["state"] == "ERROR":
+                self.verbs.failed(fields["qpn"])
         if now >= self.bin_end:
             tx, rx = self.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:
@@ -101,6 +105,9 @@ class Agent:
                     },
                 )
                 self.last_tx, self.last_rx = tx, rx
+            if self.verbs is not None:
+                for row in self.verbs.done():
+                    self.write(self.bin_end - self.bin_ps, "verbs", {"bin_ps": self.bin_ps, **row})
             log: PathLog = self.path_log if self.flow_log is None else self.flow_log
             log.bin(self.bin_end - self.bin_ps, self.bin_ps)
             self.bin_end = self._bin_after(now)
@@ -232,6 +239,10 @@ class Agent:
             self.device.forget_lag()
         return lag
 
+    def op_verbs(self) -> list[dict[str, Any]]:
+        """Return one row per program that uses RDMA verbs here."""
+        return [] if self.verbs is None else self.verbs.table()
+
     def op_paths(self) -> list[dict[str, Any]]:
         return list(self.engine.paths())
 
@@ -343,6 +354,9 @@ class Agent:
         """Give the collective its completions; log and notify what it did."""
         self._report()
         completions = self.engine.completions()
+        if self.verbs is not None:
+            completions = self.verbs.take(completions)
+            self.verbs.advance()
         if self.calls.channels:
             completions = self.calls.take(completions)
             self.calls.advance()
@@ -381,6 +395,8 @@ class Agent:
 
     def wake_at(self, now: int) -> int:
         """Return when the loop has to look again at the latest, ps."""
+        if self.verbs is not None and self.verbs.awake:
+            return now
         due = max(now, min(self.bin_end, self.calls.deadline()))
         return due if self.job is None else min(due, self.job.deadline())
 

@@ -31,9 +31,10 @@ import numpy as np
 from agents.clock import WallClock
 from agents.collectives.data import StepData
 from agents.collectives.registry import collectives
-from agents.nic.device import check_options, make_device
+from agents.nic.device import TRANSPORTS, check_options, make_device
 from agents.nic.packet_io import drop_root
 from agents.process.loop import Host, share
+from agents.verbs.server import listen
 from topologies.clos import Fabric, FabricError
 
 PR_SET_PDEATHSIG = 1
@@ -74,7 +75,8 @@ def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> 
     clock = WallClock(**config["clock"])
     with inside(place["netns"]):
         device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
-    return Host(fabric, place["host"], device, place, clock)
+        listener = listen() if config["transport"] in TRANSPORTS else None
+    return Host(fabric, place["host"], device, place, clock, listener)
 
 
 def main() -> int:

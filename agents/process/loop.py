@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import select
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from agents.clock import WallClock
 from agents.process.agent import Agent
 from agents.process.control import AgentServer
 from agents.transport import LONG_AGO, NEVER
+from agents.verbs.server import Server
 from topologies.clos import Fabric
 
 HOUSEKEEPING_S = 0.1
@@ -29,7 +31,9 @@ PROGRAM_LINE = 1 << 20
 class Host(Agent):
     """One agent: device, control channel, log file. ``place``: the paths of its ``log`` and of its control ``socket``."""
 
-    def __init__(self, fabric: Fabric, number: int, device: Any, place: dict[str, Any], clock: WallClock) -> None:
+    def __init__(
+        self, fabric: Fabric, number: int, device: Any, place: dict[str, Any], clock: WallClock, listener: socket.socket | None = None
+    ) -> None:  # fmt: skip
         self.file = open(place["log"], "ab", buffering=1 << 16)
         self.server = AgentServer(place["socket"])
         super().__init__(fabric, number, device, self.file.write, self.server.notify, clock.now)
@@ -38,9 +42,17 @@ class Host(Agent):
         self.housekeeping_at = LONG_AGO
         self.due = LONG_AGO  # when its device has to work again
         self.armed = False  # whether a frame wakes the process
+        if listener is not None:
+            self.verbs = Server(fabric, number, device, listener, clock.now, clock.dilation)
+
+    def readers(self) -> list[socket.socket]:
+        """Return the sockets that requests come from."""
+        return self.server.readers() if self.verbs is None else [*self.server.readers(), *self.verbs.readers()]
 
     def serve(self) -> None:
         """Answer requests. Whoever has begun a program may ask for nothing else from then on: its user need not be ours."""
+        if self.verbs is not None:
+            self.verbs.serve()
         for client, request in self.server.requests():
             own = client is self.calls.owner
             if own and request.get("op") not in PROGRAM_REQUESTS:
@@ -74,7 +86,7 @@ class Host(Agent):
 
     def loop(self) -> None:
         while self.running:
-            readers = self.device.turn(self.wake_at(self.clock()), self.server.readers())
+            readers = self.device.turn(self.wake_at(self.clock()), self.readers())
             if readers:
                 self.serve()
             self.go_on()
@@ -98,6 +110,8 @@ class Host(Agent):
 
     def close(self) -> None:
         self.server.close()
+        if self.verbs is not None:
+            self.verbs.close()
         self.device.close()
 
 
@@ -122,7 +136,7 @@ class Wakers:
     def _follow(self, host: Host) -> None:
         """Listen to the control sockets that a host has now. The kernel forgets closed ones by itself, and a new one may have such a
         number."""
-        now, before = host.server.readers(), self.clients.get(host.number, [])
+        now, before = host.readers(), self.clients.get(host.number, [])
         for sock, fd in before:
             if sock not in now:
                 del self.acts[fd]

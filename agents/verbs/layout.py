@@ -31,8 +31,9 @@ ANSWER: Final = Struct(f"<Ii{ARGUMENTS}Q")
 # --- requests: their arguments -> results, by position; descriptors in [] ------------------------------------------------
 
 HELLO: Final = 1
-"""version, pid [/proc/self/mem] -> host number, node GUID (a number), transport (:data:`MRC`, :data:`ROCE`), most QPs, WRs of a QP, SGEs,
-inline bytes, CQs, CQEs, MRs, bytes of an MR, PDs, GIDs, slots of the work ring, dilation x 1000, ports [work ring, async events' socket]."""
+"""version, pid [/proc/self/mem] -> host number, node GUID (a number), transport (:data:`MRC`, :data:`ROCE`), most QPs, WRs of a QP,
+SGEs, inline bytes, CQs, CQEs, MRs, bytes of an MR, PDs, GIDs, slots of the work ring, dilation x 1000, ports [work ring, async events'
+socket]."""
 QUERY_PORT: Final = 2
 """port -> ibv_port_state, physical state (5 link up, 3 disabled), Mb/s, ibv_mtu code of the path MTU."""
 QUERY_GID: Final = 3
@@ -98,10 +99,10 @@ SLOT: Final = 64
 SLOTS: Final = 1 << 14
 """Slots of the work ring."""
 WORK: Final = Struct("<BBBBIQQIIIIQII8x")
-"""An entry's first slot: kind, opcode (ibv_wr_opcode), flags, SGEs, QPN, wr_id, remote address, rkey, immediate (as the program wrote it,
-big-endian: read it as a little-endian u32 here), bytes of inline data, slots of this entry with this one, then the first SGE: address, bytes,
-lkey. More SGEs follow in slots of four, or inline data, 64 bytes a slot (then there is no SGE, and SGEs is 0). An entry never goes over the
-ring's end: a :data:`PADDING` of the slots that are left comes before it."""
+"""An entry's first slot: kind, opcode (ibv_wr_opcode), flags, SGEs, QPN, wr_id, remote address, rkey, immediate (as the program wrote
+it, big-endian: read it as a little-endian u32 here), bytes of inline data, slots of this entry with this one, then the first SGE: address,
+bytes, lkey. More SGEs follow in slots of four, or inline data, 64 bytes a slot (then there is no SGE, and SGEs is 0). An entry never goes
+over the ring's end: a :data:`PADDING` of the slots that are left comes before it."""
 SGE: Final = Struct("<QII")
 """address, bytes, lkey."""
 PADDING: Final = 0
@@ -120,9 +121,9 @@ MOST_INLINE: Final = 512
 # --- completion queues ---------------------------------------------------------------------------------------------------
 
 CQE: Final = Struct("<QIIIIIIIIIIQ8x")
-"""wr_id, ibv_wc_status, ibv_wc_opcode, vendor_err, byte_len, immediate (big-endian, as above), QPN, source QPN, ibv_wc_flags, retired, is_send
-(0: a receive), time of the network in ps. ``retired``: how many send (or receive) requests of the queue pair are over with this one, modulo
-2^32: so many places of its queue are free again."""
+"""wr_id, ibv_wc_status, ibv_wc_opcode, vendor_err, byte_len, immediate (big-endian, as above), QPN, source QPN, ibv_wc_flags, retired,
+is_send (0: a receive), time of the network in ps. ``retired``: how many send (or receive) requests of the queue pair are over with this
+one, modulo 2^32: so many places of its queue are free again."""
 
 EVENT: Final = Struct("<IIQ")
 """An asynchronous event: ibv_event_type, 0, the QPN, the CQ's handle or the port."""

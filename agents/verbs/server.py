@@ -1,0 +1,293 @@
+"""The NIC of programs: listens in its host's namespace, has a session for each opened device, and lets the engine carry their WRITEs.
+
+All of it happens in turns of the agent's loop (agents/process/loop.py), bounded, so that no program holds up the network or another.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from agents.transport import LOCAL_PROTECTION, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
+from agents.verbs import layout, states
+from agents.verbs.queue_pair import QueuePair, Send
+from agents.verbs.rings import Garbage
+from agents.verbs.session import PORT_ACTIVE, PORT_ERR, QP_FATAL, REMOTE_WRITE, Session
+from topologies.addressing import inner_address, management_address
+from topologies.clos import Fabric
+
+MOST_SESSIONS: Final = 64
+MOST_QPS: Final = 4096
+"""Of a host [ours]. Each queue pair takes tens of kilobytes."""
+REQUESTS_AT_ONCE: Final = 32
+"""Requests of a session before others have their turn [ours]."""
+LOCAL_PIECE: Final = 1 << 16
+"""Bytes that a WRITE to the same host moves in a turn [ours]."""
+MOST_FDS: Final = 2
+MOST_FD: Final = 900
+"""The highest descriptor of a session: select() takes 1,024 [ours]."""
+MOST_CHANNELS: Final = 256
+
+
+def listen() -> socket.socket:
+    """Make the socket, in the current network namespace, which only root lets anybody enter. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    sock.bind(layout.SOCKET)
+    sock.listen(64)
+    return sock
+
+
+class Server:
+    """``device`` has the verbs of agents.nic.device.Nic; ``clock`` gives ps; ``dilation`` is the emulated fabric's."""
+
+    def __init__(self, fabric: Fabric, host: int, device: Any, listener: socket.socket, clock: Callable[[], int], dilation: float) -> None:
+        self.fabric = fabric
+        self.host = host
+        self.device = device
+        self.listener = listener
+        self.clock = clock
+        self.transport = layout.ROCE if type(device.engine).__module__.startswith("agents.roce") else layout.MRC
+        self.guid = 0x024D_52FF_FE00_0000 | host  # locally administered [ours]
+        self.gids = [self._gid(host), self._mapped(host)]
+        self.hosts = {gid: other for other in range(fabric.host_count) for gid in (self._gid(other), self._mapped(other))}
+        self.mtu_code = max(code for code in range(1, 6) if code == 1 or 128 << code <= fabric.mtu)
+        self.port_mbps = fabric.nic_rate // 10**6
+        self.dilation_k = round(dilation * 1000)
+        self.most_qps = MOST_QPS
+        self.most_channels = MOST_CHANNELS
+        self.count = 0  # queue pairs of all sessions
+        self.channels = 0
+        self.nothing = device.domain()  # for queue pairs that no peer may write through
+        self.sessions: list[Session] = []
+        self.owners: dict[int, Session] = {}  # by QPN
+        self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
+        self.to_flush: list[tuple[Session, QueuePair]] = []
+        self.ended: list[tuple[int, QueuePair]] = []  # destroyed, with their programs, until the log has what they did
+        self.ports: list[bool] = device.ports_up()
+        self.sockets: list[socket.socket] = [listener]
+        self.strangers = 0  # refused for want of room
+        self.garbage = 0  # sessions that ended for what they sent
+        self.awake = False
+
+    def _gid(self, host: int) -> bytes:
+        return inner_address(host)
+
+    def _mapped(self, host: int) -> bytes:
+        return b"\0" * 10 + b"\xff\xff" + socket.inet_aton(management_address(host))
+
+    def host_of(self, first: int, last: int) -> int:
+        """Return the host of a GID, in the halves of layout.QUERY_GID; -1 for none."""
+        return self.hosts.get(first.to_bytes(8, "little") + last.to_bytes(8, "little"), -1)
+
+    # --- sockets ---------------------------------------------------------------------------------------------
+
+    def readers(self) -> list[socket.socket]:
+        return self.sockets
+
+    def serve(self) -> None:
+        """Accept programs, and answer their requests."""
+        with suppress(OSError):
+            while True:
+                control, _ = self.listener.accept()
+                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD:
+                    self.strangers += 1
+                    control.close()
+                    continue
+                self.sessions.append(Session(self, control))
+                self.sockets = [*self.sockets, control]
+        for session in self.sessions:
+            try:
+                self._serve(session)
+            except Garbage:
+                self.garbage += 1
+                session.close()
+            except OSError:
+                session.close()
+        self._forget_closed()
+
+    def _serve(self, session: Session) -> None:
+        for _ in range(REQUESTS_AT_ONCE):
+            try:
+                request, ancillary, flags, _ = session.control.recvmsg(
+                    layout.REQUEST.size + 1, socket.CMSG_SPACE(4 * MOST_FDS), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return
+            given: list[int] = []
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    given += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+            try:
+                if not request:
+                    raise OSError(errno.EPIPE, "the program is gone")
+                if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+                    raise Garbage("a request with more than fits")
+                session.answer(request, given)
+            finally:
+                for fd in given:
+                    os.close(fd)
+
+    def _forget_closed(self) -> None:
+        if any(session.closed for session in self.sessions):
+            self.sessions = [session for session in self.sessions if not session.closed]
+            self.sockets = [self.listener, *(session.control for session in self.sessions)]
+
+    # --- turns -----------------------------------------------------------------------------------------------
+
+    def take(self, completions: list[Completion]) -> list[Completion]:
+        """Pass completions on to the programs whose they are; returns the others."""
+        rest: list[Completion] = []
+        now = self.clock() if completions else 0
+        for c in completions:
+            owner = self.owners.get(c.qpn)
+            if owner is None:
+                rest.append(c)
+                continue
+            qp = owner.qps[c.qpn]
+            if c.kind == WRITE:
+                if qp.given:  # else it is of before a reset
+                    qp.write_over(now, c.status)
+            elif qp.receives and c.status == OK:
+                qp.receive_over(now, OK, c.imm, c.length)
+            if c.status != OK and qp.state != states.ERROR:
+                qp.enter(states.ERROR)
+                self.flush_soon(owner, qp)
+                if not qp.refused:
+                    owner.event(QP_FATAL, qp.qpn)
+            elif c.kind == WRITE and not qp.given:
+                owner.give(qp)  # what waited for all before it
+        return rest
+
+    def failed(self, qpn: int) -> None:
+        """Enter that the engine has given a queue pair up, which it may have without any request on its way."""
+        owner = self.owners.get(qpn)
+        if owner is not None:
+            qp = owner.qps[qpn]
+            if qp.made and qp.state not in (states.ERROR, states.RESET):
+                qp.enter(states.ERROR)
+                self.flush_soon(owner, qp)
+                owner.event(QP_FATAL, qpn)
+
+    def flush_soon(self, session: Session, qp: QueuePair) -> None:
+        """Flush a queue pair in ERROR, once the completions of what the engine had are taken."""
+        self.to_flush.append((session, qp))
+
+    def advance(self) -> None:
+        """Do what programs have posted; call after :meth:`take`."""
+        if self.to_flush:
+            waiting, self.to_flush = self.to_flush, []
+            for session, qp in waiting:
+                if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
+                    qp.flush(self.clock())
+        if self.device.ports_up() != self.ports:
+            self._ports_changed()
+        busy = False
+        for session in self.sessions:
+            try:
+                busy |= session.work()
+            except Garbage:
+                self.garbage += 1
+                session.close()
+        if self.local:
+            self._write_here()
+        self._forget_closed()
+        self.awake = busy or bool(self.to_flush) or bool(self.local)
+
+    def _ports_changed(self) -> None:
+        now: list[bool] = list(self.device.ports_up())
+        for before, after in zip(self.ports, now, strict=True):
+            if before != after:
+                for session in self.sessions:
+                    session.event(PORT_ACTIVE if after else PORT_ERR, 1)
+        self.ports = now
+
+    # --- WRITEs to this host ---------------------------------------------------------------------------------
+
+    def _write_here(self) -> None:
+        """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
+        for qpn, session in list(self.local.items()):
+            qp = session.qps.get(qpn)
+            if qp is None or not qp.sends or qp.state != states.RTS:
+                del self.local[qpn]
+                continue
+            send = qp.sends[0]
+            if send.status:
+                session.blame(qp, send.status)
+                continue
+            status = self._piece(session, qp, send)
+            if status < 0:
+                continue
+            qp.offset = 0
+            qp.write_over(self.clock(), status)
+            if status != OK:
+                qp.enter(states.ERROR)
+                self.flush_soon(session, qp)
+
+    def _piece(self, session: Session, qp: QueuePair, send: Send) -> int:
+        """Move a piece; returns a status once the WRITE is over, else -1."""
+        other = self.owners.get(qp.dest())
+        far = None if other is None else other.qps[qp.dest()]
+        if other is None or far is None or far.state not in (states.RTR, states.RTS) or far.peer != self.host or far.dest() != qp.qpn:
+            return RETRY_EXCEEDED
+        end = min(qp.offset + LOCAL_PIECE, send.length)
+        if end > qp.offset:
+            try:
+                data = send.memory[qp.offset : end] if isinstance(send.memory, memoryview) else send.memory.read(qp.offset, end)
+            except OSError:
+                return LOCAL_PROTECTION
+            domain = other.pds[far.pd].domain
+            if not far.attributes["access"] & REMOTE_WRITE or not domain.allowed(send.rkey, send.va, send.length):
+                return self._refuse(other, far, REMOTE_ACCESS)
+            if not domain.place(send.rkey, send.va + qp.offset, data, 0, len(data)):
+                return self._refuse(other, far, REMOTE_ACCESS)
+            qp.offset = end
+        if end < send.length:
+            return -1
+        if send.imm >= 0:
+            if not far.receives:
+                return self._refuse(other, far, REMOTE_OPERATION)
+            far.receive_over(self.clock(), OK, send.imm, send.length)
+        return OK
+
+    def _refuse(self, session: Session, qp: QueuePair, status: int) -> int:
+        """Fail the queue pair that was written to, as its engine does."""
+        if qp.state != states.ERROR:
+            session.fail(qp)
+            session.event(QP_FATAL, qp.qpn)
+        return status
+
+    # --- what is told of it ----------------------------------------------------------------------------------
+
+    def done(self) -> list[dict[str, Any]]:
+        """Return what queue pairs have completed since the last call, one row for each that did: messages and bytes sent, and immediates
+        received."""
+        rows: list[dict[str, Any]] = []
+        ended, self.ended = self.ended, []
+        for pid, qp in ended + [(session.pid, qp) for session in self.sessions for qp in session.qps.values()]:
+            now = qp.messages, qp.bytes, qp.immediates
+            if now != qp.told:
+                sent, size, immediates = (after - before for after, before in zip(now, qp.told, strict=True))
+                rows.append({"pid": pid, "qpn": qp.qpn, "peer": qp.peer, "messages": sent, "bytes": size, "immediates": immediates})
+                qp.told = now
+        return rows
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row per program: its queue pairs, regions and what they have done, for people."""
+        return [
+            {
+                "pid": session.pid, "qps": len(session.qps), "mrs": len(session.mrs), "cqs": len(session.cqs), "dropped": session.dropped,
+                "messages": sum(qp.messages for qp in session.qps.values()), "bytes": sum(qp.bytes for qp in session.qps.values()),
+            }
+            for session in self.sessions
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()
+        self.sessions = []
+        self.listener.close()
