@@ -34,6 +34,8 @@ REMOTE_OPERATION = 4
 RETRY_EXCEEDED = 5
 PEER_UNKNOWN = 6
 """The peer answered that it does not know the QP (UNEXP_EVENT)."""
+LOCAL_PROTECTION = 7
+"""The memory of a request could not be read (:class:`Foreign`)."""
 STATUS_NAMES = (
     "ok",
     "flushed",
@@ -42,6 +44,7 @@ STATUS_NAMES = (
     "remote operation error",
     "retries exhausted",
     "peer does not know the queue pair",
+    "local protection error",
 )
 
 
@@ -62,6 +65,38 @@ class Region(NamedTuple):
     va: int
     rkey: int
     length: int
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Foreign:
+    """Memory that is not this process's own and is reached by calls; ``length`` in bytes. Either call raises OSError where the memory is no
+    longer there."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self, at: int, end: int) -> memoryview:
+        """Return the bytes ``[at, end)`` of the memory; they stay as they are until a packet with them has left."""
+        raise NotImplementedError
+
+    def write(self, at: int, data: memoryview) -> None:
+        """Put ``data`` at ``at``; it is the caller's and changes after the call."""
+        raise NotImplementedError
+
+
+class Domain:
+    """A protection domain: what a queue pair of it may place, it places into the regions of this domain alone."""
+
+    def register(self, memory: bytearray | memoryview | Foreign, va: int = -1) -> Region:
+        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine) at the address ``va``, or one of ours."""
+        raise NotImplementedError
+
+    def deregister(self, rkey: int) -> None:
+        """Forget a region: what still comes for it is refused. Raises ValueError on an rkey that is not this domain's."""
+        raise NotImplementedError
 
 
 def check_parameters(remote: dict[str, Any], limits: tuple[tuple[str, int, int], ...]) -> None:
@@ -133,7 +168,7 @@ class Reports:
         return {}
 
     def placed(self) -> dict[int, int]:
-        """Return the payload bytes placed since the start, by local QPN."""
+        """Return the payload bytes placed since the start, by local QPN; under -1 what destroyed queue pairs placed, if there was any."""
         raise NotImplementedError
 
     def windows(self) -> list[dict[str, Any]]:
@@ -195,23 +230,50 @@ class Engine(FrameIO):
         """Take that the switch at a local NIC port wants no data of its lossless class for the moment, or wants it again (PFC). A transport
         whose data is in no such class is never asked."""
 
-    def register(self, memory: bytearray | memoryview) -> Region:
-        """Let peers write into ``memory`` (writable, contiguous bytes; kept alive by the engine)."""
+    def register(self, memory: bytearray | memoryview | Foreign) -> Region:
+        """Let peers write into ``memory``, as :meth:`Domain.register` of the engine's own domain."""
         raise NotImplementedError
 
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+    def domain(self) -> Domain:
+        """Make a protection domain. No rkey is in two of them at the same time."""
+        raise NotImplementedError
+
+    def reserve_qp(self) -> int:
+        """Take a queue-pair number for a :meth:`create_qp` later on."""
+        raise NotImplementedError
+
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
         """Make a queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``. ``evs``:
-        how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway."""
+        how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway. ``qpn``: its number, reserved or
+        free. ``domain``: where it may place, the engine's own without one."""
+        raise NotImplementedError
+
+    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, of what users of verbs exchange: ``psn`` is the first it sends. For a
+        host with our own configuration."""
         raise NotImplementedError
 
     def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
         """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned."""
         raise NotImplementedError
 
+    def start_qp(self, now: int, qpn: int, psn: int) -> None:
+        """Set the first PSN that this side sends. Raises ValueError on a QP not in RTS, or one that was posted to."""
+        raise NotImplementedError
+
+    def fail_qp(self, now: int, qpn: int) -> None:
+        """Move a QP to ERROR since its user wants that: every outstanding request is flushed, in order."""
+        raise NotImplementedError
+
+    def destroy_qp(self, now: int, qpn: int) -> None:
+        """Forget a QP in any state, or a reserved number: completions that were not taken are dropped, memory is not touched again, what
+        arrives for it finds no QP. Sums over all queue pairs keep its part. The number is free again."""
+        raise NotImplementedError
+
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request, which the next immediate consumes."""
         raise NotImplementedError
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
         """Post an RDMA WRITE of ``memory`` to the peer's ``va``; with immediate if ``imm`` >= 0. Raises ValueError on a QP not in RTS."""
         raise NotImplementedError

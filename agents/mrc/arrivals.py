@@ -130,7 +130,8 @@ class Arrivals:
             return None
         if qp.state == ERROR:
             self.unexpected += 1
-            if now - qp.unexpected_nack_ps > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
+            known = len(qp.responder.reverse.evs) > 0  # it was connected: there is somebody to answer, and a way
+            if known and now - qp.unexpected_nack_ps > self.config.base_rtt and self._refuse(qp, op, head, length, pword, ev):
                 qp.unexpected_nack_ps = now
                 return qp
             return None

@@ -18,6 +18,7 @@ from agents.mrc.paths.ev_state import ASSUMED_BAD
 from agents.mrc.queue_pair import PROBE_IDS, RTS, QueuePair
 from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import dscp, headers
+from agents.packets.memory import NOTHING
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.units import BYTE
 
@@ -42,6 +43,7 @@ class Departures:
         self.high = False
         self.wait = NEVER
         self.failed: QueuePair | None = None
+        self.unreadable: list[QueuePair] = []  # whose next packet's memory could not be read: they have to fail
         self.tx_packets = 0
         self.tx_refused = 0
         self.sacks_tx = 0
@@ -64,6 +66,19 @@ class Departures:
             turn -= 1
         qps.insert(turn, qps.pop(at))
         self.turn = turn + 1 if turn + 1 < len(qps) else 0
+
+    def forget(self, qps: list[QueuePair], qp: QueuePair) -> None:
+        """Drop a queue pair from those that take turns, and from those that owe a control packet; others keep their turn."""
+        if qp in qps:
+            at = qps.index(qp)
+            qps.pop(at)
+            if at < self.turn:
+                self.turn -= 1
+            if self.turn >= len(qps):
+                self.turn = 0
+        if qp.listed:
+            self.control.remove(qp)
+        self.payload = None
 
     def next(self, now: int, qps: list[QueuePair]) -> int:
         """Build the next frame that may leave; returns its port, or -1 and sets ``wait`` to the time until which nothing may leave."""
@@ -99,6 +114,8 @@ class Departures:
                     self.turn = at + 1 if at + 1 < n else 0
                     ev = self._data(now, qp, packet)
                     return self._account(now, ev >> 16, packet.urgent)
+                if r.unreadable:
+                    self.unreadable.append(qp)
                 if r.wait < self.wait:
                     self.wait = r.wait
         return -1
@@ -130,7 +147,7 @@ class Departures:
                 op = wire.WRITE_LAST_IMM if imm >= 0 else wire.WRITE_LAST
         else:
             op = wire.WRITE_MIDDLE if k else wire.WRITE_FIRST
-        payload = m.memory[at:end]
+        payload, qp.requester.payload = qp.requester.payload, NOTHING
         ev = packet.path.ev
         again = packet.count > 1
         p = self.packet

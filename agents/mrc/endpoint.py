@@ -18,23 +18,27 @@ from agents.mrc.paths.path import Path
 from agents.mrc.paths.path_set import PathSet
 from agents.mrc.paths.plane_health import PlaneHealth
 from agents.mrc.paths.plane_state import STATE_NAMES
-from agents.mrc.paths.rotation import Deal, Wishes, account
+from agents.mrc.paths.rotation import Account, Deal, Wishes
 from agents.mrc.queue_pair import ERROR, INIT, RTS, QueuePair
 from agents.mrc.receiver.advice import Advice
 from agents.mrc.receiver.responder import Responder
 from agents.mrc.sender import resend
 from agents.mrc.sender.congestion.choice import congestion_class
-from agents.mrc.sender.requester import Requester
+from agents.mrc.sender.requester import SUMS, Requester
 from agents.packets.headers import PSN_MASK
-from agents.packets.memory import Memory
+from agents.packets.memory import Memory, memory_of
+from agents.packets.numbers import Numbers
 from agents.transport import (
     FLUSHED,
+    LOCAL_PROTECTION,
     PEER_UNKNOWN,
     RECEIVE,
     RETRY_EXCEEDED,
     Completion,
+    Domain,
     Engine,
     Event,
+    Foreign,
     Region,
     check_parameters,
     check_target,
@@ -45,6 +49,11 @@ from topologies.denylist import denied, over_links
 from topologies.paths import path_evs
 
 FIRST_QPN = 16
+_CAUSES = {
+    RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer", LOCAL_PROTECTION: "a request's memory cannot be read",
+    FLUSHED: "ended by its user",
+}  # fmt: skip
+"""Why a queue pair failed, in words; with any other status the peer refused a request."""
 _PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
 
 
@@ -62,7 +71,9 @@ class Endpoint(Engine):
         self.memory = Memory(self.rng)
         self.log: list[Event] = []
         self.qps: dict[int, QueuePair] = {}
+        self.numbers = Numbers(FIRST_QPN, FIRST_QPN)
         self.routes: dict[int, Route] = {}
+        self.dead_links: frozenset[str] = frozenset()  # around which switches that hash have converged
         self.denials: list[str] = []
         self.hinted: frozenset[str] = frozenset()
         self.quiesced = False
@@ -78,23 +89,42 @@ class Endpoint(Engine):
         self.neighbours = Neighbours(fabric.planes, self.rng, self.log)
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
+        # Of queue pairs that were destroyed.
+        self.gone_sums = [0] * len(SUMS)
+        self.gone_placed = 0
+        self.gone_account = Account(fabric.planes)
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
     def register(self, memory: Any) -> Region:
         return self.memory.register(memory)
 
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+    def domain(self) -> Domain:
+        return Memory(self.rng, self.memory.rkeys)
+
+    def reserve_qp(self) -> int:
+        return self.numbers.reserve()
+
+    def _other_host(self, host: int) -> Config:
+        """Return the configuration towards another host. Raises ValueError if that is none."""
+        if host == self.host or not 0 <= host < self.fabric.host_count:
+            raise ValueError(f"h{self.host} cannot have a queue pair with host number {host}")
+        return self.far_config if self.fabric.is_far(self.host, host) else self.config
+
+    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+        return {"host": host, "qpn": qpn, "psn": psn, "mpr": self._other_host(host).mpr}
+
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
         """Make a QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes. ``evs``: how many of each
-        plane's EVs it may use, the first ones, which come before backups; 0 for all."""
-        if peer == self.host or not 0 <= peer < self.fabric.host_count:
-            raise ValueError(f"h{self.host} cannot have a queue pair with host number {peer}")
-        qpn = FIRST_QPN + len(self.qps)
+        plane's EVs it may use, the first ones, which come before backups; 0 for all. ``qpn`` and ``domain``: see
+        :class:`agents.transport.Engine`. Raises ValueError on another peer, number or engine's domain."""
+        config = self._other_host(peer)
+        memory = memory_of(domain, self.memory)
+        qpn = self.numbers.take(qpn)
         psn = self.rng.getrandbits(24)
         values = list(path_evs(self.fabric, self.host, peer))
         every = [e for e in values if evs <= 0 or ev_fields(e)[1] < evs]
         local, far = self.fabric.t0_of(self.host) == self.fabric.t0_of(peer), self.fabric.is_far(self.host, peer)
-        config = self.far_config if far else self.config
         first = self.few_planes.next() if config.active_evs < self.fabric.planes else 0
         paths = PathSet(config, peer, every, self.rng, self.log, qpn, in_order=evs > 0, first=first)
         health = PlaneHealth(config, peer, paths, self.rng, self.log)
@@ -102,9 +132,10 @@ class Endpoint(Engine):
         requester = Requester(config, qpn, peer, paths, self.congestion_class(config, path_rtt), self.log, self.first_planes)
         requester.rtt.path_rtt = path_rtt
         requester.rtt.data_ps = self.fabric.data_ps(local, far) * requester.congestion.mtu // self.fabric.frame_bytes
-        responder = Responder(config, qpn, self.memory, self.rng, self.advice)
+        responder = Responder(config, qpn, memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
+            self.routes[peer].reroute(self.dead_links)
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
@@ -116,7 +147,7 @@ class Endpoint(Engine):
         """Move a QP from INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a
         :meth:`create_qp`."""
         check_parameters(remote, _PARAMETERS)
-        qp = self.qps[qpn]
+        qp = self._qp(qpn)
         if qp.state != INIT or remote["host"] != qp.peer:
             raise ValueError(f"QP {qpn} of h{self.host} is not in INIT or belongs to h{qp.peer}, not h{remote['host']}")
         qp.remote_qpn = remote["qpn"]
@@ -131,17 +162,49 @@ class Endpoint(Engine):
         qp.to(now, RTS, "connected")
         self.neighbours.connected(now, peer)
 
+    def start_qp(self, now: int, qpn: int, psn: int) -> None:
+        qp = self._qp(qpn)
+        if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn):
+            raise ValueError(f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has more than 24 bits")
+        qp.first_psn = psn
+
+    def fail_qp(self, now: int, qpn: int) -> None:
+        self._fail(now, self._qp(qpn), FLUSHED)
+
+    def destroy_qp(self, now: int, qpn: int) -> None:
+        self.numbers.release(qpn)
+        qp = self.qps.pop(qpn, None)
+        if qp is None:
+            return  # it was reserved only
+        r = qp.requester
+        r.add_to(self.gone_sums)
+        self.gone_placed += qp.placed
+        self.gone_account.add(r)
+        self.order.remove(qp)
+        self.out.forget(self.senders, qp)
+        self.tx_payload = None
+        self.advice.forget(qp.responder.inflow)
+        if self.neighbours.remove(qp):
+            del self.routes[qp.peer]
+        self.finished = [c for c in self.finished if c.qpn != qpn]
+
+    def _qp(self, qpn: int) -> QueuePair:
+        qp = self.qps.get(qpn)
+        if qp is None:
+            raise ValueError(f"h{self.host} has no queue pair {qpn}")
+        return qp
+
     def post_recv(self, qpn: int, wr_id: int) -> None:
-        qp = self.qps[qpn]
+        qp = self._qp(qpn)
         if qp.state == ERROR:
             self.finished.append(Completion(qpn, wr_id, RECEIVE, FLUSHED, -1, 0))
         else:
             qp.responder.recv_queue.append(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
-        """Post an RDMA WRITE of ``memory`` (contiguous bytes, unchanged until the completion) to the peer's ``va``; with ``imm`` >= 0,
-        immediate. Raises ValueError on a QP that is not in RTS, or what does not fit its field."""
-        qp = self.qps[qpn]
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
+        """Post an RDMA WRITE of ``memory`` (contiguous bytes or a Foreign, unchanged until the completion) to the peer's ``va``; with
+        ``imm`` >= 0, immediate. Raises ValueError on a QP that is not in RTS, or what does not fit its field."""
+        qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS")
         check_target(va, rkey, len(memory), imm)
@@ -183,6 +246,8 @@ class Endpoint(Engine):
     def transmit(self, now: int) -> int:
         out = self.out
         port = out.next(now, self.senders)
+        while out.unreadable:
+            self._fail(now, out.unreadable.pop(0), LOCAL_PROTECTION)
         if port >= 0:
             self.tx_frame = out.framer.frame
             self.tx_payload = out.payload
@@ -295,8 +360,9 @@ class Endpoint(Engine):
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """Lead EVs around dead links where switches hash them. Paths that sources name are static."""
         if self.fabric.routing == ECMP:
+            self.dead_links = frozenset(dead_links)
             for route in self.routes.values():
-                route.reroute(frozenset(dead_links))
+                route.reroute(self.dead_links)
 
     def deny(self, now: int, entries: list[str]) -> None:
         """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
@@ -339,7 +405,7 @@ class Endpoint(Engine):
         """Move ``qp`` to ERROR: the first outstanding request gets the cause, everything else flushes, memory is not touched again."""
         if qp.state == ERROR:
             return
-        qp.to(now, ERROR, {RETRY_EXCEEDED: "retries exhausted", PEER_UNKNOWN: "unknown at the peer"}.get(status, "refused"))
+        qp.to(now, ERROR, _CAUSES.get(status, "refused"))
         qp.requester.flush(status)
         qp.silence()
         qp.responder.fail()
@@ -355,13 +421,16 @@ class Endpoint(Engine):
         return list(self.out.payload_tx), list(self.arrivals.payload_rx)
 
     def rotation(self) -> dict[str, Any]:
-        """Return how strictly planes took turns (:func:`agents.mrc.paths.rotation.account`); {} where they are not meant to."""
+        """Return how strictly planes took turns (:class:`agents.mrc.paths.rotation.Account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
-        return account([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
+        return self.gone_account.report([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
 
     def placed(self) -> dict[int, int]:
-        return {q.qpn: q.placed for q in self.order}
+        placed = {q.qpn: q.placed for q in self.order}
+        if self.gone_placed:
+            placed[-1] = self.gone_placed
+        return placed
 
     def windows(self) -> list[dict[str, Any]]:
         return [
@@ -375,15 +444,10 @@ class Endpoint(Engine):
         counters = self.arrivals.counters()
         counters.update(self.out.counters())
         counters.update(self.neighbours.counters())
-        counters["data_tx"] = sum(q.requester.data_tx for q in self.order)
-        counters["retransmitted"] = sum(q.requester.retransmitted for q in self.order)
-        for k, name in enumerate(("order", "time", "rto", "port", "count")):
-            counters[f"lost_by_{name}"] = sum(q.requester.lost_by[k] for q in self.order)
-        for name in ("trims", "trims_last_hop", "acquitted"):
-            counters[name] = sum(getattr(q.requester, name) for q in self.order)
-        counters["ev_swaps"] = sum(q.requester.paths.swaps for q in self.order)
-        counters["spurious"] = sum(q.requester.spurious for q in self.order)
-        counters["bad_sacks"] = sum(q.requester.bad_sacks for q in self.order)
+        sums = self.gone_sums[:]
+        for q in self.order:
+            q.requester.add_to(sums)
+        counters.update(zip(SUMS, sums, strict=True))
         counters["in_flight_bytes"] = sum(q.requester.sent.in_flight for q in self.order)
         rtts = [q.requester.rtt for q in self.order if q.requester.rtt.samples]
         counters["min_rtt_ps"] = min((r.min_rtt for r in rtts), default=0)

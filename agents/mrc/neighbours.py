@@ -84,6 +84,7 @@ class Neighbours:
         self.port_up = [True] * planes
         self.queue: list[tuple[Neighbour, Operation]] = []
         self.next_at = NEVER
+        self.gone_serial = 0  # the highest of those that are gone: a peer may remember it
         self.updates_tx = 0
         self.updates_rx = 0
         self.ev_probes_tx = 0
@@ -97,12 +98,24 @@ class Neighbours:
         peer = self.peers.get(qp.peer)
         if peer is None:
             peer = self.peers[qp.peer] = Neighbour(qp.peer, qp.requester.config.base_rtt, qp.route, evs, self.planes)
+            peer.serial = self.gone_serial
         peer.qps.append(qp)
         return peer
 
+    def remove(self, qp: QueuePair) -> bool:
+        """Remove a queue pair; returns True if it was the last one with its peer, which is gone then, too."""
+        peer = self.peers[qp.peer]
+        peer.qps.remove(qp)
+        if peer.qps:
+            return False
+        del self.peers[qp.peer]
+        self.queue[:] = [(owner, operation) for owner, operation in self.queue if owner is not peer]
+        self.gone_serial = max(self.gone_serial, peer.serial)
+        return True
+
     def connected(self, now: int, peer: Neighbour) -> None:
-        """Announce ports that are down to a peer whose first queue pair came up."""
-        if not all(self.port_up) and peer.serial == 0:
+        """Announce ports that are down to a peer with a new queue pair: it may have had others before, and forgotten us with them."""
+        if not all(self.port_up) and not peer.pending:
             self._announce(now, peer)
 
     # --- our ports -------------------------------------------------------------------------------------------

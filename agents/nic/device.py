@@ -27,7 +27,7 @@ from agents.kernel.options import Options as KernelOptions
 from agents.lateness import WINDOW_RTTS, Lateness
 from agents.nic.packet_io import CARRIER, PacketIO
 from agents.packets.headers import UDP
-from agents.transport import NEVER, Completion, Engine, Event, FrameIO, Region
+from agents.transport import NEVER, Completion, Domain, Engine, Event, Foreign, FrameIO, Region
 from topologies.clos import Fabric
 
 BATCH = 64
@@ -104,22 +104,47 @@ class Nic:
     # Verbs: the engine's, with the clock added.
 
     def register(self, memory: Any) -> Region:
-        """Let peers write into ``memory`` (writable, contiguous). Raises ValueError otherwise."""
+        """Let peers write into ``memory`` (writable, contiguous, or a Foreign). Raises ValueError otherwise."""
         return self.engine.register(memory)
 
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """Make a queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``: see the engine."""
-        return self.engine.create_qp(peer, evs)
+    def domain(self) -> Domain:
+        """Make a protection domain, for regions and queue pairs of its own."""
+        return self.engine.domain()
+
+    def reserve_qp(self) -> int:
+        """Take a queue-pair number for a :meth:`create_qp` later on."""
+        return self.engine.reserve_qp()
+
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+        """Make a queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``, ``qpn`` and
+        ``domain``: see the engine."""
+        return self.engine.create_qp(peer, evs, qpn, domain)
+
+    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+        """Return what ``create_qp(qpn=qpn)`` gave ``host`` for this one."""
+        return self.engine.remote_of(host, qpn, psn)
 
     def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
         """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
         self.engine.connect_qp(self.clock(), qpn, remote)
 
+    def start_qp(self, qpn: int, psn: int) -> None:
+        """Set the first PSN that this side sends, before anything is posted."""
+        self.engine.start_qp(self.clock(), qpn, psn)
+
+    def fail_qp(self, qpn: int) -> None:
+        """Bring a queue pair to ERROR: its requests are flushed."""
+        self.engine.fail_qp(self.clock(), qpn)
+
+    def destroy_qp(self, qpn: int) -> None:
+        """Forget a queue pair, or a reserved number; no completion of it comes any more."""
+        self.engine.destroy_qp(self.clock(), qpn)
+
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer one receive request for an immediate."""
         self.engine.post_recv(qpn, wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None:
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int = -1) -> None:
         """Post an RDMA WRITE; ``memory`` stays unchanged until its completion. ``imm`` >= 0 sends an immediate with it."""
         self.engine.post_write(qpn, wr_id, memory, va, rkey, imm)
 

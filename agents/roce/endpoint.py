@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agents.packets.dscp import CE
 from agents.packets.headers import PSN_MASK, crc32, icrc_of, psn_delta
-from agents.roce.queue_pair import ERROR, INIT, QueuePair
+from agents.roce.queue_pair import ERROR, QueuePair
 from agents.roce.queue_pairs import QueuePairs
 from agents.roce.requester import RING
 from agents.roce.responder import FATAL, NOTHING
@@ -91,7 +91,7 @@ class Endpoint(QueuePairs):
             counters.rx_bad_source += 1
         elif flags & 0x0F:  # transport header version
             counters.rx_bad_opcode += 1
-        elif qp.state == INIT:
+        elif not qp.remote_sport:
             counters.rx_not_connected += 1
         else:
             self._dispatch(now, port, qp, opcode, word, view, start + BODY_AT, end)

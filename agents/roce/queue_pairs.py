@@ -7,10 +7,13 @@ It never looks at a packet.
 from __future__ import annotations
 
 import random
+import zlib
+from struct import Struct
 from typing import Any
 
 from agents.packets.headers import PSN_MASK
-from agents.packets.memory import Memory
+from agents.packets.memory import Memory, memory_of
+from agents.packets.numbers import Numbers
 from agents.roce.congestion import NotificationPoint
 from agents.roce.counters import Counters
 from agents.roce.options import Options
@@ -20,13 +23,35 @@ from agents.roce.responder import MAX_MESSAGE, Responder
 from agents.roce.selective import SelectiveRequester, SelectiveResponder
 from agents.roce.transmitter import Transmitter
 from agents.roce.wire import rnr_code
-from agents.transport import FLUSHED, NEVER, RECEIVE, Completion, Event, Region, check_parameters, check_target, known_ps
+from agents.transport import (
+    FLUSHED,
+    NEVER,
+    RECEIVE,
+    Completion,
+    Domain,
+    Event,
+    Foreign,
+    Region,
+    check_parameters,
+    check_target,
+    known_ps,
+)
 from topologies import ecmp
 from topologies.addressing import ev_fields, inner_address, path_address
 from topologies.clos import Fabric
 from topologies.paths import living_evs
 
-_PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 0, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16))
+FIRST_QPN = 0x100
+_FIRST_SPORT = 0xC000
+_SPORTS = 0x4000
+_OWNER = Struct("!II")  # host, QPN
+_PARAMETERS = (("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("sport", 1, 0xFFFF), ("mtu", 0, 1 << 16), ("host", 0, 1 << 16))
+
+
+def sport_of(host: int, qpn: int) -> int:
+    """Return the UDP source port of a queue pair whose number was given: whoever knows host and number knows it, too. Two queue pairs of a
+    host may have the same [ours]."""
+    return _FIRST_SPORT | zlib.crc32(_OWNER.pack(host, qpn)) & _SPORTS - 1
 
 
 class QueuePairs(Transmitter):
@@ -45,29 +70,49 @@ class QueuePairs(Transmitter):
         self._completions: list[Completion] = []
         self._events: list[Event] = []
         self._qps: dict[int, QueuePair] = {}
-        self._sports: set[int] = set()
-        self._next_qpn: int = 0x100 + self._rng.randrange(1 << 20)
+        self._sports: dict[int, int] = {}  # UDP source ports that were drawn -> QPN
+        self._numbers: Numbers = Numbers(FIRST_QPN, FIRST_QPN + self._rng.randrange(1 << 20))
+        self._gone_placed: int = 0  # payload bytes of queue pairs that were destroyed
         self._dead_links: set[str] = set()
         self._up: list[bool] = [True] * fabric.planes
         self._payload_rx: list[int] = [0] * fabric.planes  # placed, by plane
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
-    def register(self, memory: bytearray | memoryview) -> Region:
+    def register(self, memory: bytearray | memoryview | Foreign) -> Region:
         """Let peers write into memory. Raises ValueError if it is read-only or not contiguous."""
         return self._memory.register(memory)
 
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
-        """Make a queue pair in INIT. Raises ValueError if ``peer`` is no other host's number. ``evs`` means nothing here: it has one
-        path."""
+    def domain(self) -> Domain:
+        return Memory(self._rng, self._memory.rkeys)
+
+    def reserve_qp(self) -> int:
+        return self._numbers.reserve()
+
+    def _check_peer(self, peer: int) -> None:
         if not 0 <= peer < self._fabric.host_count or peer == self._host:
             raise ValueError(f"no peer {peer}: hosts are 0..{self._fabric.host_count - 1} and this is {self._host}")
-        qpn = self._next_qpn
-        self._next_qpn = qpn + 1
-        sport = self._rng.randrange(0xC000, 0x10000)
-        while sport in self._sports and len(self._sports) < 0x4000:
-            sport = self._rng.randrange(0xC000, 0x10000)
-        self._sports.add(sport)
+
+    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+        self._check_peer(host)
+        return {"transport": "roce", "host": host, "qpn": qpn, "psn": psn, "sport": sport_of(host, qpn), "mtu": self._fabric.mtu}
+
+    def _draw_sport(self, qpn: int) -> int:
+        sport = self._rng.randrange(_FIRST_SPORT, _FIRST_SPORT + _SPORTS)
+        while sport in self._sports and len(self._sports) < _SPORTS:
+            sport = self._rng.randrange(_FIRST_SPORT, _FIRST_SPORT + _SPORTS)
+        self._sports[sport] = qpn
+        return sport
+
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+        """Make a queue pair in INIT. ``evs`` means nothing here: it has one path. ``qpn`` and ``domain``: see
+        :class:`agents.transport.Engine`. Raises ValueError if ``peer`` is no other host's number, or for another number or engine's
+        domain."""
+        self._check_peer(peer)
+        memory = memory_of(domain, self._memory)
+        given = qpn >= 0
+        qpn = self._numbers.take(qpn)
+        sport = sport_of(self._host, qpn) if given else self._draw_sport(qpn)
         psn = self._rng.getrandbits(24)
         o = self._far_options if self._fabric.is_far(self._host, peer) else self._options
         mtu = self._fabric.mtu
@@ -77,10 +122,10 @@ class QueuePairs(Transmitter):
         if o.selective:
             tx = SelectiveRequester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
             tx.reorder_ps = o.reorder_ps
-            rx = SelectiveResponder(qpn, mtu, rnr_code(o.rnr_ps), self._memory, *common)
+            rx = SelectiveResponder(qpn, mtu, rnr_code(o.rnr_ps), memory, *common)
         else:
             tx = Requester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
-            rx = Responder(qpn, mtu, rnr_code(o.rnr_ps), self._memory, *common)
+            rx = Responder(qpn, mtu, rnr_code(o.rnr_ps), memory, *common)
         flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port)
         notification = NotificationPoint(o.cnp_interval_ps)
         qp = QueuePair(qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification)
@@ -103,6 +148,31 @@ class QueuePairs(Transmitter):
         qp.rx.expected = remote["psn"]
         self._enter(now, qp, RTS, "connected")
 
+    def start_qp(self, now: int, qpn: int, psn: int) -> None:
+        qp = self._qp(qpn)
+        if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.tx.restart(psn):
+            raise ValueError(f"queue pair {qpn:#x} is not in RTS, was posted to before, or {psn} has more than 24 bits")
+
+    def fail_qp(self, now: int, qpn: int) -> None:
+        qp = self._qp(qpn)
+        if qp.state != ERROR:
+            self._fail(now, qp, FLUSHED, "ended by its user")
+
+    def destroy_qp(self, now: int, qpn: int) -> None:
+        self._numbers.release(qpn)
+        qp = self._qps.pop(qpn, None)
+        if qp is None:
+            return  # it was reserved only
+        if self._sports.get(qp.sport) == qpn:
+            del self._sports[qp.sport]
+        if qp.scheduled:
+            self._ready[qp.port].remove(qp)
+        if qp.answering:
+            self._answers.remove(qp)
+        self.tx_payload = None
+        self._gone_placed += qp.rx.placed
+        self._completions[:] = [c for c in self._completions if c.qpn != qpn]  # in place: shared with the queue pairs
+
     def post_recv(self, qpn: int, wr_id: int) -> None:
         """Offer a receive request; on a QP in ERROR it is flushed at once. Raises ValueError on a QP that does not exist."""
         qp = self._qp(qpn)
@@ -111,18 +181,22 @@ class QueuePairs(Transmitter):
         else:
             qp.rx.receives.append(wr_id)
 
-    def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def post_write(self, qpn: int, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
         """Post a WRITE. Raises ValueError on a QP not in RTS, or a message that does not fit its fields."""
         qp = self._qp(qpn)
         if qp.state != RTS:
             raise ValueError(f"queue pair {qpn:#x} is in {STATES[qp.state]}: only one in RTS takes requests")
-        view = memoryview(memory)
-        if view.format != "B" or view.ndim != 1:
-            view = view.cast("B")
-        check_target(va, rkey, len(view), imm)
-        if len(view) > MAX_MESSAGE:
-            raise ValueError(f"a message of {len(view)} bytes is longer than the {MAX_MESSAGE} that RoCE allows")
-        qp.tx.post(wr_id, view, va, rkey, imm)
+        held: memoryview | Foreign
+        if isinstance(memory, Foreign):
+            held = memory
+        else:
+            view = memoryview(memory)
+            held = view if view.format == "B" and view.ndim == 1 else view.cast("B")
+        length = len(held)
+        check_target(va, rkey, length, imm)
+        if length > MAX_MESSAGE:
+            raise ValueError(f"a message of {length} bytes is longer than the {MAX_MESSAGE} that RoCE allows")
+        qp.tx.post(wr_id, held, va, rkey, imm)
         self._schedule(qp)
 
     def _qp(self, qpn: int) -> QueuePair:
@@ -207,7 +281,10 @@ class QueuePairs(Transmitter):
         return self._payload_tx[:], self._payload_rx[:]
 
     def placed(self) -> dict[int, int]:
-        return {qpn: qp.rx.placed for qpn, qp in self._qps.items()}
+        placed = {qpn: qp.rx.placed for qpn, qp in self._qps.items()}
+        if self._gone_placed:
+            placed[-1] = self._gone_placed
+        return placed
 
     def windows(self) -> list[dict[str, Any]]:
         """Return the windows: ``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK

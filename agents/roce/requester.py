@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from agents.packets.headers import psn_delta
+from agents.packets.memory import Foreign
 from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
@@ -26,9 +27,9 @@ _SLOT: Final = RING - 1
 class Work:
     """One posted WRITE. PSNs are the plain integers of :class:`Requester`."""
 
-    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, first: int, last: int) -> None:
+    def __init__(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, first: int, last: int) -> None:
         self.wr_id: int = wr_id
-        self.memory: memoryview = memory
+        self.memory: memoryview | Foreign = memory
         self.length: int = len(memory)
         self.va: int = va
         self.rkey: int = rkey
@@ -64,6 +65,7 @@ class Requester:
         self.nxt: int = first_psn
         self.high: int = first_psn
         self.end: int = first_psn
+        self.first: int = first_psn
         self.inflight: int = 0  # bytes of frames in [una, nxt)
         self.sent_ps: list[int] = [0] * RING  # last transmission, by PSN
         self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
@@ -87,7 +89,14 @@ class Requester:
 
     # --- sending ---------------------------------------------------------------------------------------------
 
-    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def restart(self, psn: int) -> bool:
+        """Set another first PSN; returns False if something was posted before."""
+        if self.end != self.first:
+            return False
+        self.first = self.una = self.nxt = self.high = self.end = self._repeated = psn
+        return True
+
+    def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
         """Queue a WRITE; a message of zero bytes takes one PSN."""
         packets = (len(memory) + self.mtu - 1) // self.mtu or 1
         work = Work(wr_id, memory, va, rkey, imm, self.end, self.end + packets - 1)

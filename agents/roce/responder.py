@@ -108,8 +108,8 @@ class Responder:
                 return ANSWER
             imm = IMM.unpack_from(view, payload_at - 4)[0]
 
-        if size:
-            self.memory.place(rkey, va, view, payload_at, size)
+        if size and not self.memory.place(rkey, va, view, payload_at, size):
+            return self._reject(NAK_ACCESS)
         self.counters.data_rx += 1
         self.counters.rx_payload_bytes += size
         self.placed += size

@@ -204,8 +204,8 @@ class SelectiveResponder(Responder):
             return self._reject(NAK_INVALID)
         if not self.memory.allowed(rkey, va, size):
             return self._reject(NAK_ACCESS)
-        if size:
-            self.memory.place(rkey, va, view, payload_at, size)
+        if size and not self.memory.place(rkey, va, view, payload_at, size):
+            return self._reject(NAK_ACCESS)
         counters.data_rx += 1
         counters.rx_payload_bytes += size
         self.placed += size

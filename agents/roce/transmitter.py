@@ -13,6 +13,7 @@ from typing import Final
 
 from agents.packets.dscp import CONTROL
 from agents.packets.headers import PSN_MASK, crc32
+from agents.packets.memory import read
 from agents.roce.counters import Counters
 from agents.roce.queue_pair import RTS, QueuePair
 from agents.roce.wire import (
@@ -43,7 +44,7 @@ from agents.roce.wire import (
     WRITE_MIDDLE,
     WRITE_ONLY,
 )
-from agents.transport import LONG_AGO, NEVER, Engine
+from agents.transport import LOCAL_PROTECTION, LONG_AGO, NEVER, Engine
 from topologies.clos import Fabric
 from topologies.units import BYTE
 
@@ -80,6 +81,10 @@ class Transmitter(Engine):
         elif self._paused[port] and not paused and free < now + self._owed_ps[port]:
             self._free_ps[port] = now + self._owed_ps[port]  # what it has, it had when it stopped: as much as ever, and no more
         self._paused[port] = paused
+
+    def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
+        """Move a queue pair to ERROR."""
+        raise NotImplementedError
 
     def _answer(self, qp: QueuePair) -> None:
         if not qp.answering:
@@ -144,8 +149,10 @@ class Transmitter(Engine):
                     self._arm(qp)
                     continue
                 qp.wake_at = NEVER
+                if not self._build_data(now, qp):
+                    self._fail(now, qp, LOCAL_PROTECTION, "a request's memory cannot be read")
+                    continue
                 self._turn = port + 1
-                self._build_data(now, qp)
                 self._arm(qp)
                 self._schedule(qp)
                 return port
@@ -197,7 +204,8 @@ class Transmitter(Engine):
         self._occupy(now, qp.port, length)
         return qp.port
 
-    def _build_data(self, now: int, qp: QueuePair) -> None:
+    def _build_data(self, now: int, qp: QueuePair) -> bool:
+        """Build the next data packet; returns False, with nothing changed, if its memory cannot be read."""
         tx = qp.tx
         work = tx.current()
         psn = tx.next_psn()
@@ -209,6 +217,9 @@ class Transmitter(Engine):
         last = psn == work.last
         if not last:
             size = mtu
+        payload = read(work.memory, offset, offset + size)
+        if payload is None:
+            return False
         if psn == work.first or tx.full_reth:
             RETH.pack_into(frame, at, work.va + offset, work.rkey, work.length)
             at += 16
@@ -233,7 +244,6 @@ class Transmitter(Engine):
         crc = crc32(self._tx_view[BTH_AT:at], crc)
         frame[BTH_AT + 4] = 0
         if size:
-            payload = work.memory[offset : offset + size]
             crc = crc32(payload, crc)
             if pad:
                 padding = bytes(pad)
@@ -254,6 +264,7 @@ class Transmitter(Engine):
         qp.tx_packets += 1
         qp.last_data_ps = now
         self._occupy(now, qp.port, bytes_all)
+        return True
 
     def _wire_ps(self, frame_bytes: int) -> int:
         """Compute the time on a NIC port's wire, rounded up: never faster than the port."""

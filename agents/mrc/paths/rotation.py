@@ -11,7 +11,6 @@ have wishes (:class:`Wishes`), which follow from the two hosts' numbers alone an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -67,26 +66,40 @@ class Wishes:
         return (self.first + self.step * ((peer - self.host) % self.hosts) + lane) % self.planes
 
 
-def account(requesters: Sequence[Requester], sent: list[int], repeats: int) -> dict[str, Any]:
-    """Return a host's rotation, in packets, by plane. ``sent``: packets that left for the first time, as the endpoint counted them on its
-    ports; ``repeats``: those of them that left by the plane of the one before.
+class Account:
+    """The rotation of a host's queue pairs, in packets, by plane."""
 
-    ``due``: how many a strict rotation puts there, from the plane of each queue pair's first packet on; ``first``: queue pairs that began
-    there. ``passed``: turns of planes that could not take a packet, each of which moves one; ``unsure``: queue pairs whose first packet met
-    such a plane, or that were dealt a plane and have sent nothing: they are not in ``first``.
-    """
-    n = len(sent)
-    due, first = [0] * n, [0] * n
-    passed = unsure = 0
-    for r in requesters:
+    def __init__(self, planes: int) -> None:
+        self.due = [0] * planes
+        self.first = [0] * planes
+        self.passed = self.unsure = 0
+
+    def add(self, r: Requester) -> None:
+        """Enter what a queue pair has sent."""
         if r.plane < 0:
-            continue
-        passed += r.turns_passed
+            return
+        n = len(self.due)
+        self.passed += r.turns_passed
         if r.first_plane < 0 or not r.begun_as_dealt:
-            unsure += 1
+            self.unsure += 1
         else:
-            first[r.first_plane] += 1
+            self.first[r.first_plane] += 1
         count = r.data_tx - r.retransmitted
         for k in range(n):
-            due[(r.first_plane + k) % n] += (count + n - 1 - k) // n
-    return {"sent": sent, "due": due, "first": first, "passed": passed, "unsure": unsure, "repeats": repeats}
+            self.due[(r.first_plane + k) % n] += (count + n - 1 - k) // n
+
+    def report(self, others: list[Requester], sent: list[int], repeats: int) -> dict[str, Any]:
+        """Return the account of those entered and ``others``. ``sent``: packets that left for the first time, as the endpoint counted them
+        on its ports; ``repeats``: those of them that left by the plane of the one before.
+
+        ``due``: how many a strict rotation puts there, from the plane of each queue pair's first packet on; ``first``: queue pairs that
+        began there. ``passed``: turns of planes that could not take a packet, each of which moves one; ``unsure``: queue pairs whose first
+        packet met such a plane, or that were dealt a plane and have sent nothing: they are not in ``first``.
+        """
+        total = Account(len(sent))
+        total.due, total.first, total.passed, total.unsure = self.due[:], self.first[:], self.passed, self.unsure
+        for r in others:
+            total.add(r)
+        return {
+            "sent": sent, "due": total.due, "first": total.first, "passed": total.passed, "unsure": total.unsure, "repeats": repeats,
+        }  # fmt: skip

@@ -49,6 +49,9 @@ class Advice:
         self.inflows.append(inflow)
         return inflow
 
+    def forget(self, inflow: Inflow) -> None:
+        self.inflows.remove(inflow)
+
     def trimmed_on_last_hop(self, now: int, flow: Inflow) -> None:
         """Enter that a packet of ``flow`` was cut in front of this host: a penalty for a base RTT, unless it has less than its share."""
         if self.config.receiver_penalty == 0:

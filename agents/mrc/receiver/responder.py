@@ -72,6 +72,7 @@ class Responder:
         # Per PSN, until it is in order: what completion needs.
         self.op = vec[i64]([0] * self.size)
         self.imm = vec[i64]([0] * self.size)
+        self.dmalen = vec[i64]([0] * self.size)
         self.msn_of = vec[i64]([0] * self.size)
         self.rqmsn_of = vec[i64]([0] * self.size)
         # Messages.
@@ -137,11 +138,13 @@ class Responder:
         if not self.memory.allowed(p.rkey, p.va, length):
             self.nak = wire.SYNDROME_ACCESS
             return REFUSED
-        if length:
-            self.memory.place(p.rkey, p.va, buffer, start, length)
+        if length and not self.memory.place(p.rkey, p.va, buffer, start, length):
+            self.nak = wire.SYNDROME_ACCESS
+            return REFUSED
         slot = psn % self.size
         self.op[slot] = p.op
         self.imm[slot] = p.imm
+        self.dmalen[slot] = p.dmalen
         self.msn_of[slot] = p.msn
         self.rqmsn_of[slot] = p.rqmsn
         self.received |= 1 << i
@@ -207,7 +210,7 @@ class Responder:
                     del self.recv_queue[: self.recv_head]
                     self.recv_head = 0
                 self.immediates += 1
-                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], 0))
+                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], self.dmalen[slot]))
             self.msn += 1
             self.last_done = psn
             self.ack_due = True

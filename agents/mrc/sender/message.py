@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from agents.packets.memory import NOTHING, Foreign, read
 from agents.transport import FLUSHED, OK, WRITE, Completion
 
 
 class Message:
-    """One posted WRITE; ``psns`` are its first and last. No behaviour."""
+    """One posted WRITE; ``psns`` are its first and last."""
 
-    def __init__(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, psns: tuple[int, int], msn: int, rqmsn: int) -> None:
+    def __init__(
+        self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, psns: tuple[int, int], msn: int, rqmsn: int
+    ) -> None:
         self.wr_id = wr_id
-        self.memory = memory
+        self.memory: memoryview | Foreign = memory
         self.length = len(memory)
         self.va = va
         self.rkey = rkey
@@ -18,6 +21,17 @@ class Message:
         self.first, self.last = psns
         self.msn = msn
         self.rqmsn = rqmsn
+
+    def payload(self, psn: int, mtu: int) -> memoryview | None:
+        """Return the payload of a packet of at most ``mtu`` bytes; None if it cannot be read."""
+        at = (psn - self.first) * mtu
+        end = at + mtu
+        return read(self.memory, at, end if end < self.length else self.length)
+
+    def over(self, qpn: int, status: int) -> Completion:
+        """Let go of the memory: packets that were sent are remembered for longer."""
+        self.memory = NOTHING
+        return Completion(qpn, self.wr_id, WRITE, status, self.imm, self.length)
 
 
 class SendQueue:
@@ -36,7 +50,7 @@ class SendQueue:
     def start(self, psn: int) -> None:
         self.end = psn
 
-    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int, packets: int) -> None:
+    def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int, packets: int) -> None:
         """Queue a WRITE that takes so many PSNs."""
         m = Message(wr_id, memory, va, rkey, imm, (self.end, self.end + packets - 1), self.msn, self.immediates)
         self.msn += 1
@@ -58,14 +72,14 @@ class SendQueue:
             m = self.messages.pop(0)
             if m.imm >= 0:
                 self.done_immediates += 1
-            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, OK, m.imm, m.length))
+            self.completions.append(m.over(self.qpn, OK))
             news = True
         return news
 
     def flush(self, una: int, status: int) -> None:
         """Give the first outstanding request the cause, and flush all others, in order: the queue pair has failed."""
         for m in self.messages:
-            self.completions.append(Completion(self.qpn, m.wr_id, WRITE, status, m.imm, m.length))
+            self.completions.append(m.over(self.qpn, status))
             status = FLUSHED
         self.messages.clear()
         self.sending.clear()

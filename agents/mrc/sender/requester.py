@@ -25,10 +25,16 @@ from agents.mrc.sender.rtt import RttTracker
 from agents.mrc.sender.sent_packets import ACKED, LOST, SentPacket, SentPackets
 from agents.mrc.sender.timers import Timers
 from agents.packets import headers
+from agents.packets.memory import NOTHING, Foreign
 from agents.transport import LONG_AGO, NEVER, Event
 
 REPORT_RTTS: Final = 5
 """RTT and window are logged every so many base RTTs while samples come."""
+SUMS: Final = (
+    "data_tx", "retransmitted", "lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_port", "lost_by_count", "trims", "trims_last_hop",
+    "acquitted", "ev_swaps", "spurious", "bad_sacks",
+)  # fmt: skip
+"""Counters that are sums over an endpoint's queue pairs."""
 
 
 class Requester:
@@ -55,6 +61,8 @@ class Requester:
         self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
         self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
         self.wait = NEVER  # when the port that next_packet wanted is free
+        self.payload = NOTHING  # of the packet that it returned
+        self.unreadable = False  # it could not read that: the queue pair has to fail
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
         self.reported_ps = LONG_AGO
@@ -85,7 +93,15 @@ class Requester:
         can be sent then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes))
 
-    def post(self, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int) -> None:
+    def restart(self, psn: int) -> bool:
+        """Set another first PSN; returns False if something was posted before."""
+        if self.queue.msn:
+            return False
+        self.sent.restart(psn)
+        self.queue.start(psn)
+        return True
+
+    def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
         """Queue a WRITE. A zero-length one takes one PSN."""
         if self.sent.una == self.queue.end and not self.queue.messages:
             self.timers.posted()
@@ -100,8 +116,8 @@ class Requester:
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
-        """Send the next packet that may go; None sets ``wait`` if only a busy port stands in the way. ``free``: when each port has sent
-        what it was given, ps; a packet may go ``slack`` ps before."""
+        """Send the next packet that may go, with ``payload``; None sets ``wait`` if only a busy port stands in the way, and ``unreadable``
+        if its memory does. ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before."""
         self.wait = NEVER
         sent = self.sent
         if sent.in_flight + self.full > self.congestion.cwnd:
@@ -110,6 +126,8 @@ class Requester:
         lost = sent.first_lost()
         if lost is not None:
             avoid = lost.path
+            psn = lost.psn
+            m = lost.message
         else:
             psn = sent.next
             if psn >= self.queue.end or psn >= sent.limit:
@@ -120,6 +138,11 @@ class Requester:
         path = self._choose(now, free, slack, avoid)
         if path is None:
             return None
+        payload = m.payload(psn, self.config.mtu)
+        if payload is None:
+            self.unreadable = True
+            return None
+        self.payload = payload
         return self._send(now, path) if lost is None else self._send_again(now, path, lost)
 
     def _choose(self, now: int, free: vec[i64], slack: int, avoid: Path | None) -> Path | None:
@@ -338,6 +361,15 @@ class Requester:
             self.paths.marked(path)
         self.congestion.on_nack(now, size, self.sent.in_flight, True)
         self.timers.answered(now)
+
+    def add_to(self, sums: list[int]) -> None:
+        """Add this queue pair's counters to those of others, in the order of :data:`SUMS`."""
+        own = (
+            self.data_tx, self.retransmitted, *self.lost_by, self.trims, self.trims_last_hop, self.acquitted, self.paths.swaps,
+            self.spurious, self.bad_sacks,
+        )  # fmt: skip
+        for k, count in enumerate(own):
+            sums[k] += count
 
     # --- verdicts and the end --------------------------------------------------------------------------------
 

@@ -69,6 +69,11 @@ class SentPackets:
         self.una = self.next = psn
         self.limit = psn + min(mpr, self.size)
 
+    def restart(self, psn: int) -> None:
+        """Set another first PSN, before anything was sent; the peer's window stays."""
+        self.limit += psn - self.una
+        self.una = self.next = psn
+
     def widen(self, edge: int, mpr: int) -> None:
         """Take the peer's window, in PSNs from ``edge`` on, the first that it lacked when it said so; it never takes back what it has
         allowed."""
