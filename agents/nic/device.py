@@ -101,6 +101,10 @@ class Nic:
         if self.mapper is not None:
             self.mapper.port_state(now, port, up)
 
+    def ports_up(self) -> list[bool]:
+        """Say which of its ports have their carrier."""
+        return list(self._up)
+
     # Verbs: the engine's, with the clock added.
 
     def register(self, memory: Any) -> Region:

@@ -210,7 +210,7 @@ class QueuePairs(Transmitter):
     def _enter(self, now: int, qp: QueuePair, state: int, cause: str) -> None:
         qp.state = state
         qp.cause = cause
-        self._events.append((now, "qp", {"peer": qp.peer, "state": STATES[state], "cause": cause}))
+        self._events.append((now, "qp", {"peer": qp.peer, "qpn": qp.qpn, "state": STATES[state], "cause": cause}))
 
     def _fail(self, now: int, qp: QueuePair, status: int, cause: str) -> None:
         """Move ``qp`` to ERROR: the oldest request ends with ``status``, all others and the receive queue are flushed, in order."""
