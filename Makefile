@@ -20,13 +20,14 @@ STAMPS := .venv/.stamps
 
 ENGINE := $(shell find agents testbed/simulated testbed/bench -name '*.py' 2>/dev/null)
 BPF := testbed/dataplane/fabric.bpf.o
+VERBS := testbed/verbs/libmrcbed-verbs.so
 SOURCES := topologies agents testbed scenarios mrcbed tests docs setup.py
 
 # What root made in a user's own clone belongs to that user afterwards: a root-owned .venv or cache would block them later.
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -41,6 +42,7 @@ help:
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
 	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
+	make verbs      the library that RDMA programs on emulated hosts are given; part of install, where gcc and libibverbs-dev are
 	make lint       ruff, import-linter, the documents' links and mypy alone
 	make docs       the pages as a site in build/site, to be read without a network
 	make man        the man page, from the commands
@@ -60,7 +62,8 @@ root:
 # --- install ---------------------------------------------------------------------------------------------------
 
 install: apt $(STAMPS)/packages $(STAMPS)/project $(STAMPS)/engine $(BPF)
-	@$(BYTECODE)
+	@$(MAKE) --no-print-directory verbs || true  # it says what it lacks; all else works without
+	$(BYTECODE)
 	$(OWN)
 	echo "mrcbed is installed: .venv/bin/mrcbed"
 
@@ -132,6 +135,12 @@ $(STAMPS)/engine: $(ENGINE) setup.py pyproject.toml $(STAMPS)/packages
 # The clang command is in testbed/dataplane/build.py and nowhere else.
 $(BPF): $(addprefix testbed/dataplane/,fabric.bpf.c build.py layout.py) agents/packets/dscp.py $(addprefix topologies/,clos.py addressing.py) | $(STAMPS)/project
 	$(PY) -m testbed.dataplane.build
+
+verbs: $(VERBS)
+
+# The gcc command is in testbed/verbs/build.py and nowhere else.
+$(VERBS): $(wildcard testbed/verbs/library/*) testbed/verbs/build.py agents/verbs/layout.py | $(STAMPS)/project
+	@$(PY) -m testbed.verbs.build
 
 # --- use -------------------------------------------------------------------------------------------------------
 

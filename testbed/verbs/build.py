@@ -1,0 +1,99 @@
+"""Builds the verbs library of programs: ``python -m testbed.verbs.build`` (`make verbs`). Needs gcc and libibverbs' header.
+
+The header ``layout.h`` is generated from :mod:`agents.verbs.layout`: every whole number in capitals as ``MRCBED_<NAME>``, the size of every
+structure as ``MRCBED_SIZE_OF_<NAME>``, the places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+
+from agents.verbs import layout
+from testbed.errors import UserError
+from testbed.installation import ROOT
+
+SOURCES = Path(__file__).resolve().with_name("library")
+BUILT = Path(__file__).resolve().with_name("libmrcbed-verbs.so")
+HEADER = ROOT / "build/verbs/layout.h"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+LINKED = (
+    "-shared",
+    "-Wl,-soname,libmrcbed-verbs.so",
+    f"-Wl,--version-script={SOURCES / 'exports.map'}",
+    "-Wl,-Bsymbolic",  # its own calls stay in it, whoever else has functions of these names
+    "-Wl,-z,nodelete",  # it watches forks for as long as the process lives
+    "-Wl,-z,now",  # no symbol is looked up between a fork and what a child may do there
+)
+
+
+def header() -> str:
+    """Return the text of layout.h."""
+    lines = ["/* Generated from agents/verbs/layout.py by testbed/verbs/build.py. */"]
+    for name, value in vars(layout).items():
+        if name.isupper() and isinstance(value, int):
+            lines.append(f"#define MRCBED_{name} {value}")
+        elif name.isupper() and isinstance(value, Struct):
+            lines.append(f"#define MRCBED_SIZE_OF_{name} {value.size}")
+    lines += [f"#define MRCBED_QP_{name.upper()} {place}" for place, name in enumerate(layout.QP_ATTRIBUTES)]
+    lines.append(f"#define MRCBED_QP_ATTRIBUTES {len(layout.QP_ATTRIBUTES)}")
+    socket = layout.SOCKET.replace("\0", r"\0")
+    lines += [f'#define MRCBED_SOCKET "{socket}"', f"#define MRCBED_SOCKET_BYTES {len(layout.SOCKET)}"]
+    return "\n".join(lines) + "\n"
+
+
+def missing() -> str | None:
+    """Return what the build lacks on this machine, in one line with the fix; None if nothing."""
+    if shutil.which("gcc") is None:
+        return "the verbs library is not built: no gcc: apt install gcc libc6-dev, then make verbs"
+    finds = subprocess.run(("gcc", "-E", "-xc", "-", "-o", os.devnull), input=b"#include <infiniband/verbs.h>\n", capture_output=True)
+    return (
+        "the verbs library is not built: no infiniband/verbs.h: apt install libibverbs-dev, then make verbs" if finds.returncode else None
+    )
+
+
+def compile_library(to: Path, header_folder: Path, options: Sequence[str] = ()) -> None:
+    """Compile the library to ``to``, its header into ``header_folder``; ``options`` are gcc's. Raises UserError with gcc's first line."""
+    header_folder.mkdir(parents=True, exist_ok=True)
+    (header_folder / "layout.h").write_text(header())
+    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
+    with tempfile.TemporaryDirectory(
+        dir=to.parent, prefix=".verbs-"
+    ) as scratch:  # whoever loads it meanwhile has the old file or the new one
+        built = Path(scratch, to.name)
+        command = ("gcc", "-O2", *WARNINGS, "-fvisibility=hidden", "-fPIC", "-pthread", f"-I{header_folder}", *options, *LINKED)
+        result = subprocess.run((*command, *sources, "-o", str(built), "-ldl"), capture_output=True, text=True)
+        if result.returncode:
+            first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip())
+            raise UserError(f"gcc refused the verbs library: {first}: please report it")
+        built.replace(to)
+
+
+def library() -> Path:
+    """Return the built library's path. Raises UserError if it is not built."""
+    if not BUILT.exists():
+        raise UserError(missing() or f"{BUILT} is not built: make verbs")
+    return BUILT
+
+
+def main() -> int:
+    lacking = missing()
+    if lacking is not None:
+        print(f"mrcbed: {lacking}", file=sys.stderr)
+        return UserError.status
+    try:
+        compile_library(BUILT, HEADER.parent)
+    except UserError as error:
+        print(f"mrcbed: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
