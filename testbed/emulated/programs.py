@@ -1,7 +1,8 @@
 """Ranks as processes: a program on each host, steering that host's agent over a socket that it is given, with memory that it is given.
 
 A program has no right but these two descriptors: it need not be root, and its user cannot reach the agents otherwise. It runs in its host's
-network namespace, at low priority, because the agents are the network. A program of RDMA verbs gets a library instead, which finds the agent.
+network namespace, at low priority, because the agents are the network. A program of RDMA verbs gets a library instead, which finds its
+agent.
 """
 
 from __future__ import annotations
@@ -115,8 +116,9 @@ class EmulatedPrograms:
     def _await_server(self) -> None:
         """Wait until rank 0 takes connections, or has ended, or time is up. Raises :class:`ClusterDied`."""
         server, limit = self.processes[0], patient(SERVER_S)
+        place = self.cluster.net.hosts[self.hosts[0]].pid  # of its shell: a program begins outside the namespace
         until = time.monotonic() + limit
-        while not listens(server.pid) and not _over(server):
+        while not listens(place) and not _over(server):
             if time.monotonic() > until:
                 line = f"rank 0 (h{self.hosts[0]}) listens on no TCP port after {limit:.0f} s{remark()}: the others start now"
                 print(f"mrcbed: {line}", file=sys.stderr, flush=True)
