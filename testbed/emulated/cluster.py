@@ -133,7 +133,6 @@ class Cluster(Started, TakesFaults):
         self._port_numbers = {port.name: port.number for port in fabric.ports}
         self._queues: netlink.QueueSocket | None = None
         self._pauser: subprocess.Popen[bytes] | None = None
-        self._managed = False
         self.net = FabricNet(fabric, self.clock, self._reach, switch, trunk)
 
     # --- life --------------------------------------------------------------------------------------------------
@@ -447,9 +446,9 @@ class Cluster(Started, TakesFaults):
 
     def management(self) -> None:
         """Bring the management network up (testbed/emulated/management.py), unless it is. Raises :class:`UserError`."""
-        if not self._managed:
-            management.bring_up(self)
-            self._managed = True
+        if not self.net.managed:
+            management.bring_up(self.net)
+            self.net.managed = True
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
         """Start a program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""

@@ -13,7 +13,7 @@ from testbed.errors import UserError
 from topologies.addressing import management_address
 
 if TYPE_CHECKING:
-    from testbed.emulated.cluster import Cluster
+    from testbed.emulated.fabric import FabricNet
 
 NAME = "eth0"
 BRIDGE = "management"
@@ -43,9 +43,8 @@ def host_lines(number: int) -> list[str]:
     return [f"addr add {management_address(number)}/16 dev {NAME}", f"link set {NAME} up"]
 
 
-def bring_up(cluster: Cluster) -> None:
-    """Make the network on a cluster that is up and has none. Raises :class:`UserError`."""
-    net = cluster.net
+def bring_up(net: FabricNet) -> None:
+    """Make it on a fabric that is up and has none. Raises :class:`UserError`."""
     try:
         bringup.run_batch("ip", bridge_lines(), net.path_of(""))
     except UserError as error:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mininet.log import lg, setLogLevel
@@ -211,7 +212,7 @@ def test_what_is_there_after_verbs(cluster: Cluster, capsys: pytest.CaptureFixtu
     assert sorted(capsys.readouterr().out.splitlines()) == ["0: [2.0, 2.0, 2.0]", "1: [2.0, 2.0, 2.0]"]
 
 
-def test_commands_at_times(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_at_times(cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cable = "p0-t0-0:p0-t1-1"
     seen: list[bool] = []
     real = cluster.set_link
@@ -220,7 +221,7 @@ def test_commands_at_times(cluster: Cluster, capsys: pytest.CaptureFixture[str])
         seen.append(up)
         return real(name, up)
 
-    cluster.set_link = set_link  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster, "set_link", set_link)
     try:
         at = ((0.3, f"break {cable}"), (0.6, f"mend {cable}"), (0.6, "fault loss h0-p1 probability=0.5"))
         status, _, complaints = go(cluster, capsys, ("sleep", "1.5"), 2, at)
@@ -230,7 +231,6 @@ def test_commands_at_times(cluster: Cluster, capsys: pytest.CaptureFixture[str])
         with pytest.raises(UserError, match="there is no fault number 99"):  # and the program ends with it
             go(cluster, capsys, ("sleep", "1000"), 2, ((0.1, "heal 99"),))
     finally:
-        del cluster.set_link  # type: ignore[method-assign]
         cluster.heal()
 
 
@@ -261,9 +261,8 @@ def test_the_prompt(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_several_machines_have_no_verbs() -> None:
-    prompt = MachinesPrompt.__new__(MachinesPrompt)
-    prompt.mn, prompt.fabric = {"h0": SimpleNamespace()}, load_fabric("tiny")  # type: ignore[assignment]
-    prompt.cluster = SimpleNamespace(check=lambda: None)  # type: ignore[assignment]
+    prompt: Any = MachinesPrompt.__new__(MachinesPrompt)
+    prompt.mn, prompt.fabric, prompt.cluster = {"h0": None}, load_fabric("tiny"), SimpleNamespace(check=lambda: None)
     for way in (lambda: prompt.default("h0 verbs true"), lambda: prompt.run_command("verbs h0 true")):
         with pytest.raises(UserError, match="needs all hosts on one machine"):
             way()
