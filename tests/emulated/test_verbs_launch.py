@@ -263,9 +263,9 @@ def test_the_prompt(cluster: Cluster, tmp_path: Path) -> None:
 def test_several_machines_have_no_verbs() -> None:
     prompt: Any = MachinesPrompt.__new__(MachinesPrompt)
     prompt.mn, prompt.fabric, prompt.cluster = {"h0": None}, load_fabric("tiny"), SimpleNamespace(check=lambda: None)
-    for way in (lambda: prompt.default("h0 verbs true"), lambda: prompt.run_command("verbs h0 true")):
+    for way, line in ((prompt.default, "h0 verbs true"), (prompt.run_command, "verbs h0 true")):
         with pytest.raises(UserError, match="needs all hosts on one machine"):
-            way()
+            way(line)
 
 
 def test_as_people_call_it_without_the_library_or_with_it() -> None:
