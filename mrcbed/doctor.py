@@ -29,6 +29,7 @@ from testbed.machine import awake, surroundings
 from testbed.machine.probes import NOT_TRIED, PATH
 from testbed.machine.quota import quota_cores
 from testbed.machine.slowness import patient
+from testbed.verbs.build import library
 
 KERNEL = (6, 1)
 """Debian 12's own."""
@@ -72,6 +73,7 @@ FEATURES: dict[str, tuple[Status, str]] = {  # name -> status when lacking, why
     "TBF": ("limited", "fabrics with pfc = true, whose switches pause ports"),
     "TUN": ("limited", "gives TCP and MPTCP the fabric's delay; without it their round trips are shorter"),
     "MPTCP": ("optional", 'only for scenarios with kind = "mptcp"'),
+    "bridge": ("optional", "only for the management network of launch --verbs and the prompt's verbs"),
     "VXLAN": ("optional", "only for one fabric on several machines (--on): frames cross by it"),
     "time namespaces": ("optional", "as above: all machines of a fabric have one clock"),
     "AF_XDP": ("optional", "not used"),
@@ -164,13 +166,19 @@ TOOLS: dict[str, tuple[Status, str, str]] = {  # tool -> status when lacking, wh
     "tcpdump": ("limited", "captures (--pcap)", "tcpdump"),
     "tshark": ("limited", "reads captures with the MRC dissector", "tshark"),
     "ovs-vswitchd": ("optional", "only for --switch ovs", "openvswitch-switch"),
+    "ib_write_bw": ("optional", "perftest, programs for launch --verbs", "perftest"),
+    "ibv_devinfo": ("optional", "shows the device, under launch --verbs", "ibverbs-utils"),
 }
+PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
+"""Where Debian's python3 has it; our own needs none."""
 
 
 def tools() -> Iterator[Check]:
     for tool, (lacking, why, package) in TOOLS.items():
         path = shutil.which(tool, path=PATH)
         yield _check("tools", tool, path is not None, path or "not found", why, f"sudo apt-get install {package}", lacking)
+    why, fix = "Python programs of launch --verbs", "sudo apt-get install python3-pyverbs"
+    yield _check("tools", "pyverbs", PYVERBS.is_dir(), str(PYVERBS) if PYVERBS.is_dir() else "not found", why, fix, "optional")
 
 
 def packages() -> Iterator[Check]:
@@ -245,6 +253,11 @@ def built() -> Iterator[Check]:
     else:  # from a wheel, which holds the source alone
         found = "clang compiles it when a run starts, in half a second" if clang else "cannot be compiled: no clang"
         yield _check("build", "eBPF object", clang, found, why, "sudo apt-get install clang libbpf-dev")
+    try:
+        found, fix = str(library()), ""
+    except UserError as error:
+        found, fix = "not there", str(error)
+    yield Check("build", "verbs library", "optional" if fix else "ok", found, "only for launch --verbs and the prompt's verbs", fix)
     isal = importlib.util.find_spec("isal") is not None
     yield _check("build", "isal", isal, "present" if isal else "absent", "checksums in an eighth of zlib's time", remedy(), "limited")
 

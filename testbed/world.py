@@ -123,6 +123,8 @@ class Program:
     """Queue pairs between two ranks."""
     nice: int = 19
     """Niceness of its process: the agents, which are the network, go first."""
+    verbs: bool = False
+    """Whether it brings RDMA verbs of its own to its hosts' NICs, and no communicator (testbed/emulated/verbs_words.py)."""
 
     @property
     def python(self) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import click
 
 from mrcbed.cli.common import carry_out, needs_root, say, session_options
+from testbed import terminal
 from testbed.errors import UserError
 from testbed.machine.caller import made
 from testbed.machine.sandbox import caller_uid
@@ -17,6 +22,10 @@ from testbed.reconvergence import usual
 from testbed.session import Session
 from testbed.streams import verbatim
 from testbed.world import SIMULATED, Program, World
+from topologies import Fabric, FabricError
+
+if TYPE_CHECKING:
+    from testbed.emulated.cluster import Cluster
 
 
 @click.command(name="launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -25,27 +34,44 @@ from testbed.world import SIMULATED, Program, World
 @session_options(option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one."))
 @option("-n", "--ranks", type=click.IntRange(2), metavar="N", help="Number of ranks, on hosts from h0 on. Default: every host.")
 @option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the agents' logs there.")
-def command(program: str, arguments: tuple[str, ...], session: Session, twin: str, ranks: int | None, log: Path | None) -> None:
+@option("--verbs", is_flag=True, help="PROGRAM uses RDMA verbs, like perftest's; {server}, {rank} and so on are filled in.")
+@option(
+    "--at", "timed", multiple=True, metavar="'TIME COMMAND'",
+    help='Break or mend something meanwhile, like "2s break p0-t1-0", TIME in wall time. Repeatable.',
+)  # fmt: skip
+def command(
+    program: str, arguments: tuple[str, ...], session: Session, twin: str, ranks: int | None, log: Path | None, verbs: bool,
+    timed: tuple[str, ...],
+) -> None:  # fmt: skip
     """Run PROGRAM (a Python file, or any command) with its ARGUMENTS on every host; it uses mrcbed.Communicator. See docs/jobs.md.
 
     What rank 3 prints begins with "3: ". Exit status 0, or 1 if a rank failed.
+
+    With --verbs it uses RDMA verbs instead, on the host's NIC mrcbed0; {rank}, {host}, {address}, {peer} and {server} in ARGUMENTS are
+    filled in, addresses those of eth0, a network apart. {server} is rank 0's, and rank 0 itself gets no such argument:
+    mrcbed launch --verbs -n 2 -- ib_write_bw {server}.
     """
     hosts = session.fabric.host_count
     count = hosts if ranks is None else ranks
     if count > hosts:
         raise UserError(f"--ranks {count}: fabric {session.fabric.name!r} has {hosts} hosts")
+    if verbs:
+        _check_verbs(session, arguments)
+    if timed and session.world == SIMULATED:
+        raise UserError(f"--at {timed[0]!r} is a time of the wall, of which the {SIMULATED} world has none: use --fault")
+    faults = sorted((_timed(text, session.fabric) for text in timed), key=lambda fault: fault[0])
     if program.endswith(".py"):
         if not Path(program).is_file():
             raise UserError(f"{program}: there is no such file")
         program = str(Path(program).resolve())
     elif session.world != SIMULATED and shutil.which(program) is None:
         raise UserError(f"{program}: no such command, and no Python file (.py)")
-    started = Program((program, *arguments), caller_uid())
+    started = Program((program, *arguments), caller_uid(), verbs=verbs)
 
     def work() -> int:
         with session.up(log) as cluster:
             sys.stderr.write(twin)
-            return run(cluster, started, list(range(count)), session.transport)
+            return run(cluster, started, list(range(count)), session.transport, faults)
 
     needs_root(session.world)
     if log is not None:
@@ -53,19 +79,65 @@ def command(program: str, arguments: tuple[str, ...], session: Session, twin: st
     sys.exit(carry_out(session.world, work, measures=False))
 
 
-def run(cluster: World, program: Program, hosts: list[int], transport: str) -> int:
-    """Run a program on some hosts of a living cluster to its end; the exit status."""
+def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
+    """Refuse what --verbs cannot have. Raises :class:`UserError`."""
+    from testbed.emulated.verbs_words import check_words
+    from testbed.verbs.build import library
+
+    if session.world == SIMULATED:
+        raise UserError(f"--verbs needs processes on a kernel, and the {SIMULATED} world has none: drop --world {SIMULATED}")
+    if session.transport not in ("mrc", "roce"):
+        raise UserError(f"--verbs needs a NIC, and {session.transport} is a kernel's: use --transport mrc or roce")
+    check_words(arguments)
+    library()
+
+
+def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
+    """(seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
+    from mrcbed.prompt.fault_commands import TIMED, FaultCommands
+
+    found = re.fullmatch(rf"([0-9]{{1,6}}(?:\.[0-9]{{1,6}})?)s +((?:{'|'.join(TIMED)})(?: .*)?)", text.strip())
+    if found is None:
+        raise UserError(f"--at {text!r}: write 'TIME COMMAND', like '2s break p0-t1-0'; the commands: {', '.join(TIMED)}")
+    try:
+        FaultCommands.alone(fabric, terminal.console(stderr=True)).check(found[2])
+    except (UserError, FabricError) as error:
+        raise UserError(f"--at {text!r}: {error}") from None
+    return float(found[1]), found[2]
+
+
+def run(cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = ()) -> int:
+    """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
+    command of the prompt), in order."""
     network = usual(cluster, transport)
     programs = cluster.programs(program, hosts)
+    begun, coming = time.monotonic(), list(faults)
     out = verbatim(sys.stdout)  # the user's own program may steer the terminal
+
+    def look() -> int | None:
+        while coming and coming[0][0] <= time.monotonic() - begun:
+            at, line = coming.pop(0)
+            say(f"after {at:g} s: {line}")
+            _carry_out(cluster, line)
+        sooner = None if network is None else network.look()
+        if coming:
+            due = cluster.clock.patience(max(0.0, coming[0][0] - (time.monotonic() - begun)))
+            sooner = due if sooner is None else min(due, sooner)
+        return sooner
+
     try:
-        failed = programs.run(
-            lambda rank, line: print(f"{rank}: {line}", file=out, flush=True),
-            lambda rank, note: None,
-            lambda: None if network is None else network.look(),
-        )
+        failed = programs.run(lambda rank, line: print(f"{rank}: {line}", file=out, flush=True), lambda rank, note: None, look)
     finally:
         programs.end()
     for rank, reason in failed.items():
         say(f"rank {rank} (h{hosts[rank]}): {reason}")
     return 1 if failed else 0
+
+
+def _carry_out(cluster: World, line: str) -> None:
+    """Carry out a command of the prompt. Raises what is wrong with it."""
+    from mrcbed.prompt.fault_commands import FaultCommands
+
+    commands = FaultCommands.alone(cluster.fabric, terminal.console(stderr=True))
+    commands.cluster = cast("Cluster", cluster)
+    commands.carry_out(line)

@@ -23,6 +23,7 @@ from mrcbed.prompt.fault_commands import FaultCommands
 from mrcbed.prompt.help import HelpCommands
 from mrcbed.prompt.iperf import IperfCommands
 from mrcbed.prompt.mapper import MapperCommands
+from mrcbed.prompt.verbs import VerbsCommands
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
@@ -63,7 +64,7 @@ def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
     return value
 
 
-class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricPrompt):
+class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, VerbsCommands, FabricPrompt):
     """Runs until ``exit``, end of input, SIGTERM, or the cluster dies. ``console``: of testbed.terminal."""
 
     prompt = "mrcbed> "
@@ -85,33 +86,6 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, FabricP
         return [self.fabric.host_number(w) for w in arguments[:count]], arguments[count:]
 
     # --- breaking and mending --------------------------------------------------------------------------------
-
-    def do_break(self, line: str) -> None:
-        """break LINK|SWITCH...: pull cables, like p0-t0-0:p0-t1-0, or take switches down
-
-        A host's cable is named like h3:p1-t0-0.
-        """
-        self._set(line, False)
-
-    def do_mend(self, line: str) -> None:
-        """mend LINK|SWITCH...|all: repair them; all: repair everything and clear injected faults"""
-        if line.strip() == "all":
-            self.cluster.heal()
-            return
-        self._set(line, True)
-
-    def _set(self, line: str, up: bool) -> None:
-        words = words_of(line)
-        if not words:
-            raise UserError(f"usage: {'mend' if up else 'break'} LINK or SWITCH, like p0-t0-0:p0-t1-2 or p0-t1-2")
-        for word in words:
-            if word in self.fabric.switches:
-                self.cluster.set_switch(word, up)
-            elif ":" not in word:
-                near = difflib.get_close_matches(word, self.fabric.switches, n=3, cutoff=0.0)
-                raise UserError(f"fabric {self.fabric.name!r} has no switch {word!r}; near it: {', '.join(near)}")
-            else:
-                self.cluster.set_link(self.fabric.link(word).name, up)
 
     def do_link(self, line: str) -> None:
         """link NODE NODE up|down: mend or break a cable"""

@@ -1,7 +1,8 @@
-"""The prompt's ``fault``, ``faults`` and ``heal``: the whole catalogue, by hand."""
+"""The prompt's ``break`` and ``mend``, and ``fault``, ``faults`` and ``heal``: the whole catalogue, by hand."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -11,11 +12,13 @@ from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
-from testbed.faults.kinds import KEYS, KINDS, read_words
+from testbed.faults.kinds import KEYS, KINDS, read_words, resolve
 from topologies.clos import Fabric
 from topologies.units import NS
 
 USAGE = "fault KIND ON [key=value...], like fault loss h0-p1 probability=0.01 direction=up; fault alone lists the kinds"
+TIMED = ("break", "mend", "fault", "heal")
+"""Commands that may be carried out at a time (mrcbed launch --at)."""
 
 
 class FaultCommands:
@@ -24,6 +27,57 @@ class FaultCommands:
     cluster: Cluster
     fabric: Fabric
     console: Console
+
+    @staticmethod
+    def alone(fabric: Fabric, console: Console) -> FaultCommands:
+        """Make the commands without a prompt. They need a ``cluster`` before one is carried out."""
+        commands = FaultCommands()
+        commands.fabric, commands.console = fabric, console
+        return commands
+
+    def check(self, line: str) -> None:
+        """Raise what is wrong with one of :data:`TIMED` as far as the fabric alone shows it; nothing happens."""
+        match words_of(line):
+            case ["fault", *words]:
+                resolve(self.fabric, *read_words(words, USAGE), 0)
+            case ["break" | "mend" as name, *words] if (name, words) != ("mend", ["all"]):
+                self._named(name, words)
+
+    def carry_out(self, line: str) -> None:
+        """Carry out one of :data:`TIMED`. Raises what is wrong with it."""
+        name, _, rest = line.partition(" ")
+        getattr(self, f"do_{name}")(rest)
+
+    def do_break(self, line: str) -> None:
+        """break LINK|SWITCH...: pull cables, like p0-t0-0:p0-t1-0, or take switches down
+
+        A host's cable is named like h3:p1-t0-0.
+        """
+        self._set(line, False)
+
+    def do_mend(self, line: str) -> None:
+        """mend LINK|SWITCH...|all: repair them; all: repair everything and clear injected faults"""
+        if line.strip() == "all":
+            self.cluster.heal()
+            return
+        self._set(line, True)
+
+    def _set(self, line: str, up: bool) -> None:
+        for name in self._named("mend" if up else "break", words_of(line)):
+            if name in self.fabric.switches:
+                self.cluster.set_switch(name, up)
+            else:
+                self.cluster.set_link(name, up)
+
+    def _named(self, command: str, words: list[str]) -> list[str]:
+        """Names of the switches and cables that a command names. Raises :class:`UserError`, FabricError."""
+        if not words:
+            raise UserError(f"usage: {command} LINK or SWITCH, like p0-t0-0:p0-t1-2 or p0-t1-2")
+        for word in words:
+            if ":" not in word and word not in self.fabric.switches:
+                near = difflib.get_close_matches(word, self.fabric.switches, n=3, cutoff=0.0)
+                raise UserError(f"fabric {self.fabric.name!r} has no switch {word!r}; near it: {', '.join(near)}")
+        return [self.fabric.link(word).name if ":" in word else word for word in words]
 
     def do_fault(self, line: str) -> None:
         """fault KIND ON [KEY=VALUE...]: inject a fault until heal; alone, list the kinds"""

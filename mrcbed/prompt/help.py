@@ -13,7 +13,7 @@ from testbed.errors import UserError
 GROUPS = {
     "Look": ("status", "paths", "trace", "evs", "ports", "broken", "faults", "denied", "mapper"),
     "Break and mend": ("break", "mend", "fault", "heal", "deny", "allow"),
-    "Send": ("allreduce", "collective", "perf", "ping", "iperf3", "pingall"),
+    "Send": ("allreduce", "collective", "perf", "ping", "iperf3", "pingall", "verbs"),
     "Mininet's own": (
         "nodes", "net", "links", "intfs", "dump", "link", "switch", "pingpair", "pingallfull", "pingpairfull", "iperf", "noecho", "xterm",
     ),

@@ -71,6 +71,7 @@ class MachinesPrompt(Prompt):
         **{name: _ELSEWHERE.format(name) + "use `paths` and `ports`" for name in ("net", "links", "intfs", "dump")},
         **{name: _ELSEWHERE.format(name) + "use pingall" for name in ("pingpair", "pingallfull", "pingpairfull")},
         **{name: _ELSEWHERE.format(name) + "use HOST COMMAND" for name in ("xterm", "noecho")},
+        "verbs": "verbs needs all hosts on one machine: use mrcbed up without --on",
         **{name: _ELSEWHERE.format(name) + "use h0 iperf3 -s -D, then h3 iperf3 -c ADDRESS" for name in ("iperf", "iperf3")},
     }
 
@@ -89,6 +90,8 @@ class MachinesPrompt(Prompt):
             raise UserError(f"{name}: switches of several machines run no commands: see `ports {name}`")
         if not arguments:
             raise UserError(f"{name}: say what to run there, like {name} ip -br link")
+        if arguments.split()[0] == "verbs":
+            raise UserError(self.refused["verbs"])
         say(self.world.command(self.fabric.host_number(name), self._with_addresses(arguments.split(" "))))
 
     def _with_addresses(self, words: Sequence[str]) -> str:

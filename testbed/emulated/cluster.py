@@ -29,7 +29,7 @@ from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout, loader
 from testbed.dataplane.counters import Loads
-from testbed.emulated import bringup, netlink
+from testbed.emulated import bringup, management, netlink
 from testbed.emulated.capture import Capture
 from testbed.emulated.fabric import STEPS, FabricNet
 from testbed.emulated.injector import Injector
@@ -443,6 +443,12 @@ class Cluster(Started, TakesFaults):
             return process
 
         return Iperf(self.fabric, self.clock, stream, popen, self.net.path_of, stem)
+
+    def management(self) -> None:
+        """Bring the management network up (testbed/emulated/management.py), unless it is. Raises :class:`UserError`."""
+        if not self.net.managed:
+            management.bring_up(self.net)
+            self.net.managed = True
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
         """Start a program on some hosts, ranks in this order; the caller ends it. Raises :class:`UserError`."""

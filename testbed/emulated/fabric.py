@@ -61,6 +61,7 @@ class FabricNet(Mininet):
         self.switch_kind = layout.KIND_SWITCH
         if self.ovs is not None:
             self.switch_kind = layout.KIND_TAPPED if self.ovs.datapath == "netdev" else layout.KIND_BRIDGE
+        self.managed = False  # whether the management network is up
         self._step = step
         self._stopped = False
         Mininet.inited = True  # its init(), called on this very class, would raise sysctls of the machine and leave them so

@@ -1,7 +1,8 @@
 """Ranks as processes: a program on each host, steering that host's agent over a socket that it is given, with memory that it is given.
 
 A program has no right but these two descriptors: it need not be root, and its user cannot reach the agents otherwise. It runs in its host's
-network namespace, at low priority, because the agents are the network.
+network namespace, at low priority, because the agents are the network. A program of RDMA verbs gets a library instead, which finds its
+agent.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from agents.collectives.group import CollectiveError
 from agents.collectives.steer import join
 from agents.communicator import MEMORY, WORLD
 from agents.process.control import AgentClient, AgentError
+from testbed.emulated.verbs_words import PYTHON, awaits_server, filled, listens, of_device, of_host, of_rank, preloading
 from testbed.errors import ClusterDied, UserError
 from testbed.machine.sandbox import group_of
+from testbed.machine.slowness import patient, remark
 from testbed.streams import Cutter
+from testbed.verbs.build import library
 from testbed.world import Program
 
 if TYPE_CHECKING:
@@ -43,6 +47,8 @@ PIECES = 64
 LEFT = 2 * PIECES
 """The most pieces that there may be when the last rank has ended: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
+SERVER_S = 20.0
+"""Other ranks wait so long at most for rank 0, their server, to listen [ours]."""
 
 
 class EmulatedPrograms:
@@ -57,40 +63,75 @@ class EmulatedPrograms:
         self.output: queue.Queue[tuple[int, bytes]] = queue.Queue(PIECES)
         self.decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in hosts]
         self.cutters = [Cutter() for _ in hosts]
+        self.verbs = program.verbs
+        try:
+            if program.verbs:
+                self._start_verbs(program)
+            else:
+                self._start_joined(program)
+        except (AgentError, CollectiveError, OSError) as error:
+            self.end()
+            raise UserError(f"the program cannot be started: {error}") from None
+        except BaseException:
+            self.end()
+            raise
+
+    def _start_joined(self, program: Program) -> None:
+        """Start ranks that steer their hosts' agents."""
+        from testbed.emulated.cluster import environment
+
+        command = [sys.executable, *program.command] if program.python else list(program.command)
         clients: list[AgentClient] = []
         try:
             clients = [AgentClient(agent.path) for agent in self.agents]
             memories = join(clients, self.hosts, WORLD, MEMORY, program.qps)
             for rank, (client, memory) in enumerate(zip(clients, memories, strict=True)):
-                self._start(program, rank, client, memory)
-        except (AgentError, CollectiveError, OSError) as error:
-            self.end()
-            raise UserError(f"the program cannot be started: {error}") from None
+                pid = self.agents[rank].call("hello")["pid"]
+                shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
+                place = {
+                    "rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict()
+                }  # fmt: skip
+                settings = {"MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0"}
+                try:
+                    self._start(program, rank, command, {**environment(), **settings}, (client.fileno(), shared))
+                finally:
+                    os.close(shared)
         finally:
             for client in clients:  # the ranks have their own copies
                 client.close()
 
-    def _start(self, program: Program, rank: int, client: AgentClient, memory: int) -> None:
-        from testbed.emulated.cluster import environment
+    def _start_verbs(self, program: Program) -> None:
+        """Start ranks that find the NIC by verbs, and each other on the management network."""
+        made = library()
+        require_readable(made, program.user, "move the project where they can")
+        self.cluster.management()
+        command, *arguments = program.command
+        words = [*preloading(made), *([PYTHON] if program.python else []), command]
+        for rank, host in enumerate(self.hosts):
+            if rank == 1 and awaits_server(arguments):
+                self._await_server()
+            settings = {**of_device(made), **os.environ, **of_host(host, self.cluster.clock.dilation), **of_rank(rank, self.hosts)}
+            self._start(program, rank, [*words, *filled(arguments, rank, self.hosts)], settings)
 
-        host = self.cluster.net.hosts[self.hosts[rank]]
-        pid = self.agents[rank].call("hello")["pid"]
-        shared = os.open(f"/proc/{pid}/fd/{memory}", os.O_RDWR | os.O_CLOEXEC)
-        place = {"rank": rank, "hosts": self.hosts, "socket": client.fileno(), "memory": shared, "clock": self.cluster.clock.to_dict()}
-        settings = {
-            **environment(), "MRCBED_RANK": json.dumps(place), "RANK": str(rank), "WORLD_SIZE": str(len(self.hosts)), "LOCAL_RANK": "0",
-            "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
-        }  # fmt: skip
-        command = [sys.executable, *program.command] if program.python else list(program.command)
-        prefix = ["nice", "-n", str(program.nice)]
-        prefix += _as(program.user)
-        try:
-            process = host.popen(
-                [*prefix, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings,
-                pass_fds=(client.fileno(), shared),
-            )  # fmt: skip
-        finally:
-            os.close(shared)
+    def _await_server(self) -> None:
+        """Wait until rank 0 takes connections, or has ended, or time is up. Raises :class:`ClusterDied`."""
+        server, limit = self.processes[0], patient(SERVER_S)
+        place = self.cluster.net.hosts[self.hosts[0]].pid  # of its shell: a program begins outside the namespace
+        until = time.monotonic() + limit
+        while not listens(place) and not _over(server):
+            if time.monotonic() > until:
+                line = f"rank 0 (h{self.hosts[0]}) listens on no TCP port after {limit:.0f} s{remark()}: the others start now"
+                print(f"mrcbed: {line}", file=sys.stderr, flush=True)
+                return
+            self.cluster.check()
+            time.sleep(SOON_S)
+
+    def _start(self, program: Program, rank: int, command: list[str], settings: dict[str, str], descriptors: tuple[int, ...] = ()) -> None:
+        process = self.cluster.net.hosts[self.hosts[rank]].popen(
+            ["nice", "-n", str(program.nice), *_as(program.user), *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=descriptors,
+            env={**settings, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
         self.processes.append(process)
         reader = threading.Thread(target=self._read, args=(rank, process), daemon=True)
         reader.start()
@@ -186,9 +227,9 @@ class EmulatedPrograms:
         return None
 
     def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
-        """Say to all other ranks' agents that a rank is lost."""
+        """Say to all other ranks' agents that a rank is lost. Ranks with verbs of their own notice by themselves."""
         for other, agent in enumerate(self.agents):
-            if other != rank:
+            if other != rank and not self.verbs:
                 with suppress(AgentError):
                     agent.call("lose", host=self.hosts[rank], reason=reason, steps=steps)
 
@@ -215,10 +256,10 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
-def require_readable(file: Path, user: int | None) -> None:
-    """Check that a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`."""
+def require_readable(file: Path, user: int | None, fix: str = "give --out a folder of theirs") -> None:
+    """Check that a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`, which ends with the fix."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
-        raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: give --out a folder of theirs")
+        raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")
 
 
 def _as(user: int | None) -> list[str]:

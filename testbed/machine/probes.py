@@ -37,13 +37,14 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "seg6local next-csid": "ip -6 route add fcbb:bb00:2::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev v0",
     "TBF": "tc qdisc replace dev v1 root handle 4: tbf rate 10mbit burst 5000 limit 100000",
     "TUN": "ip tuntap add dev tun0 mode tun",
+    "bridge": "ip link add bridge0 type bridge",
     "VXLAN": "ip link add vxlan0 type vxlan external dstport 47908",
     "netem": "tc qdisc replace dev v1 root handle 5: netem delay 1ms",
     "RED": "tc qdisc replace dev v1 root handle 6: red limit 100000 avpkt 1000 bandwidth 10Mbit",
     "fq": "tc qdisc replace dev v1 root handle 7: fq",
     "VRF": "ip link add vrf0 type vrf table 10",
 }
-MODULES = {"VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
+MODULES = {"bridge": "bridge", "VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
 """Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
 NOT_TRIED = "its module is there; not tried, since no run needs it"
 

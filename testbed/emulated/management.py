@@ -1,0 +1,56 @@
+"""The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
+
+As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone, has no rate and no fault,
+and is no part of the fabric: none of its interfaces is a port, and nothing is routed between the two. It goes with the namespaces.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testbed.emulated import bringup, netlink
+from testbed.errors import UserError
+from topologies.addressing import management_address
+
+if TYPE_CHECKING:
+    from testbed.emulated.fabric import FabricNet
+
+NAME = "eth0"
+BRIDGE = "management"
+MTU = 1500
+HOST_SYSCTLS = {f"net/ipv6/conf/{NAME}/disable_ipv6": "1", f"net/ipv4/conf/{NAME}/forwarding": "0"}
+
+
+def bridge_lines() -> list[str]:
+    """Make the `ip` lines of the bridge. It forwards at once, because nothing can loop there."""
+    return [f"link add name {BRIDGE} mtu {MTU} type bridge stp_state 0 mcast_snooping 0", f"link set {BRIDGE} up"]
+
+
+def cable_lines(pids: dict[str, int]) -> list[str]:
+    """Make the `ip` lines of all cables, to be run in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel
+    chooses numbers of interfaces, from the lowest on: far below those of the fabric's ports (testbed/dataplane/layout.py)."""
+    lines = []
+    for host, pid in pids.items():
+        lines += [
+            f"link add name {host}-{NAME} mtu {MTU} type veth peer name {NAME} mtu {MTU} netns {pid}",
+            f"link set {host}-{NAME} master {BRIDGE} up",
+        ]
+    return lines
+
+
+def host_lines(number: int) -> list[str]:
+    """Make the `ip` lines of a host's end."""
+    return [f"addr add {management_address(number)}/16 dev {NAME}", f"link set {NAME} up"]
+
+
+def bring_up(net: FabricNet) -> None:
+    """Make it on a fabric that is up and has none. Raises :class:`UserError`."""
+    try:
+        bringup.run_batch("ip", bridge_lines(), net.path_of(""))
+    except UserError as error:
+        reason = str(error).partition(": see mrcbed doctor")[0]
+        raise UserError(f"the management network needs a bridge, which this kernel does not give us: modprobe bridge ({reason})") from None
+    bringup.run_batch("ip", cable_lines({host.name: host.pid for host in net.hosts}), net.path_of(""))
+    for host in net.hosts:
+        netlink.write_sysctls(net.namespaces[host.name], HOST_SYSCTLS)
+    bringup.run_batches("ip", ((host_lines(host.number), net.path_of(host.name)) for host in net.hosts))
