@@ -291,12 +291,13 @@ class Session:
             raise Refused(errno.EOPNOTSUPP)
         if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.most_qps:
+        if self.server.count >= self.server.most_qps or self.server.requests + sends + receives > self.server.most_requests:
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)
         self.server.owners[qpn] = self
         self.server.count += 1
+        self.server.requests += sends + receives
         pd.users += 1
         send_cq.queue_pairs += 1
         recv_cq.queue_pairs += 1
@@ -310,6 +311,7 @@ class Session:
             self.server.ended.append((self.pid, qp))
         del self.server.owners[qp.qpn]
         self.server.count -= 1
+        self.server.requests -= qp.caps[0] + qp.caps[1]
         self.pds[qp.pd].users -= 1
         qp.send_cq.queue_pairs -= 1
         qp.recv_cq.queue_pairs -= 1
@@ -346,7 +348,11 @@ class Session:
             qp.attribute(mask, values)
             self.connect(qp, peer)
         elif before == states.RTR and after == states.RTS and qp.made:
-            self.server.device.start_qp(qp.qpn, values["sq_psn"])
+            try:
+                self.server.device.start_qp(qp.qpn, values["sq_psn"])
+            except ValueError as known:  # the engine has given it up, and we have not heard of it yet
+                self.server.failed(qp.qpn)
+                raise Refused(errno.EINVAL) from known
         if after not in (states.RESET, states.ERROR):
             qp.attribute(mask, values)
             qp.enter(after)
