@@ -23,7 +23,8 @@ from agents.verbs import layout
 from testbed.verbs import build
 
 WORDS = ("roce", "deaf", "slow", "die-on-post", "old")
-"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one entry a wake-up. die-on-post: goes away at
+"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one entry at a time, and looks at its sockets
+between them. die-on-post: goes away at
 the first WRITE. old: refuses HELLO with EPROTO."""
 GUID = 0x0200_0A4E_0000_0001
 MOST_QPS, MOST_WRS, MOST_CQES, SLOTS = 64, 1024, 1 << 12, 256
@@ -303,6 +304,9 @@ class Session:
                 break
         ring.put(layout.FLAG_AT, 1)
 
+    def behind(self) -> bool:
+        return "slow" in self.words and self.head != self.ring.get(layout.TAIL_AT)
+
     def execute(self, first: tuple[int, ...], entry: bytes) -> None:
         kind, opcode, flags, count, qpn, wr_id, remote, rkey, immediate, inline, slots, *sge = first
         pair = self.pairs[qpn]
@@ -402,6 +406,7 @@ class Agent:
 
     def __init__(self, words: set[str]) -> None:
         self.words = words
+        self.sessions: list[Session] = []
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(layout.SOCKET)
         self.listener.listen(16)
@@ -412,10 +417,14 @@ class Agent:
         """Serve until the program ends; return its exit status."""
         self.selector.register(os.pidfd_open(program.pid), selectors.EVENT_READ, program)
         while True:
-            for key, _ in self.selector.select():
+            behind = [session for session in self.sessions if session.behind()]
+            for session in behind:
+                session.work()
+            for key, _ in self.selector.select(0 if behind else None):
                 if key.data is None:
                     connection = self.listener.accept()[0]
-                    self.selector.register(connection, selectors.EVENT_READ, Session(connection, self.words))
+                    self.sessions.append(Session(connection, self.words))
+                    self.selector.register(connection, selectors.EVENT_READ, self.sessions[-1])
                 elif isinstance(key.data, Session):
                     if not key.data.serve():
                         self.drop(key.data)
@@ -424,6 +433,7 @@ class Agent:
 
     def drop(self, session: Session) -> None:
         self.selector.unregister(session.connection)
+        self.sessions.remove(session)
         session.close()
 
 
