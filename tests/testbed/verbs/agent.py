@@ -315,7 +315,7 @@ class Session:
         sges: list[tuple[int, int, int]] = []
         if not flags & layout.INLINE:
             sges = [(sge[0], sge[1], sge[2])] if count else []
-            sges += [layout.SGE.unpack_from(more, i * layout.SGE.size) for i in range(count - 1)]  # type: ignore[misc]
+            sges += [layout.SGE.unpack_from(more, i * layout.SGE.size) for i in range(count - 1)]
         check(
             slots == 1 + (-(-inline // layout.SLOT) if flags & layout.INLINE else -(-max(0, count - 1) // 4)), f"{slots} slots of an entry"
         )

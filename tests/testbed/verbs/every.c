@@ -1,6 +1,5 @@
 /* Goes through every public function of the verbs library, with right and wrong arguments, against tests/testbed/verbs/agent.py. Says what
  * does not hold, by line, and ends with how many. Built with sanitizers as a rule, the library, too. */
-#define _GNU_SOURCE
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_sa.h>

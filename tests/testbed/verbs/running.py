@@ -40,7 +40,7 @@ def needs_the_library() -> pytest.MarkDecorator:
 
 def compiled(source: Path, to: Path, *options: str) -> Path:
     """Compile a C program or, with ``-shared``, a library."""
-    command = ("gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", str(source), "-o", str(to), *options)
+    command = ("gcc", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", str(source), "-o", str(to), *options)
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return to
