@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.verbs import layout
+from agents.verbs import layout, rings
 from testbed.verbs import build
 
 WORDS = ("roce", "deaf", "slow", "die-on-post", "old")
@@ -303,9 +303,11 @@ class Session:
             if "slow" in self.words:
                 break
         ring.put(layout.FLAG_AT, 1)
+        rings.fence()
 
     def behind(self) -> bool:
-        return "slow" in self.words and self.head != self.ring.get(layout.TAIL_AT)
+        """Say whether there is work for which nobody rings: left, or posted before our flag was seen."""
+        return "deaf" not in self.words and self.head != self.ring.get(layout.TAIL_AT)
 
     def execute(self, first: tuple[int, ...], entry: bytes) -> None:
         kind, opcode, flags, count, qpn, wr_id, remote, rkey, immediate, inline, slots, *sge = first
