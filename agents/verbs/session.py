@@ -88,6 +88,7 @@ class Session:
     def __init__(self, server: Server, control: socket.socket) -> None:
         self.server = server
         self.control = control
+        control.setblocking(False)  # not by flags, which Python 3.11's send_fds ignores: who does not read is not waited for
         self.pid = 0
         self.memory_fd = -1
         self.ring: WorkRing | None = None
@@ -136,7 +137,7 @@ class Session:
         results += [0] * (layout.ARGUMENTS - len(results))
         try:
             answer = layout.ANSWER.pack(serial, error, *results)
-            if socket.send_fds(self.control, [answer], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) != len(answer):
+            if socket.send_fds(self.control, [answer], fds) != len(answer):
                 raise OSError(errno.EPIPE, "the program does not read")
         finally:
             for fd in fds:

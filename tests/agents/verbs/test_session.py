@@ -358,6 +358,16 @@ def test_garbage_ends_the_session_alone(rig: Rig) -> None:
     assert len(rig.servers[0].sessions) == 1 and rig.servers[0].count == 1
 
 
+def test_who_does_not_read_answers_is_not_waited_for(rig: Rig) -> None:
+    p = Program(rig, 0)
+    asked = 0
+    while not p.session.closed:
+        p.sock.send(layout.REQUEST.pack(layout.QUERY_PORT, 1, 1, *[0] * 29), socket.MSG_DONTWAIT)
+        p.server.serve()
+        asked += 1
+    assert 10 < asked < 10_000 and not rig.servers[0].sessions
+
+
 def test_hello_wants_memory_and_a_version(rig: Rig) -> None:
     p = Program(rig, 0, hello=False)
     read, write = os.pipe()
