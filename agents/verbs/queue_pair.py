@@ -95,8 +95,9 @@ class QueuePair:
                 return
         elif status != WR_FLUSH_ERR:
             self.refused = True
+        length = send.length if status == SUCCESS else 0  # of one that is too long it would not fit its field
         self.send_cq.add(
-            now, send.wr_id, status, WC_RDMA_WRITE, vendor, send.length, 0, self.qpn, self.dest(), 0, self.sends_over & 0xFFFF_FFFF, 1
+            now, send.wr_id, status, WC_RDMA_WRITE, vendor, length, 0, self.qpn, self.dest(), 0, self.sends_over & 0xFFFF_FFFF, 1
         )
 
     def receive_over(self, now: int, status: int, imm: int, length: int) -> None:
@@ -123,12 +124,16 @@ class QueuePair:
             verdict = LOC_PROT_ERR if isinstance(memory, Gathered) and memory.failed else WR_FLUSH_ERR
         self.send_over(now, verdict, status)
 
-    def flush(self, now: int) -> None:
-        """Complete all that is left as flushed, in order."""
-        while self.sends:
+    def flush(self, now: int, most: int) -> int:
+        """Complete what is left as flushed, in order, up to ``most`` requests; returns how many it was."""
+        done = 0
+        while self.sends and done < most:
             self.send_over(now, WR_FLUSH_ERR, 0)
-        while self.receives:
+            done += 1
+        while self.receives and done < most:
             self.receive_over(now, WR_FLUSH_ERR, 0, 0)
+            done += 1
+        return done
 
     def forget(self) -> None:
         """Drop all requests without a word, as a reset does."""

@@ -28,6 +28,12 @@ REQUESTS_AT_ONCE: Final = 32
 """Requests of a session before others have their turn [ours]."""
 LOCAL_PIECE: Final = 1 << 16
 """Bytes that a WRITE to the same host moves in a turn [ours]."""
+PIECES_AT_ONCE: Final = 64
+"""So many of those in a turn [ours]."""
+FLUSHES_AT_ONCE: Final = 1024
+"""Requests that a turn flushes [ours]: 1 ms or so."""
+MOST_REQUESTS: Final = 1 << 20
+"""Of all queue pairs of a host, as they were granted [ours]. One that waits takes half a kilobyte."""
 MOST_FDS: Final = 2
 MOST_FD: Final = 900
 """The highest descriptor of a session: select() takes 1,024 [ours]."""
@@ -60,13 +66,17 @@ class Server:
         self.dilation_k = round(dilation * 1000)
         self.most_qps = MOST_QPS
         self.most_channels = MOST_CHANNELS
+        self.most_requests = MOST_REQUESTS
+        self.flushes_at_once = FLUSHES_AT_ONCE
+        self.pieces_at_once = PIECES_AT_ONCE
         self.count = 0  # queue pairs of all sessions
+        self.requests = 0
         self.channels = 0
         self.nothing = device.domain()  # for queue pairs that no peer may write through
         self.sessions: list[Session] = []
         self.owners: dict[int, Session] = {}  # by QPN
         self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
-        self.to_flush: list[tuple[Session, QueuePair]] = []
+        self.to_flush: dict[int, tuple[Session, QueuePair]] = {}  # by QPN
         self.ended: list[tuple[int, QueuePair]] = []  # destroyed, with their programs, until the log has what they did
         self.ports: list[bool] = device.ports_up()
         self.sockets: list[socket.socket] = [listener]
@@ -92,7 +102,7 @@ class Server:
     def serve(self) -> None:
         """Accept programs, and answer their requests."""
         with suppress(OSError):
-            while True:
+            for _ in range(MOST_SESSIONS):
                 control, _ = self.listener.accept()
                 if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD:
                     self.strangers += 1
@@ -175,15 +185,18 @@ class Server:
 
     def flush_soon(self, session: Session, qp: QueuePair) -> None:
         """Flush a queue pair in ERROR, once the completions of what the engine had are taken."""
-        self.to_flush.append((session, qp))
+        self.to_flush[qp.qpn] = session, qp
 
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
         if self.to_flush:
-            waiting, self.to_flush = self.to_flush, []
-            for session, qp in waiting:
+            room = self.flushes_at_once
+            waiting, self.to_flush = self.to_flush, {}
+            for session, qp in waiting.values():
                 if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
-                    qp.flush(self.clock())
+                    room -= qp.flush(self.clock(), room)
+                    if qp.sends or qp.receives:
+                        self.flush_soon(session, qp)
         if self.device.ports_up() != self.ports:
             self._ports_changed()
         busy = False
@@ -210,11 +223,12 @@ class Server:
 
     def _write_here(self) -> None:
         """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
-        for qpn, session in list(self.local.items()):
+        for qpn in list(self.local)[: self.pieces_at_once]:
+            session = self.local.pop(qpn)
             qp = session.qps.get(qpn)
             if qp is None or not qp.sends or qp.state != states.RTS:
-                del self.local[qpn]
                 continue
+            self.local[qpn] = session  # behind the others
             send = qp.sends[0]
             if send.status:
                 session.blame(qp, send.status)

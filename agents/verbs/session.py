@@ -89,6 +89,7 @@ class Session:
     def __init__(self, server: Server, control: socket.socket) -> None:
         self.server = server
         self.control = control
+        control.setblocking(False)  # not by flags, which Python 3.11's send_fds ignores: who does not read is not waited for
         self.pid = 0
         self.memory_fd = -1
         self.ring: WorkRing | None = None
@@ -137,7 +138,7 @@ class Session:
         results += [0] * (layout.ARGUMENTS - len(results))
         try:
             answer = layout.ANSWER.pack(serial, error, *results)
-            if socket.send_fds(self.control, [answer], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) != len(answer):
+            if socket.send_fds(self.control, [answer], fds) != len(answer):
                 raise OSError(errno.EPIPE, "the program does not read")
         finally:
             for fd in fds:
@@ -292,12 +293,13 @@ class Session:
             raise Refused(errno.EOPNOTSUPP)
         if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.most_qps:
+        if self.server.count >= self.server.most_qps or self.server.requests + sends + receives > self.server.most_requests:
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)
         self.server.owners[qpn] = self
         self.server.count += 1
+        self.server.requests += sends + receives
         pd.users += 1
         send_cq.queue_pairs += 1
         recv_cq.queue_pairs += 1
@@ -311,6 +313,7 @@ class Session:
             self.server.ended.append((self.pid, qp))
         del self.server.owners[qp.qpn]
         self.server.count -= 1
+        self.server.requests -= qp.caps[0] + qp.caps[1]
         self.pds[qp.pd].users -= 1
         qp.send_cq.queue_pairs -= 1
         qp.recv_cq.queue_pairs -= 1
@@ -348,7 +351,11 @@ class Session:
             self.connect(qp, peer)
         elif before == states.RTR and after == states.RTS and qp.made:
             timeout = 4096 * NS << values["timeout"] if values["timeout"] else 0
-            self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
+            try:
+                self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
+            except ValueError as known:  # the engine has given it up, and we have not heard of it yet
+                self.server.failed(qp.qpn)
+                raise Refused(errno.EINVAL) from known
         if after not in (states.RESET, states.ERROR):
             qp.attribute(mask, values)
             qp.enter(after)
