@@ -131,10 +131,11 @@ class QueuePair:
             self.receive_over(now, WR_FLUSH_ERR, 0, 0)
 
     def forget(self) -> None:
-        """Drop all requests without a word, as a reset does."""
+        """Drop all requests without a word, as a reset does; both sides count from 0 again."""
         self.sends.clear()
         self.receives.clear()
-        self.given = self.offset = 0
+        self.given = self.offset = self.sends_over = self.receives_over = 0
+        self.refused = False
 
     def attribute(self, mask: int, values: dict[str, int]) -> None:
         for bit, names in states.FIELDS.items():

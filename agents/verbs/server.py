@@ -159,7 +159,7 @@ class Server:
                 self.flush_soon(owner, qp)
                 if not qp.refused:
                     owner.event(QP_FATAL, qp.qpn)
-            elif c.kind == WRITE and not qp.given:
+            elif c.kind == WRITE and not qp.given and qp.state == states.RTS:
                 owner.give(qp)  # what waited for all before it
         return rest
 
