@@ -91,7 +91,7 @@ class Agent:
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
             if self.verbs is not None and kind == "qp" and fields["state"] == "ERROR":
-                self.verbs.failed(fields["qpn"])
+                self.verbs.failed(t, fields["qpn"])
         if now >= self.bin_end:
             tx, rx = self.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:

@@ -62,6 +62,7 @@ class QueuePair:
         self.attributes = dict.fromkeys(layout.QP_ATTRIBUTES, 0)
         self.peer = -1  # host number
         self.made = False  # the engine has it, too
+        self.made_ps = 0  # since then
         self.known = True  # the engine has at least its number
         self.sends: deque[Send] = deque()  # posted and not over, in order
         self.given = 0  # the first so many of them are the engine's

@@ -163,12 +163,13 @@ class Server:
                 owner.give(qp)  # what waited for all before it
         return rest
 
-    def failed(self, qpn: int) -> None:
-        """Enter that the engine has given a queue pair up, which it may have without any request on its way."""
+    def failed(self, t: int, qpn: int) -> None:
+        """Enter that the engine has given a queue pair up at ``t``, ps, which it may have without any request on its way. Events come late:
+        the queue pair may have been reset since, and be another by now."""
         owner = self.owners.get(qpn)
         if owner is not None:
             qp = owner.qps[qpn]
-            if qp.made and qp.state not in (states.ERROR, states.RESET):
+            if qp.made and t >= qp.made_ps and qp.state not in (states.ERROR, states.RESET):
                 qp.enter(states.ERROR)
                 self.flush_soon(owner, qp)
                 owner.event(QP_FATAL, qpn)

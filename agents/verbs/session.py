@@ -376,6 +376,7 @@ class Session:
         writable = qp.attributes["access"] & REMOTE_WRITE
         device.create_qp(peer, qpn=qp.qpn, domain=self.pds[qp.pd].domain if writable else self.server.nothing)
         qp.made = qp.known = True
+        qp.made_ps = self.server.clock()
         device.connect_qp(qp.qpn, device.remote_of(peer, qp.dest(), qp.attributes["rq_psn"]))
         for wr_id in qp.receives:
             device.post_recv(qp.qpn, wr_id)

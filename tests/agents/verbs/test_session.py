@@ -419,6 +419,17 @@ def test_a_queue_pair_that_was_reset_begins_anew(rig: Rig) -> None:
     assert (sent.status, sent.retired, got.status, got.retired) == (SUCCESS, 1, SUCCESS, 1)
 
 
+def test_a_failure_of_before_the_reset_is_none_of_after(rig: Rig) -> None:
+    """The agent reads the engine's events now and then, and a program may be quick."""
+    e = Ends(rig)
+    assert e.a.modify(e.qa, states.STATE, state=states.ERROR) == 0
+    rig.net.now += 1
+    assert e.a.modify(e.qa, states.STATE, state=states.RESET) == 0
+    e.a.to_rts(e.qa, 3, e.qb)
+    rig.turn()
+    assert e.a.state(e.qa) == states.RTS and e.a.async_events() == []
+
+
 def test_what_waits_when_the_queue_pair_fails_is_flushed_not_blamed(rig: Rig) -> None:
     e = Ends(rig)
     e.write(0, 8, wr_id=1)
