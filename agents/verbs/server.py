@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from agents.transport import LOCAL_PROTECTION, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
+from agents.transport import LOCAL_PROTECTION, NEVER, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
 from agents.verbs import layout, states
+from agents.verbs.faults import DEAD, MOST_RULES, SLOW, Faults, Rule
 from agents.verbs.queue_pair import QueuePair, Send
 from agents.verbs.rings import Garbage
 from agents.verbs.session import PORT_ACTIVE, PORT_ERR, QP_FATAL, REMOTE_WRITE, Session
@@ -73,6 +74,8 @@ class Server:
         self.strangers = 0  # refused for want of room
         self.garbage = 0  # sessions that ended for what they sent
         self.awake = False
+        self.faults = Faults()
+        self.late = False  # whether a fault may hold completions back
 
     def _gid(self, host: int) -> bytes:
         return inner_address(host)
@@ -196,6 +199,8 @@ class Server:
                 session.close()
         if self.local:
             self._write_here()
+        if self.late:
+            self._deliver()
         self._forget_closed()
         self.awake = busy or bool(self.to_flush) or bool(self.local)
 
@@ -204,8 +209,64 @@ class Server:
         for before, after in zip(self.ports, now, strict=True):
             if before != after:
                 for session in self.sessions:
-                    session.event(PORT_ACTIVE if after else PORT_ERR, 1)
+                    if not self.faults.port_down(session):  # else it has heard of one, and of no end
+                        session.event(PORT_ACTIVE if after else PORT_ERR, 1)
         self.ports = now
+
+    # --- faults ----------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, rule: Rule) -> None:
+        """Begin a fault. Raises ValueError if there are too many."""
+        if len(self.faults.rules) >= MOST_RULES:
+            raise ValueError(f"there are {MOST_RULES} faults of verbs here: heal one")
+        heard = self._heard_of_port()
+        self.faults.rules[number] = rule
+        self._tell_of_port(heard)
+        if rule.what == DEAD:
+            for session in self.sessions:
+                for qp in list(session.qps.values()):
+                    session.meet_death(qp)
+
+    def end(self, number: int) -> int:
+        """Take a fault back: what it held is delivered. Returns how many it hit, -1 if it was not there."""
+        heard = self._heard_of_port()
+        rule = self.faults.rules.pop(number, None)
+        if rule is None:
+            return -1
+        self._tell_of_port(heard)
+        if rule.what == SLOW:
+            now = self.clock()
+            for session in self.sessions:
+                for cq in list(session.cqs.values()):
+                    cq.deliver_all(now)
+        return rule.hits
+
+    def _heard_of_port(self) -> list[bool]:
+        return [self.faults.port_down(session) for session in self.sessions]
+
+    def _tell_of_port(self, before: list[bool]) -> None:
+        """Tell programs for which a fault has begun or ended."""
+        for session, was in zip(self.sessions, before, strict=True):
+            if self.faults.port_down(session) != was and any(self.ports):
+                session.event(PORT_ACTIVE if was else PORT_ERR, 1)
+
+    def _deliver(self) -> None:
+        now, self.late = self.clock(), False
+        for session in self.sessions:
+            for cq in list(session.cqs.values()):
+                cq.deliver(now)
+                if cq.late:
+                    self.late = True
+
+    def due(self) -> int:
+        """Return when the next completion that a fault holds back is due, ps."""
+        due = NEVER
+        if self.late:
+            for session in self.sessions:
+                for cq in session.cqs.values():
+                    if cq.late:
+                        due = min(due, cq.late[0][0])
+        return due
 
     # --- WRITEs to this host ---------------------------------------------------------------------------------
 
