@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from agents.transport import LOCAL_PROTECTION, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
+from agents.transport import LOCAL_PROTECTION, NEVER, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
 from agents.verbs import layout, states
+from agents.verbs.faults import DEAD, MOST_RULES, SLOW, Faults, Rule
 from agents.verbs.queue_pair import QueuePair, Send
 from agents.verbs.rings import Garbage
 from agents.verbs.session import PORT_ACTIVE, PORT_ERR, QP_FATAL, REMOTE_WRITE, Session
@@ -83,6 +84,8 @@ class Server:
         self.strangers = 0  # refused for want of room
         self.garbage = 0  # sessions that ended for what they sent
         self.awake = False
+        self.faults = Faults()
+        self.late = False  # whether a fault may hold completions back
 
     def _gid(self, host: int) -> bytes:
         return inner_address(host)
@@ -169,16 +172,17 @@ class Server:
                 self.flush_soon(owner, qp)
                 if not qp.refused:
                     owner.event(QP_FATAL, qp.qpn)
-            elif c.kind == WRITE and not qp.given:
+            elif c.kind == WRITE and not qp.given and qp.state == states.RTS:
                 owner.give(qp)  # what waited for all before it
         return rest
 
-    def failed(self, qpn: int) -> None:
-        """Enter that the engine has given a queue pair up, which it may have without any request on its way."""
+    def failed(self, t: int, qpn: int) -> None:
+        """Enter that the engine has given a queue pair up at ``t``, ps, which it may have without any request on its way. Events come late:
+        the queue pair may have been reset since, and be another by now."""
         owner = self.owners.get(qpn)
         if owner is not None:
             qp = owner.qps[qpn]
-            if qp.made and qp.state not in (states.ERROR, states.RESET):
+            if qp.made and t >= qp.made_ps and qp.state not in (states.ERROR, states.RESET):
                 qp.enter(states.ERROR)
                 self.flush_soon(owner, qp)
                 owner.event(QP_FATAL, qpn)
@@ -208,6 +212,8 @@ class Server:
                 session.close()
         if self.local:
             self._write_here()
+        if self.late:
+            self._deliver()
         self._forget_closed()
         self.awake = busy or bool(self.to_flush) or bool(self.local)
 
@@ -216,8 +222,64 @@ class Server:
         for before, after in zip(self.ports, now, strict=True):
             if before != after:
                 for session in self.sessions:
-                    session.event(PORT_ACTIVE if after else PORT_ERR, 1)
+                    if not self.faults.port_down(session):  # else it has heard of one, and of no end
+                        session.event(PORT_ACTIVE if after else PORT_ERR, 1)
         self.ports = now
+
+    # --- faults ----------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, rule: Rule) -> None:
+        """Begin a fault. Raises ValueError if there are too many."""
+        if len(self.faults.rules) >= MOST_RULES:
+            raise ValueError(f"there are {MOST_RULES} faults of verbs here: heal one")
+        heard = self._heard_of_port()
+        self.faults.rules[number] = rule
+        self._tell_of_port(heard)
+        if rule.what == DEAD:
+            for session in self.sessions:
+                for qp in list(session.qps.values()):
+                    session.meet_death(qp)
+
+    def end(self, number: int) -> int:
+        """Take a fault back: what it held is delivered. Returns how many it hit, -1 if it was not there."""
+        heard = self._heard_of_port()
+        rule = self.faults.rules.pop(number, None)
+        if rule is None:
+            return -1
+        self._tell_of_port(heard)
+        if rule.what == SLOW:
+            now = self.clock()
+            for session in self.sessions:
+                for cq in list(session.cqs.values()):
+                    cq.deliver_all(now)
+        return rule.hits
+
+    def _heard_of_port(self) -> list[bool]:
+        return [self.faults.port_down(session) for session in self.sessions]
+
+    def _tell_of_port(self, before: list[bool]) -> None:
+        """Tell programs for which a fault has begun or ended."""
+        for session, was in zip(self.sessions, before, strict=True):
+            if self.faults.port_down(session) != was and any(self.ports):
+                session.event(PORT_ACTIVE if was else PORT_ERR, 1)
+
+    def _deliver(self) -> None:
+        now, self.late = self.clock(), False
+        for session in self.sessions:
+            for cq in list(session.cqs.values()):
+                cq.deliver(now)
+                if cq.late:
+                    self.late = True
+
+    def due(self) -> int:
+        """Return when the next completion that a fault holds back is due, ps."""
+        due = NEVER
+        if self.late:
+            for session in self.sessions:
+                for cq in session.cqs.values():
+                    if cq.late:
+                        due = min(due, cq.late[0][0])
+        return due
 
     # --- WRITEs to this host ---------------------------------------------------------------------------------
 

@@ -537,3 +537,45 @@ def test_files_that_cannot_be_mapped_are_read_and_written(rig: Rig) -> None:
         e.b.call(layout.REG_MR, e.pd_b, 0x10000, 4096, 0x10000, 3, 0, 1, fds=[fd])
         assert e.b.error == (0 if fd == whole else errno.EINVAL), os.readlink(f"/proc/self/fd/{fd}")
         os.close(fd)
+
+
+def test_a_queue_pair_that_was_reset_begins_anew(rig: Rig) -> None:
+    """Library and agent count from 0 again, and what the queue pair suffered before is forgotten."""
+    e = Ends(rig)
+    e.b.recv(e.qb)
+    e.write(0, 8, wr_id=1)
+    e.write(0, 8, 5, wr_id=2)
+    e.a.write(e.qa, [(e.src.address, 8, 999)], e.dst.address, e.rkey, wr_id=3)
+    rig.run(SOME)
+    assert [wc.retired for wc in e.a.poll(e.cq_a)] == [1, 2, 3] and [wc.retired for wc in e.b.poll(e.cq_b)] == [1]
+    for p, q, host, dest in ((e.a, e.qa, 3, e.qb), (e.b, e.qb, 0, e.qa)):
+        assert p.modify(q, states.STATE, state=states.RESET) == 0
+        p.to_rts(q, host, dest, 9, 9)
+    e.b.recv(e.qb)
+    e.write(0, 8, 5, wr_id=4)
+    rig.run(SOME)
+    (sent,), (got,) = e.a.poll(e.cq_a), e.b.poll(e.cq_b)
+    assert (sent.status, sent.retired, got.status, got.retired) == (SUCCESS, 1, SUCCESS, 1)
+
+
+def test_a_failure_of_before_the_reset_is_none_of_after(rig: Rig) -> None:
+    """The agent reads the engine's events now and then, and a program may be quick."""
+    e = Ends(rig)
+    assert e.a.modify(e.qa, states.STATE, state=states.ERROR) == 0
+    rig.net.now += 1
+    assert e.a.modify(e.qa, states.STATE, state=states.RESET) == 0
+    e.a.to_rts(e.qa, 3, e.qb)
+    rig.turn()
+    assert e.a.state(e.qa) == states.RTS and e.a.async_events() == []
+
+
+def test_what_waits_when_the_queue_pair_fails_is_flushed_not_blamed(rig: Rig) -> None:
+    e = Ends(rig)
+    e.write(0, 8, wr_id=1)
+    e.a.write(e.qa, [(e.src.address, 8, 999)], e.dst.address, e.rkey, wr_id=2)
+    rig.turn()
+    while rig.net.step(SOME):  # the engine's completion is there, and nobody has taken it
+        pass
+    e.a.modify(e.qa, states.STATE, state=states.ERROR)
+    rig.run(SOME)
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, SUCCESS), (2, WR_FLUSH_ERR)]
