@@ -29,7 +29,7 @@ Cues = Sequence[tuple[int, Callable[[], Any]]]
 """(messages completed, what happens then), in order."""
 
 
-def needs(*commands: str, package: str) -> pytest.MarkDecorator:
+def needs(*commands: str, package: str = "") -> pytest.MarkDecorator:
     """Skip where the library, or a program of a Debian package, is not there."""
     lacking = [command for command in commands if shutil.which(command) is None]
     reason = f"no {lacking[0]} here: sudo make rdma-tools installs {package}" if lacking else ""
