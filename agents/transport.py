@@ -257,8 +257,10 @@ class Engine(FrameIO):
         """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned."""
         raise NotImplementedError
 
-    def start_qp(self, now: int, qpn: int, psn: int) -> None:
-        """Set the first PSN that this side sends. Raises ValueError on a QP not in RTS, or one that was posted to."""
+    def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
+        """Set the first PSN that this side sends, and when it gives up: after 1 + ``retries`` timeouts without progress, each of
+        ``timeout_ps`` (0: never). What is lost is sent again as soon as the engine's own timer says so, if that is sooner, as adapters with
+        adaptive retransmission do. Raises ValueError on a QP not in RTS, or one that was posted to."""
         raise NotImplementedError
 
     def fail_qp(self, now: int, qpn: int) -> None:

@@ -31,6 +31,7 @@ from agents.packets.numbers import Numbers
 from agents.transport import (
     FLUSHED,
     LOCAL_PROTECTION,
+    NEVER,
     PEER_UNKNOWN,
     RECEIVE,
     RETRY_EXCEEDED,
@@ -162,11 +163,12 @@ class Endpoint(Engine):
         qp.to(now, RTS, "connected")
         self.neighbours.connected(now, peer)
 
-    def start_qp(self, now: int, qpn: int, psn: int) -> None:
+    def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         qp = self._qp(qpn)
         if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn):
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has more than 24 bits")
         qp.first_psn = psn
+        qp.requester.timers.patience = timeout_ps * (1 + retries) if timeout_ps else NEVER
 
     def fail_qp(self, now: int, qpn: int) -> None:
         self._fail(now, self._qp(qpn), FLUSHED)

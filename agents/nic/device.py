@@ -132,9 +132,9 @@ class Nic:
         """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
         self.engine.connect_qp(self.clock(), qpn, remote)
 
-    def start_qp(self, qpn: int, psn: int) -> None:
-        """Set the first PSN that this side sends, before anything is posted."""
-        self.engine.start_qp(self.clock(), qpn, psn)
+    def start_qp(self, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
+        """Set the first PSN that this side sends, before anything is posted, and when it gives up (agents.transport.Engine)."""
+        self.engine.start_qp(self.clock(), qpn, psn, timeout_ps, retries)
 
     def fail_qp(self, qpn: int) -> None:
         """Bring a queue pair to ERROR: its requests are flushed."""

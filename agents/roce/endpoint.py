@@ -265,9 +265,12 @@ class Endpoint(QueuePairs):
     def _rto(self, now: int, qp: QueuePair) -> None:
         tx = qp.tx
         tx.firing += 1
+        if tx.firing == 1:
+            tx.fired_ps = now
         self._counters.rtos += 1
         self._events.append((now, "rto", {"peer": qp.peer, "psn": tx.una & PSN_MASK, "firing": tx.firing}))
-        if 0 <= self._options.retry_count < tx.firing:
+        over = now - tx.fired_ps + tx.rto_ps >= tx.patience_ps if tx.patience_ps else 0 <= self._options.retry_count < tx.firing
+        if over:
             self._fail(now, qp, RETRY_EXCEEDED, "retries exhausted")
             return
         self._go_back(now, qp, "rto")

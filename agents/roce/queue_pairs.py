@@ -148,10 +148,13 @@ class QueuePairs(Transmitter):
         qp.rx.expected = remote["psn"]
         self._enter(now, qp, RTS, "connected")
 
-    def start_qp(self, now: int, qpn: int, psn: int) -> None:
+    def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         qp = self._qp(qpn)
         if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.tx.restart(psn):
             raise ValueError(f"queue pair {qpn:#x} is not in RTS, was posted to before, or {psn} has more than 24 bits")
+        if timeout_ps:
+            qp.tx.rto_ps = min(qp.tx.rto_ps, timeout_ps)
+        qp.tx.patience_ps = timeout_ps * (1 + retries) if timeout_ps else NEVER
 
     def fail_qp(self, now: int, qpn: int) -> None:
         qp = self._qp(qpn)

@@ -71,6 +71,8 @@ class Requester:
         self.sizes: list[int] = [0] * RING  # frame bytes, by PSN
         self.rto_at: int = NEVER
         self.firing: int = 0  # RTOs in a row without progress
+        self.fired_ps: int = NEVER  # the first of them
+        self.patience_ps: int = 0  # without progress; 0: as the endpoint's options say
         self.hold_until: int = LONG_AGO  # receiver not ready
         self.last_nak: int = -1  # PSN of the last sequence NAK acted upon
         self.retransmitted: int = 0

@@ -26,6 +26,7 @@ from agents.verbs.queue_pair import (
     swapped,
 )
 from agents.verbs.rings import CompletionRing, Garbage, WorkRing
+from topologies.units import NS
 
 if TYPE_CHECKING:
     from agents.verbs.server import Server
@@ -346,7 +347,8 @@ class Session:
             qp.attribute(mask, values)
             self.connect(qp, peer)
         elif before == states.RTR and after == states.RTS and qp.made:
-            self.server.device.start_qp(qp.qpn, values["sq_psn"])
+            timeout = 4096 * NS << values["timeout"] if values["timeout"] else 0
+            self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
         if after not in (states.RESET, states.ERROR):
             qp.attribute(mask, values)
             qp.enter(after)
@@ -363,6 +365,9 @@ class Session:
             or (mask & (states.DEST_QPN) and values["dest_qpn"] >> 24)
             or (mask & states.RQ_PSN and values["rq_psn"] >> 24)
             or (mask & states.SQ_PSN and values["sq_psn"] >> 24)
+            or (mask & states.TIMEOUT and values["timeout"] > 31)
+            or (mask & states.RETRY_CNT and values["retry_cnt"] > 7)
+            or (mask & states.RNR_RETRY and values["rnr_retry"] > 7)
         )
         if bad:
             raise Refused(errno.EINVAL)

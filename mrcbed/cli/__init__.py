@@ -111,7 +111,7 @@ MRC beside RoCE and TCP. What to do first:
   mrcbed doctor                        see what this machine can do
   mrcbed run smoke --world simulated   run a scenario in seconds, without root
   sudo mrcbed run demo                 see cables fail under MRC, RoCE and TCP
-  mrcbed lesson                        learn: five lessons, without root
+  mrcbed lesson                        learn: six lessons, five without root
   mrcbed --help                        see all commands
 """
 """What ``mrcbed`` alone says."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
+from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.verbs_words import of_device, of_host, preloading
@@ -15,6 +17,14 @@ from topologies.addressing import management_address
 from topologies.clos import Fabric
 
 USAGE = "usage: HOST verbs PROGRAM [ARGUMENT...], like h0 verbs ib_write_bw & and then h1 verbs ib_write_bw h0"
+
+
+def process_name(pid: int) -> str:
+    """Return a process's name; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 class VerbsCommands(FabricPrompt):
@@ -32,11 +42,14 @@ class VerbsCommands(FabricPrompt):
             super().default(line)
 
     def do_verbs(self, line: str) -> None:
-        """verbs HOST PROGRAM [ARGUMENT...]: run a program of RDMA verbs; also HOST verbs PROGRAM
+        """verbs [HOST PROGRAM [ARGUMENT...]]: run a program of RDMA verbs, also HOST verbs PROGRAM; verbs alone: those that run
 
         Like h0 verbs ib_write_bw & and then h1 verbs ib_write_bw h0. It runs at low priority. Host names are replaced by addresses of eth0,
         the management network, which is no part of the fabric.
         """
+        if not line.strip():
+            self._show_programs()
+            return
         name, _, command = line.strip().partition(" ")
         if not command.strip():
             raise UserError(USAGE)
@@ -49,6 +62,17 @@ class VerbsCommands(FabricPrompt):
         places = {place: management_address(number) for number, place in enumerate(self.fabric.hosts)}
         typed = " ".join(places.get(word, word) for word in command.strip().split(" "))
         super().default(f"{name} {' '.join(words)} {typed}")
+
+    def _show_programs(self) -> None:
+        """Print what every host's agent knows of its programs."""
+        rows: list[list[terminal.Cell]] = []
+        for host, agent in enumerate(self.cluster.agents):
+            for row in agent.call("verbs"):
+                counts = [f"{row[key]:,}" for key in ("qps", "mrs", "messages", "bytes")]
+                rows.append([self.fabric.hosts[host], str(row["pid"]), process_name(row["pid"]), *counts])
+        heads = ("host", "process", "program", "queue pairs", "regions", "WRITEs sent", "bytes")
+        told = terminal.table(heads, rows, names=("host", "program")) if rows else "no program uses verbs: h0 verbs PROGRAM starts one"
+        self.console.print(told)
 
     def complete_verbs(self, word: str, *_: Any) -> list[str]:
         """Hosts."""

@@ -6,6 +6,7 @@ after a crash of any process.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import logging
 import os
@@ -15,10 +16,10 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -252,21 +253,21 @@ class OnWorkers:
                     resources={self.resource: 1}, workers=sorted(others) or None,
                 )  # fmt: skip
                 running[future.key] = task, future
-                future.add_done_callback(ended.put)
+                future.add_done_callback(partial(_fetch, ended))
             with suppress(queue.Empty):
-                key = ended.get(timeout=LOOK_S).key
+                key, fetched = ended.get(timeout=LOOK_S)
                 if key in running:
-                    yield from self._take(directory, *running.pop(key), waiting)
+                    yield from self._take(directory, running.pop(key)[0], fetched, waiting)
 
-    def _take(self, directory: Path, task: _Task, future: Any, waiting: list[_Task]) -> Landed:
+    def _take(self, directory: Path, task: _Task, fetched: concurrent.futures.Future[Answer], waiting: list[_Task]) -> Landed:
         """Land what a worker answered; what it could not begin waits again."""
         try:
-            answer: Answer = future.result()
+            answer = fetched.result()
             late = landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []
             landed = {key: entry for key, entry in answer.entries.items() if key not in late}
             if landed:
                 yield [spec for spec in task.specs if spec.key in landed], landed
-        except CancelledError:
+        except concurrent.futures.CancelledError:
             raise UserError(GONE) from None
         except KilledWorker:
             answer = Answer("", b"", {}, "its workers were killed, again and again (out of memory?)", True)
@@ -319,6 +320,21 @@ class OnWorkers:
         there, here = (json.loads(text.removeprefix(self.session)) for text in (name, self.resource))
         key = next(key for key in there if there[key] != here.get(key))
         return f"has {key} {there[key]}, not {here.get(key)}: use equal machines, or --mixed, which adds columns"
+
+
+def _fetch(ended: queue.SimpleQueue[Any], future: Any) -> None:
+    """Put the key and the result of a Dask future that is done into ``ended``. In a thread of its own: the result is still at its worker,
+    and if that goes, Dask waits until another carries the block out, which may be never (:data:`LOST_S`)."""
+
+    def fetch() -> None:
+        fetched: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        try:
+            fetched.set_result(future.result())
+        except BaseException as error:  # whoever takes it raises it
+            fetched.set_exception(error)
+        ended.put((future.key, fetched))
+
+    threading.Thread(target=fetch, daemon=True).start()
 
 
 def _check(text: str) -> None:

@@ -27,8 +27,9 @@ default delay a wake-up would be longer than a base RTT, and no window could be 
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
-def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
-    """Send a one-way stream of WRITEs from h0 to h1 under a congestion control; returns data packets/s placed."""
+def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, Any]:
+    """Send a one-way stream of WRITEs of ``size`` bytes, ``posted`` at a time, from h0 to h1 under a congestion control. Returns data
+    packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -38,6 +39,8 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
             "peer": 1 - host,
             "role": role,
             "seconds": seconds,
+            "bytes": size,
+            "posted": posted,
             "options": {**ENGINE_OPTIONS, "congestion": congestion},
         }
         argv = [sys.executable, "-m", "testbed.bench.stream", json.dumps(config)]
@@ -56,9 +59,10 @@ def stream(cluster: Cluster, seconds: float, congestion: str) -> dict[str, Any]:
     sender, receiver = result
     return {
         "packets_per_second": receiver["counters"]["data_rx"] / sender["seconds"],
-        "goodput_bps": sender["bytes"] * 8 / sender["seconds"],
-        "sender_cpu": sender["cpu"] / sender["seconds"],
-        "receiver_cpu": receiver["cpu"] / receiver["seconds"],
+        "writes_per_second": sender["messages"] / sender["seconds"],
+        "goodput_bps": sender["messages"] * size * 8 / sender["seconds"],
+        "sender_us": sender["cpu"] * 1e6 / sender["messages"],
+        "receiver_us": receiver["cpu"] * 1e6 / sender["messages"],
         "retransmitted": sender["counters"]["retransmitted"],
     }
 

@@ -14,8 +14,6 @@ from agents.clock import WallClock
 from agents.nic.device import Device
 from topologies.clos import Fabric
 
-MESSAGE = 1 << 20
-POSTED = 8
 POLL_S = 0.05
 
 
@@ -24,7 +22,7 @@ def main() -> int:
     fabric = Fabric.from_dict(config["fabric"])
     clock = WallClock(**config["clock"])
     device = Device(fabric, config["host"], clock, config.get("transport", "mrc"), config.get("options", {}), 1)
-    memory = bytearray(MESSAGE)
+    memory = bytearray(config["bytes"])
     region = device.register(memory)
     own_qp = device.create_qp(config["peer"])
     print(json.dumps({**own_qp, "region": list(region)}), flush=True)
@@ -36,13 +34,13 @@ def main() -> int:
     started = time.monotonic()
     end = started + config["seconds"]
     view = memoryview(memory)
-    sent_bytes = 0
+    messages = 0
     if config["role"] == "send":
-        for k in range(POSTED):
+        for k in range(config["posted"]):
             device.post_write(own_qp["qpn"], k, view, va, rkey)
         while time.monotonic() < end:
             for c in device.poll(clock.patience(POLL_S)):
-                sent_bytes += c.length
+                messages += 1
                 if c.status:
                     print(json.dumps({"error": f"write failed with status {c.status}"}), flush=True)
                     return 1
@@ -52,7 +50,7 @@ def main() -> int:
             device.poll(clock.patience(POLL_S))
     counters = device.counters()
     print(
-        json.dumps({"bytes": sent_bytes, "seconds": time.monotonic() - started, "cpu": time.process_time(), "counters": counters}),
+        json.dumps({"messages": messages, "seconds": time.monotonic() - started, "cpu": time.process_time(), "counters": counters}),
         flush=True,
     )
     device.close()

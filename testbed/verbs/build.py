@@ -1,4 +1,4 @@
-"""Builds the verbs library of programs: ``python -m testbed.verbs.build`` (`make verbs`). Needs gcc and libibverbs' header.
+"""Builds the verbs library of programs, where it is first asked for or by `make verbs`. Needs gcc and libibverbs' header.
 
 The header ``layout.h`` is generated from :mod:`agents.verbs.layout`: every whole number in capitals as ``MRCBED_<NAME>``, the size of every
 structure as ``MRCBED_SIZE_OF_<NAME>``, the places of a queue pair's attributes as ``MRCBED_QP_<NAME>``.
@@ -17,11 +17,9 @@ from struct import Struct
 
 from agents.verbs import layout
 from testbed.errors import UserError
-from testbed.installation import ROOT
 
 SOURCES = Path(__file__).resolve().with_name("library")
 BUILT = Path(__file__).resolve().with_name("libmrcbed-verbs.so")
-HEADER = ROOT / "build/verbs/layout.h"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 LINKED = (
     "-shared",
@@ -51,23 +49,18 @@ def header() -> str:
 def missing() -> str | None:
     """Return what the build lacks on this machine, in one line with the fix; None if nothing."""
     if shutil.which("gcc") is None:
-        return "the verbs library is not built: no gcc: apt install gcc libc6-dev, then make verbs"
+        return "the verbs library cannot be built: no gcc: apt install gcc libc6-dev"
     finds = subprocess.run(("gcc", "-E", "-xc", "-", "-o", os.devnull), input=b"#include <infiniband/verbs.h>\n", capture_output=True)
-    return (
-        "the verbs library is not built: no infiniband/verbs.h: apt install libibverbs-dev, then make verbs" if finds.returncode else None
-    )
+    return "the verbs library cannot be built: no infiniband/verbs.h: apt install libibverbs-dev" if finds.returncode else None
 
 
-def compile_library(to: Path, header_folder: Path, options: Sequence[str] = ()) -> None:
-    """Compile the library to ``to``, its header into ``header_folder``; ``options`` are gcc's. Raises UserError with gcc's first line."""
-    header_folder.mkdir(parents=True, exist_ok=True)
-    (header_folder / "layout.h").write_text(header())
+def compile_library(to: Path, options: Sequence[str] = ()) -> None:
+    """Compile the library to ``to``; ``options`` are gcc's. Raises :class:`UserError` with gcc's first line."""
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-    with tempfile.TemporaryDirectory(
-        dir=to.parent, prefix=".verbs-"
-    ) as scratch:  # whoever loads it meanwhile has the old file or the new one
-        built = Path(scratch, to.name)
-        command = ("gcc", "-O2", *WARNINGS, "-fvisibility=hidden", "-fPIC", "-pthread", f"-I{header_folder}", *options, *LINKED)
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=".verbs-") as scratch:
+        Path(scratch, "layout.h").write_text(header())
+        built = Path(scratch, to.name)  # whoever loads the library meanwhile has the old file or the new one
+        command = ("gcc", "-O2", *WARNINGS, "-fvisibility=hidden", "-fPIC", "-pthread", f"-I{scratch}", *options, *LINKED)
         result = subprocess.run((*command, *sources, "-o", str(built), "-ldl"), capture_output=True, text=True)
         if result.returncode:
             first = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip())
@@ -76,24 +69,19 @@ def compile_library(to: Path, header_folder: Path, options: Sequence[str] = ()) 
 
 
 def library() -> Path:
-    """Return the built library's path. Raises UserError if it is not built."""
-    if not BUILT.exists():
-        raise UserError(missing() or f"{BUILT} is not built: make verbs")
+    """Return the library's path; it is built where it is older than its sources. Raises :class:`UserError`."""
+    inputs = [*SOURCES.iterdir(), Path(__file__), Path(layout.__file__)]
+    if not BUILT.exists() or BUILT.stat().st_mtime_ns < max(path.stat().st_mtime_ns for path in inputs if path.exists()):
+        lacking = missing()
+        if lacking is not None:
+            raise UserError(lacking)
+        compile_library(BUILT)
     return BUILT
 
 
-def main() -> int:
-    lacking = missing()
-    if lacking is not None:
-        print(f"mrcbed: {lacking}", file=sys.stderr)
-        return UserError.status
+if __name__ == "__main__":
     try:
-        compile_library(BUILT, HEADER.parent)
+        library()
     except UserError as error:
         print(f"mrcbed: {error}", file=sys.stderr)
-        return error.status
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(error.status)

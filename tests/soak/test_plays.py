@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.lessons.pages import PAGES
+from tests.scenarios.lessons.pages import SIMULATED
 from tests.scenarios.lessons.test_lessons import play
 from tests.scenarios.run.test_dask import Cluster, kill
 from tests.scenarios.run.test_dask import cluster as cluster
@@ -14,7 +14,7 @@ from tests.scenarios.run.test_dask import cluster as cluster
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(0)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", SIMULATED, ids=lambda page: page.stem)
 def test_a_lesson_is_what_its_page_says(page: Path, tmp_path: Path) -> None:
     play(page, tmp_path, shorter=False)
 

@@ -16,6 +16,7 @@ class Timers:
         self.progress_ps = LONG_AGO
         self.starting = False  # posted after idling: the timers start with the next look at the clock
         self.tail_probes = 0  # without progress
+        self.patience = 0  # without progress, if a program set one; 0: as the configuration says
 
     def posted(self) -> None:
         """Enter that a message was posted to an idle queue pair."""
@@ -48,11 +49,14 @@ class Timers:
         n = self.firings
         # Count from the last firing, not from a common start: a process that slept through several must not use them up at once.
         since = self.progress_ps if self.progress_ps > self.fired_ps else self.fired_ps
-        return since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
+        at = since + (c.rto if n < c.linear else c.rto << min(n - c.linear + 1, 32))
+        return min(at, self.progress_ps + self.patience) if self.patience else at
 
     def fire(self, now: int) -> bool:
         """Fire the retransmission timer; returns False when the retries are used up."""
         self.firings += 1
         self.fired_ps = now
         c = self.config
+        if self.patience:
+            return now < self.progress_ps + self.patience
         return self.firings <= c.linear + c.exponential or c.exponential >= 25

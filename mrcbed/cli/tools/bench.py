@@ -53,6 +53,8 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         from testbed.bench.codec import codec_rates
         from testbed.bench.fabric import bring_up, engine_ratio
         from testbed.bench.simulated import shared_rates, simulated_rates
+        from testbed.bench.verbs import verbs_cost
+        from testbed.verbs.build import missing
         from topologies import load_fabric, named_fabrics
 
         others: dict[str, float] = {}
@@ -68,6 +70,10 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
                 results["shared_simulator"] = shared_rates(seconds)
             with others_of(others, "bare", "engine"):
                 results |= engine_ratio(rounds, seconds, progress)
+            results["verbs_missing"] = missing()
+            if results["verbs_missing"] is None:
+                with others_of(others, "verbs"):
+                    results["verbs"] = verbs_cost(rounds, seconds, progress)
             with others_of(others, "paced"):
                 results["bare"]["paced_cpu_us_per_packet"] = paced_cost(rounds, seconds, progress)
             with others_of(others, "cluster"):
@@ -172,6 +178,7 @@ def show(results: dict[str, Any], rounds: int) -> None:
         ["cluster", "   its wake-ups", f"{cluster['wakeups_per_data_packet']:.2f} a data packet", ""],
         ["", "   its memory", f"{cluster['memory_bytes_per_host'] / 1e6:.0f} MB a host", ""],
     ]
+    rows += verbs_rows(results.get("verbs", {}))
     rows += [
         [
             "fabrics",
@@ -183,8 +190,25 @@ def show(results: dict[str, Any], rounds: int) -> None:
     ]
     marked = [[name + " *" if results["others_cores"].get(part, 0) > OTHERS else name, *more] for part, name, *more in rows]
     terminal.console().print(terminal.table(("benchmark", "result", "to bare"), marked, title=title, words=("result",)))
-    if remark := spoiled(results):
+    for remark in filter(None, (spoiled(results), results["verbs_missing"])):
         print(remark)
+
+
+def verbs_rows(verbs: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Rows of WRITEs through the verbs library. Both shares of the agents are what they take more than the engine's process alone."""
+    rows = []
+    for name, figures in verbs.items():
+        engine, through, size = figures["engine"], figures["verbs"], figures["bytes"]
+        rate, alone = (
+            f"{part['writes_per_second'] * size * 8 / 1e9:.2f} Gb/s" if size > 4096 else f"{part['writes_per_second']:,.0f}/s"
+            for part in (through, engine)
+        )
+        program = f"program {through['program_us']:.1f} (post {through['post_us']:.1f}, poll {through['poll_us']:.1f})"
+        agent, peer = (through[key] - engine[key] for key in ("sender_us", "receiver_us"))
+        cpu = f"{figures['on_top_us']:.1f} us a WRITE: {program}, its agent {agent:.1f}; the peer's {peer:.1f}"
+        rows += [["verbs", f"WRITEs of {name} through verbs", f"{rate}, engine alone {alone}", ""],
+                 ["verbs", "   CPU on top of the engine's, post to wire", cpu, ""]]  # fmt: skip
+    return rows
 
 
 @command.command(name="schedules", help="Run random fault schedules in virtual time, without root. Exit status 1 if one breaks a rule.")

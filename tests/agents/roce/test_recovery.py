@@ -132,7 +132,7 @@ def test_retries_exhausted_end_the_queue_pair() -> None:
     assert net.now == 4 * RTO
     done = a.completions()
     assert [(c.wr_id, c.status) for c in done] == [(0, RETRY_EXCEEDED), (1, FLUSHED), (2, FLUSHED), (77, FLUSHED)]
-    assert a.events()[-1] == (4 * RTO, "qp", {"peer": 2, "state": "ERROR", "cause": "retries exhausted"})
+    assert a.events()[-1] == (4 * RTO, "qp", {"peer": 2, "qpn": qa, "state": "ERROR", "cause": "retries exhausted"})
     assert a.deadline() == NEVER
     # the peer, whose own retries never end, is told when it next asks
     net.lose = lambda s: False

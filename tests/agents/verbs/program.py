@@ -156,10 +156,10 @@ class Program:
     def to_init(self, qpn: int, access: int = 2) -> int:
         return self.modify(qpn, INIT_MASK, state=states.INIT, port=1, access=access)
 
-    def to_rts(self, qpn: int, host: int, dest: int, rq_psn: int = 7, sq_psn: int = 7) -> None:
+    def to_rts(self, qpn: int, host: int, dest: int, rq_psn: int = 7, sq_psn: int = 7, timeout: int = 14) -> None:
         self.to_init(qpn)
         assert self.to_rtr(qpn, host, dest, rq_psn) == 0
-        assert self.modify(qpn, RTS_MASK, state=states.RTS, sq_psn=sq_psn, timeout=14, retry_cnt=7, rnr_retry=7) == 0
+        assert self.modify(qpn, RTS_MASK, state=states.RTS, sq_psn=sq_psn, timeout=timeout, retry_cnt=2, rnr_retry=7) == 0
 
     def to_rtr(self, qpn: int, host: int, dest: int, rq_psn: int = 7, gid: int = 0) -> int:
         results, _ = self.call(layout.QUERY_GID, 1, gid)

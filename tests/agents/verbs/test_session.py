@@ -19,7 +19,7 @@ from agents.verbs.queue_pair import LOC_PROT_ERR, LOC_QP_OP_ERR, SUCCESS, WC_RDM
 from agents.verbs.session import CQ_ERR, PORT_ACTIVE, PORT_ERR, QP_FATAL
 from tests.agents.verbs.program import Buffer, Program, Rig
 from topologies.clos import Fabric
-from topologies.units import MS, US
+from topologies.units import MS, NS, US
 
 FABRIC = Fabric(name="verbs", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
 REM_ACCESS_ERR, REM_OP_ERR, RETRY_EXC_ERR = 10, 11, 12
@@ -36,7 +36,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
 class Ends:
     """Two programs with a connected queue pair, and a buffer each: by default on hosts 0 and 3."""
 
-    def __init__(self, rig: Rig, hosts: tuple[int, int] = (0, 3), size: int = 1 << 16, access: int = 3) -> None:
+    def __init__(self, rig: Rig, hosts: tuple[int, int] = (0, 3), size: int = 1 << 16, access: int = 3, timeout: int = 14) -> None:
         self.rig = rig
         self.a, self.b = (Program(rig, host) for host in hosts)
         self.pd_a, self.pd_b = self.a.ask(layout.ALLOC_PD), self.b.ask(layout.ALLOC_PD)
@@ -46,7 +46,7 @@ class Ends:
         self.src.map[:] = Random(1).randbytes(size)
         self.lkey, _ = self.src.register(self.a, self.pd_a)
         _, self.rkey = self.dst.register(self.b, self.pd_b, access)
-        self.a.to_rts(self.qa, hosts[1], self.qb, 5, 9)
+        self.a.to_rts(self.qa, hosts[1], self.qb, 5, 9, timeout)
         self.b.to_rts(self.qb, hosts[0], self.qa, 9, 5)
 
     def write(self, at: int = 0, length: int = 1 << 16, imm: int = -1, **more: int) -> None:
@@ -173,17 +173,44 @@ def test_peers_memory_is_guarded(rig: Rig, wrong: str, hosts: tuple[int, int]) -
 
 @pytest.mark.parametrize("hosts", [(0, 3), (1, 1)])
 def test_a_peer_that_is_gone(rig: Rig, hosts: tuple[int, int]) -> None:
-    e = Ends(rig, hosts)
+    e = Ends(rig, hosts, timeout=10)
     e.b.end()
     assert rig.servers[hosts[1]].count == (0 if hosts[0] != hosts[1] else 1)
     e.write(wr_id=1)
     rig.run(20 * SOME)
-    if rig.servers[0].transport == layout.MRC or hosts == (1, 1):
-        assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, RETRY_EXC_ERR)]
-    else:  # our RoCE never gives up
-        assert e.a.poll(e.cq_a) == []
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, RETRY_EXC_ERR)]
     e.a.end()
     assert not rig.servers[0].owners and not rig.servers[0].sessions[:]
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_program_says_how_long_it_waits(rig: Rig, returns: bool) -> None:
+    e = Ends(rig, timeout=6)
+    long = 3 * (4096 * NS << 6)
+    e.write(wr_id=1)
+    rig.run(SOME)
+    assert [wc.status for wc in e.a.poll(e.cq_a)] == [SUCCESS]
+    rig.net.fate = lambda frame, link, now: False
+    e.write(wr_id=2)
+    rig.run(long - 150 * US)
+    assert e.a.poll(e.cq_a) == [] and e.a.state(e.qa) == states.RTS
+    if returns:
+        rig.net.fate = lambda frame, link, now: True
+    rig.run(200 * US)
+    assert e.a.state(e.qa) == (states.RTS if returns else states.ERROR)
+    rig.run(SOME)
+    assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(2, SUCCESS if returns else RETRY_EXC_ERR)]
+
+
+@pytest.mark.dear("an engine that tries again all the time")
+def test_and_zero_is_for_ever(rig: Rig) -> None:
+    e = Ends(rig, timeout=0)
+    rig.net.fate = lambda frame, link, now: False
+    e.write(wr_id=1)
+    rig.run(40 * SOME)
+    rig.net.fate = lambda frame, link, now: True
+    rig.run(100 * SOME)
+    assert [wc.status for wc in e.a.poll(e.cq_a)] == [SUCCESS]
 
 
 def test_an_immediate_that_nobody_waits_for(rig: Rig) -> None:

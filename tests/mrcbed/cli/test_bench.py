@@ -25,6 +25,7 @@ RESULTS: dict[str, Any] = {
         "fabric": "demo", "cpu_us_per_data_packet": 351.0, "agents_cpu_us_per_data_packet": 60.0, "wakeups_per_data_packet": 2.0,
         "memory_bytes_per_host": 36e6,
     },
+    "verbs_missing": None,
     "fabrics": [{"fabric": "tiny", "links": 16, "up_s": 0.4, "agents_s": 0.2, "down_s": 0.1}],
 }  # fmt: skip
 QUIET = dict.fromkeys(("codec", "simulator", "shared_simulator", "bare", "engine", "paced", "cluster", "fabrics"), bench.OTHERS * 0.9)
@@ -49,6 +50,21 @@ def test_figures_that_hold_what_others_took_are_marked_and_named(capsys: pytest.
 def test_on_a_machine_that_others_leave_alone_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(QUIET, capsys)
     assert "*" not in said and "Other processes" not in said
+
+
+def test_verbs_are_told_beside_the_engine_and_what_is_lacking_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = {"writes_per_second": 25_000.0, "sender_us": 18.0, "receiver_us": 12.0}
+    verbs = {"writes_per_second": 20_000.0, "sender_us": 26.5, "receiver_us": 13.0, "program_us": 4.6, "post_us": 1.8, "poll_us": 0.5}
+    monkeypatch.setitem(RESULTS, "verbs", {"8 B": {"bytes": 8, "engine": engine, "verbs": verbs, "on_top_us": 13.1}})
+    said = " ".join(shown(QUIET, capsys).replace("│", " ").split())
+    assert "WRITEs of 8 B through verbs 20,000/s, engine alone 25,000/s" in said
+    assert "13.1 us a WRITE: program 4.6 (post 1.8, poll 0.5), its agent 8.5; the peer's 1.0" in said
+    monkeypatch.delitem(RESULTS, "verbs")
+    monkeypatch.setitem(RESULTS, "verbs_missing", "the verbs library is not built: no gcc")
+    said = shown(QUIET, capsys)
+    assert "through verbs" not in said and "the verbs library is not built: no gcc" in said
 
 
 def test_others_are_what_is_neither_ours_nor_of_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:

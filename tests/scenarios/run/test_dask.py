@@ -23,10 +23,12 @@ pytest.importorskip("distributed")
 
 from mrcbed import cli
 from scenarios.run import workers
+from scenarios.run.planning import blocks_of, plan
 from scenarios.run.runner import results_directory
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from testbed.machine.slowness import patient
+from testbed.world import SIMULATED
 from tests.waiting import wait_until
 
 SIZE = "workload.message_bytes=32KiB"
@@ -181,6 +183,38 @@ def kill(cluster: Cluster, tmp_path: Path, seeds: int, kills: int) -> None:
     assert differ <= {"command_line", "started", "ended", "sessions"}
 
 
+def configured(environment: dict[str, str]) -> Any:
+    """This process's configuration of Dask meanwhile, in the place of variables of the environment."""
+    import dask
+
+    keys = {"ca-file": "CA_FILE", "client.cert": "CLIENT__CERT", "client.key": "CLIENT__KEY"}
+    return dask.config.set({f"distributed.comm.tls.{key}": environment.get(TLS + name) for key, name in keys.items()})
+
+
+@pytest.mark.dear("a scheduler, a worker and the one that takes its place")
+def test_an_answer_that_went_with_its_worker_is_asked_for_again(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask waits for it for ever: when its scheduler looks for a worker there is none, and when there is one it does not look."""
+    from distributed import Future
+
+    cluster.scheduler()
+    cluster.workers("workers", 1, **NOBODY)
+    fetch, killed = Future.result, []
+
+    def result(future: Any) -> Any:
+        if not killed:
+            killed.extend(cluster.pids())
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not set(killed) & set(cluster.pids()))
+        return fetch(future)
+
+    monkeypatch.setattr(Future, "result", result)
+    blocks = blocks_of(plan(load_scenario("smoke", seeds=range(1, 4), overrides=[SIZE])), SIMULATED)
+    with configured(cluster.environment), workers.connected(cluster.address) as client:
+        carried = [key for _, entries in workers.OnWorkers(client, SIMULATED, False, print)(tmp_path, blocks) for key in entries]
+    assert killed and sorted(carried) == sorted(spec.key for block in blocks for spec in block)
+
+
 def refused(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> str:
     """The one line of a command that must be refused before it writes anything."""
     assert cli.execute(["run", "smoke", "--world", "simulated", "--on", address, "--out", "/nowhere/out", *words]) == 2
@@ -193,13 +227,6 @@ def refused(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> st
 def test_what_does_not_fit_the_scheduler_is_one_line(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dask
-
-    def configured(environment: dict[str, str | None]) -> Any:
-        """This process's configuration meanwhile, in the place of variables of the environment."""
-        keys = {"ca-file": "CA_FILE", "client.cert": "CLIENT__CERT", "client.key": "CLIENT__KEY"}
-        return dask.config.set({f"distributed.comm.tls.{key}": environment.get(TLS + name) for key, name in keys.items()})
-
     on = cluster.address
     with configured({}):
         assert f"Dask has no certificates here: set {TLS}CA_FILE, " in refused(capsys, on)
