@@ -27,7 +27,7 @@ SOURCES := topologies agents testbed scenarios mrcbed tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs rdma-tools emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -43,6 +43,7 @@ help:
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
 	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
 	make verbs      the library that RDMA programs on emulated hosts are given; part of install, where gcc and libibverbs-dev are
+	make rdma-tools Debian's perftest, ibverbs-utils and python3-pyverbs: programs of RDMA verbs     (root or sudo)
 	make lint       ruff, import-linter, the documents' links and mypy alone
 	make docs       the pages as a site in build/site, to be read without a network
 	make man        the man page, from the commands
@@ -73,21 +74,30 @@ simulated: $(STAMPS)/project $(STAMPS)/engine
 	$(OWN)
 	echo "mrcbed is installed for --world simulated: .venv/bin/mrcbed"
 
-apt:
-	@if [ "$(MAKECMDGOALS)" = simulated ]; then exit 0; fi
-	packages=$$(sed 's/#.*//' apt-packages.txt)
+# $(call INSTALL,PACKAGES): those of Debian that are missing. The package lists are fetched only when they cannot serve: never fetched, older
+# than a day, or when installing failed.
+define INSTALL
+	packages="$(1)"
 	present=$$(dpkg-query -W -f='$${db:Status-Status} $${Package}\n' $$packages 2>/dev/null | sed -n 's/^installed //p' || true)
 	missing=$$(comm -23 <(tr -s ' ' '\n' <<<"$$packages" | sed '/^$$/d' | sort -u) <(sort -u <<<"$$present") | tr '\n' ' ')
 	if [ -z "$${missing// /}" ]; then exit 0; fi
 	echo "missing Debian packages: $$missing"
-	if [ "$$(id -u)" != 0 ]; then echo "mrcbed: installing packages needs root: sudo make install" >&2; exit 2; fi
+	if [ "$$(id -u)" != 0 ]; then echo "mrcbed: installing packages needs root: sudo make $(if $(filter rdma-tools,$(MAKECMDGOALS)),rdma-tools,install)" >&2; exit 2; fi
 	if ! command -v apt-get >/dev/null; then echo "mrcbed: no apt-get here: this testbed installs on Debian 12 or 13" >&2; exit 2; fi
 	export DEBIAN_FRONTEND=noninteractive
 	fetch() { apt-get install -y -q --no-install-recommends $$missing; }
-	# The package lists are fetched only when they cannot serve: never fetched, older than a day, or when installing failed.
 	lists=/var/lib/apt/lists
 	if [ -z "$$(find $$lists -maxdepth 1 -name '*Packages*' -print -quit)" ] || [ -z "$$(find $$lists -maxdepth 0 -mtime -1)" ]; then apt-get update -q; fetch
 	else fetch || { apt-get update -q; fetch; }; fi
+endef
+
+apt:
+	@if [ "$(MAKECMDGOALS)" = simulated ]; then exit 0; fi
+	$(call INSTALL,$$(sed 's/\#.*//' apt-packages.txt))
+
+# Programs to try, which nothing here needs.
+rdma-tools:
+	@$(call INSTALL,perftest ibverbs-utils python3-pyverbs)
 
 .venv/bin/python: | apt
 	$(SYSTEM_PYTHON) -c 'import sys; sys.exit("mrcbed: Python 3.11 or later is needed, $(SYSTEM_PYTHON) is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -171,7 +181,7 @@ ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/ker
 SANDBOXES ?= 4
 QUIET ?= 4
 IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
-LONGEST := $(patsubst %,tests/emulated/test_%.py,run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up piped_run chaos ovs programs machines_die background)
+LONGEST := $(patsubst %,tests/emulated/test_%.py,verbs_perftest run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up piped_run chaos ovs programs machines_die background)
 EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))
 
 # Every part runs, whatever became of the others, and the last lines say which to look at. Lint and rootless tests take what emulated ones
