@@ -371,7 +371,7 @@ class Session:
             try:
                 self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
             except ValueError as known:  # the engine has given it up, and we have not heard of it yet
-                self.server.failed(qp.qpn)
+                self.server.failed(self.server.clock(), qp.qpn)
                 raise Refused(errno.EINVAL) from known
         if after not in (states.RESET, states.ERROR):
             qp.attribute(mask, values)

@@ -206,7 +206,9 @@ def test_a_port_that_only_seems_to_fall(rig: Rig) -> None:
     assert e.a.call(layout.QUERY_PORT, 1)[0][:2] == [4, 5]
 
 
-@pytest.mark.parametrize(("program", "meant"), [("", True), (PID, True), ("1", False), ("no-such-program", False)])
+@pytest.mark.parametrize(
+    ("program", "meant"), [("", True), (PID, True), ("1", False), ("no-such-program", False)], ids=["all", "me", "another", "none"]
+)
 def test_whom_it_hits(rig: Rig, program: str, meant: bool) -> None:
     p = Program(rig, 0)
     begin(rig, REFUSED, errno.ENOMEM, "alloc_pd", program=program)
