@@ -32,8 +32,8 @@ PORT = "7100"
 MOST_BYTES = 2 << 30
 """Of an agent's memory at any time."""
 WAYS = (
-    "overrun", "threads", "deregister", "unmap", "dontneed", "truncate", "fork", "execute", "exit", "peer", "many", "keys", "masks",
-    "overflow",
+    "overrun", "threads", "deregister", "unmap", "dontneed", "truncate", "fork", "execute", "exit", "peer", "target", "many", "keys",
+    "masks", "overflow",
 )  # fmt: skip
 
 
@@ -104,6 +104,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         made.end()
 
 
+@pytest.mark.dear("thousands of messages, queue pairs and regions")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_hostile_program_harms_itself_alone(stage: Stage, way: str) -> None:
     said, _ = stage.start(HERE, way, management_address(THERE), PORT).communicate(timeout=60)
@@ -121,6 +122,7 @@ def test_garbage(stage: Stage, seed: int | None) -> None:
     stage.is_as_before()
 
 
+@pytest.mark.dear("ends the agents, whose time counts here")
 def test_one_that_is_killed(stage: Stage) -> None:
     process = stage.start(HERE, "kill", management_address(THERE), PORT)
     said, _ = process.communicate(timeout=60)

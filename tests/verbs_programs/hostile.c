@@ -126,7 +126,8 @@ static struct card card_of(struct end *e, struct ibv_qp *qp) {
     return own;
 }
 
-/* --- the peer: 'q' and a card: a queue pair for it; 'c': are the canaries whole; 'b': the region's bytes; 'k': kill yourself --- */
+/* --- the peer: 'q' and a card: a queue pair for it; 'c': are the canaries whole; 'b': the region's bytes; 'k': kill yourself;
+ * 'u': unmap the region --- */
 
 static void serve_one(int control) {
     struct end e = {.control = control};
@@ -147,6 +148,9 @@ static void serve_one(int control) {
             say(control, region(&e), e.bytes);
         } else if (what == 'k') {
             raise(SIGKILL);
+        } else if (what == 'u') {
+            munmap(e.memory + PAGE, e.bytes + PAGE);
+            say(control, "u", 1);
         }
     _exit(0);
 }
@@ -242,6 +246,7 @@ static void overrun(struct end *e) { /* five slots a request: twice the work rin
     MUST(next(e) == IBV_WC_SUCCESS);
 }
 
+#define THREADS_DO 500
 static atomic_int completed, posted;
 static struct end *shared;
 
@@ -249,8 +254,8 @@ static void *posts_and_polls(void *nothing) {
     struct ibv_sge sge = {(uintptr_t)region(shared), 64, shared->mr->lkey};
     struct ibv_wc wc;
     double begun = now();
-    while (atomic_load(&completed) < 2000) {
-        if (atomic_fetch_add(&posted, 1) < 2000)
+    while (atomic_load(&completed) < THREADS_DO) {
+        if (atomic_fetch_add(&posted, 1) < THREADS_DO)
             while (write_to(shared, 1, &sge, 1, shared->peer.address, shared->peer.rkey, IBV_SEND_SIGNALED)) { /* it is full */
                 MUST(now() - begun < SECONDS);
                 atomic_fetch_add(&completed, ibv_poll_cq(shared->cq, 1, &wc));
@@ -270,7 +275,7 @@ static void threads(struct end *e) {
         pthread_create(&two[i], NULL, posts_and_polls, NULL);
     for (int i = 0; i < 2; i++)
         pthread_join(two[i], NULL);
-    MUST(completed == 2000);
+    MUST(completed == THREADS_DO);
 }
 
 /* Posts from a region of its own, and takes it away; what is not done then fails, and so do the others. */
@@ -379,20 +384,43 @@ static void is_killed(struct end *e) {
     raise(SIGKILL);
 }
 
-static void loses_its_peer(struct end *e) {
-    pair(e, 8);
+static const char *address_of_peer;
+static int port_of_peer;
+
+static void loses_its_peer(struct end *e) { /* the NIC gives up after 18 ms of the network, minutes here: this program does so before */
+    char nothing;
+    pair(e, 16);
     for (unsigned i = 0; i < 8; i++)
         MUST(!write_all(e, i));
     say(e->control, "k", 1);
+    MUST(recv(e->control, &nothing, 1, 0) == 0);
+    for (unsigned i = 0; i < 8; i++)
+        MUST(!write_all(e, i));
+    struct ibv_wc wc[16];
+    int got = ibv_poll_cq(e->cq, 16, wc);
+    for (int i = 0; i < got; i++)
+        MUST(wc[i].status == IBV_WC_SUCCESS || wc[i].status == IBV_WC_REM_ACCESS_ERR || wc[i].status == IBV_WC_WR_FLUSH_ERR);
+    MUST(got >= 0 && got < 16 && !ibv_destroy_qp(e->qp) && !ibv_poll_cq(e->cq, 16, wc) && whole(e));
+    close(e->control);
+    *e = reach(address_of_peer, port_of_peer, 1 << 12);
+}
+
+static void loses_its_target(struct end *e) { /* the peer has unmapped what it registered */
+    char is;
+    pair(e, 16);
+    for (unsigned i = 0; i < 4; i++)
+        MUST(!write_all(e, i));
+    say(e->control, "u", 1);
+    hear(e->control, &is, 1);
     enum ibv_wc_status last = IBV_WC_SUCCESS;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 4; i++) {
         enum ibv_wc_status status = next(e);
-        bool cause = status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_REM_ACCESS_ERR; /* it may have lost its regions first */
-        MUST(last == IBV_WC_SUCCESS ? status == IBV_WC_SUCCESS || cause : status == IBV_WC_WR_FLUSH_ERR);
+        MUST(status == IBV_WC_SUCCESS || status == (last == IBV_WC_SUCCESS ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR));
         last = status;
     }
     MUST(last != IBV_WC_SUCCESS && whole(e));
-    end(0, "well");
+    close(e->control);
+    *e = reach(address_of_peer, port_of_peer, 1 << 12);
 }
 
 static void many(struct end *e) { /* regions that overlap and end in mid-page, and queue pairs */
@@ -530,14 +558,14 @@ int main(int count, char **words) {
         void (*go)(struct end *);
     } ways[] = {{"overrun", overrun},     {"threads", threads},     {"deregister", deregister}, {"unmap", unmap},
                 {"dontneed", gives_back}, {"truncate", truncates},  {"fork", forks},            {"execute", executes},
-                {"exit", exits},          {"kill", is_killed},      {"peer", loses_its_peer},   {"many", many},
+                {"exit", exits},          {"kill", is_killed},      {"peer", loses_its_peer},   {"target", loses_its_target}, {"many", many},
                 {"keys", wrong_keys},     {"masks", wrong_masks},   {"overflow", overflows},    {"victim", victim}};
     way = count > 1 ? words[1] : "?";
     if (count == 3 && !strcmp(way, "serve"))
         serve(atoi(words[2]));
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (count == 4 && !strcmp(way, ways[i].name)) {
-            struct end e = reach(words[2], atoi(words[3]), 1 << 12);
+            struct end e = reach(address_of_peer = words[2], port_of_peer = atoi(words[3]), 1 << 12);
             ways[i].go(&e);
             check(&e);
             works(&e);
