@@ -6,7 +6,6 @@ All of it happens in turns of the agent's loop (agents/process/loop.py), bounded
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from agents.transport import LOCAL_PROTECTION, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
 from agents.verbs import layout, states
+from agents.verbs.closer import Closer
 from agents.verbs.queue_pair import QueuePair, Send
 from agents.verbs.rings import Garbage
 from agents.verbs.session import PORT_ACTIVE, PORT_ERR, QP_FATAL, REMOTE_WRITE, Session
@@ -34,7 +34,10 @@ FLUSHES_AT_ONCE: Final = 1024
 """Requests that a turn flushes [ours]: 1 ms or so."""
 MOST_REQUESTS: Final = 1 << 20
 """Of all queue pairs of a host, as they were granted [ours]. One that waits takes half a kilobyte."""
-MOST_FDS: Final = 2
+MOST_FDS: Final = 253
+"""Descriptors beside a message, as many as Linux lets there be: what does not fit the kernel closes, in our time."""
+MOST_CLOSING: Final = 64
+"""Descriptors that wait to be closed, before no program is taken any more [ours]."""
 MOST_FD: Final = 900
 """The highest descriptor of a session: select() takes 1,024 [ours]."""
 MOST_CHANNELS: Final = 256
@@ -73,6 +76,7 @@ class Server:
         self.requests = 0
         self.channels = 0
         self.nothing = device.domain()  # for queue pairs that no peer may write through
+        self.closer = Closer()
         self.sessions: list[Session] = []
         self.owners: dict[int, Session] = {}  # by QPN
         self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
@@ -104,9 +108,9 @@ class Server:
         with suppress(OSError):
             for _ in range(MOST_SESSIONS):
                 control, _ = self.listener.accept()
-                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD:
+                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD or self.closer.behind() > MOST_CLOSING:
                     self.strangers += 1
-                    control.close()
+                    self.closer.close(control.detach())
                     continue
                 self.sessions.append(Session(self, control))
                 self.sockets = [*self.sockets, control]
@@ -140,7 +144,7 @@ class Server:
                 session.answer(request, given)
             finally:
                 for fd in given:
-                    os.close(fd)
+                    self.closer.close(fd)
 
     def _forget_closed(self) -> None:
         if any(session.closed for session in self.sessions):
@@ -305,3 +309,4 @@ class Server:
             session.close()
         self.sessions = []
         self.listener.close()
+        self.closer.end()

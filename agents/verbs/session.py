@@ -214,6 +214,7 @@ class Session:
             if not given:
                 raise Refused(errno.EINVAL)
             memory = MappedMemory(mapped(given[0], offset, length))
+            os.close(given.pop(0))
         else:
             memory = ProcessMemory(self.memory_fd, address, length)
         rkey = pd.domain.register(memory, iova).rkey if access & REMOTE_WRITE else -1
@@ -566,4 +567,4 @@ class Session:
             os.close(self.memory_fd)
         if self.events is not None:
             self.events.close()
-        self.control.close()
+        self.server.closer.close(self.control.detach())  # with what it has not read
