@@ -51,6 +51,17 @@ def listen() -> socket.socket:
     return sock
 
 
+class Limits:
+    """Of a host: queue pairs, channels, requests of all queue pairs; of a turn: flushes and pieces."""
+
+    def __init__(self) -> None:
+        self.qps = MOST_QPS
+        self.channels = MOST_CHANNELS
+        self.requests = MOST_REQUESTS
+        self.flushes = FLUSHES_AT_ONCE
+        self.pieces = PIECES_AT_ONCE
+
+
 class Server:
     """``device`` has the verbs of agents.nic.device.Nic; ``clock`` gives ps; ``dilation`` is the emulated fabric's."""
 
@@ -67,11 +78,7 @@ class Server:
         self.mtu_code = max(code for code in range(1, 6) if code == 1 or 128 << code <= fabric.mtu)
         self.port_mbps = fabric.nic_rate // 10**6
         self.dilation_k = round(dilation * 1000)
-        self.most_qps = MOST_QPS
-        self.most_channels = MOST_CHANNELS
-        self.most_requests = MOST_REQUESTS
-        self.flushes_at_once = FLUSHES_AT_ONCE
-        self.pieces_at_once = PIECES_AT_ONCE
+        self.limits = Limits()
         self.count = 0  # queue pairs of all sessions
         self.requests = 0
         self.channels = 0
@@ -194,7 +201,7 @@ class Server:
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
         if self.to_flush:
-            room = self.flushes_at_once
+            room = self.limits.flushes
             waiting, self.to_flush = self.to_flush, {}
             for session, qp in waiting.values():
                 if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
@@ -227,7 +234,7 @@ class Server:
 
     def _write_here(self) -> None:
         """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
-        for qpn in list(self.local)[: self.pieces_at_once]:
+        for qpn in list(self.local)[: self.limits.pieces]:
             session = self.local.pop(qpn)
             qp = session.qps.get(qpn)
             if qp is None or not qp.sends or qp.state != states.RTS:

@@ -159,7 +159,7 @@ class Session:
         self.memory_fd, self.events, self.ring = given.pop(0), ours, ring
         s = self.server
         results = [
-            s.host, s.guid, s.transport, s.most_qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
+            s.host, s.guid, s.transport, s.limits.qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
             MOST_MR_BYTES, MOST_PDS, len(s.gids), layout.SLOTS, s.dilation_k, 1,
         ]  # fmt: skip
         return results, [ring.take_fd(), theirs.detach()]
@@ -236,7 +236,7 @@ class Session:
         return [], []
 
     def create_channel(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
-        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.most_channels:
+        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.limits.channels:
             raise Refused(errno.ENOMEM)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handle = self.handle()
@@ -293,7 +293,7 @@ class Session:
             raise Refused(errno.EOPNOTSUPP)
         if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.most_qps or self.server.requests + sends + receives > self.server.most_requests:
+        if self.server.count >= self.server.limits.qps or self.server.requests + sends + receives > self.server.limits.requests:
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)

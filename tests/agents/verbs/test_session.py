@@ -484,7 +484,7 @@ def test_requests_of_a_host_have_an_end(rig: Rig) -> None:
     """One that waits takes memory of the agent: 4,096 queue pairs of 8,192 receives would be gigabytes."""
     e = Ends(rig)
     server = rig.servers[0]
-    server.most_requests = server.requests + 100
+    server.limits.requests = server.requests + 100
     q = e.a.qp(e.pd_a, e.cq_a, 50, 50)
     e.a.qp(e.pd_a, e.cq_a, 1, 0)
     assert e.a.error == errno.ENOMEM
@@ -496,7 +496,7 @@ def test_requests_of_a_host_have_an_end(rig: Rig) -> None:
 
 
 def test_a_turn_is_short_whatever_programs_have_posted(rig: Rig) -> None:
-    rig.servers[1].flushes_at_once, rig.servers[1].pieces_at_once = 10, 2
+    rig.servers[1].limits.flushes, rig.servers[1].limits.pieces = 10, 2
     e = Ends(rig, (1, 1))
     pairs = [e.qa]
     for _ in range(4):
