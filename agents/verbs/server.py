@@ -6,7 +6,6 @@ All of it happens in turns of the agent's loop (agents/process/loop.py), bounded
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from agents.transport import LOCAL_PROTECTION, NEVER, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
 from agents.verbs import layout, states
+from agents.verbs.closer import Closer
 from agents.verbs.faults import DEAD, MOST_RULES, SLOW, Faults, Rule
 from agents.verbs.queue_pair import QueuePair, Send
 from agents.verbs.rings import Garbage
@@ -35,7 +35,10 @@ FLUSHES_AT_ONCE: Final = 1024
 """Requests that a turn flushes [ours]: 1 ms or so."""
 MOST_REQUESTS: Final = 1 << 20
 """Of all queue pairs of a host, as they were granted [ours]. One that waits takes half a kilobyte."""
-MOST_FDS: Final = 2
+MOST_FDS: Final = 253
+"""Descriptors beside a message, as many as Linux lets there be: what does not fit the kernel closes, in our time."""
+MOST_CLOSING: Final = 64
+"""Descriptors that wait to be closed, before no program is taken any more [ours]."""
 MOST_FD: Final = 900
 """The highest descriptor of a session: select() takes 1,024 [ours]."""
 MOST_CHANNELS: Final = 256
@@ -50,14 +53,14 @@ def listen() -> socket.socket:
 
 
 class Limits:
-    """What a host does at most: queue pairs, channels, requests that wait, and flushes and local pieces in a turn."""
+    """Of a host: queue pairs, channels, requests of all queue pairs; of a turn: flushes and pieces."""
 
     def __init__(self) -> None:
         self.qps = MOST_QPS
         self.channels = MOST_CHANNELS
         self.requests = MOST_REQUESTS
-        self.flushes_at_once = FLUSHES_AT_ONCE
-        self.pieces_at_once = PIECES_AT_ONCE
+        self.flushes = FLUSHES_AT_ONCE
+        self.pieces = PIECES_AT_ONCE
 
 
 class Server:
@@ -76,11 +79,12 @@ class Server:
         self.mtu_code = max(code for code in range(1, 6) if code == 1 or 128 << code <= fabric.mtu)
         self.port_mbps = fabric.nic_rate // 10**6
         self.dilation_k = round(dilation * 1000)
-        self.most = Limits()
+        self.limits = Limits()
         self.count = 0  # queue pairs of all sessions
         self.requests = 0
         self.channels = 0
         self.nothing = device.domain()  # for queue pairs that no peer may write through
+        self.closer = Closer()
         self.sessions: list[Session] = []
         self.owners: dict[int, Session] = {}  # by QPN
         self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
@@ -114,9 +118,9 @@ class Server:
         with suppress(OSError):
             for _ in range(MOST_SESSIONS):
                 control, _ = self.listener.accept()
-                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD:
+                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD or self.closer.behind() > MOST_CLOSING:
                     self.strangers += 1
-                    control.close()
+                    self.closer.close(control.detach())
                     continue
                 self.sessions.append(Session(self, control))
                 self.sockets = [*self.sockets, control]
@@ -150,7 +154,7 @@ class Server:
                 session.answer(request, given)
             finally:
                 for fd in given:
-                    os.close(fd)
+                    self.closer.close(fd)
 
     def _forget_closed(self) -> None:
         if any(session.closed for session in self.sessions):
@@ -201,7 +205,7 @@ class Server:
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
         if self.to_flush:
-            room = self.most.flushes_at_once
+            room = self.limits.flushes
             waiting, self.to_flush = self.to_flush, {}
             for session, qp in waiting.values():
                 if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
@@ -292,7 +296,7 @@ class Server:
 
     def _write_here(self) -> None:
         """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
-        for qpn in list(self.local)[: self.most.pieces_at_once]:
+        for qpn in list(self.local)[: self.limits.pieces]:
             session = self.local.pop(qpn)
             qp = session.qps.get(qpn)
             if qp is None or not qp.sends or qp.state != states.RTS:
@@ -374,3 +378,4 @@ class Server:
             session.close()
         self.sessions = []
         self.listener.close()
+        self.closer.end()

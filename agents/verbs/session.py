@@ -170,7 +170,7 @@ class Session:
         self.memory_fd, self.events, self.ring = given.pop(0), ours, ring
         s = self.server
         results = [
-            s.host, s.guid, s.transport, s.most.qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
+            s.host, s.guid, s.transport, s.limits.qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
             MOST_MR_BYTES, MOST_PDS, len(s.gids), layout.SLOTS, s.dilation_k, 1,
         ]  # fmt: skip
         return results, [ring.take_fd(), theirs.detach()]
@@ -231,6 +231,7 @@ class Session:
             if not given:
                 raise Refused(errno.EINVAL)
             memory = MappedMemory(mapped(given[0], offset, length))
+            os.close(given.pop(0))
         else:
             memory = ProcessMemory(self.memory_fd, address, length)
         rkey = pd.domain.register(memory, iova).rkey if access & REMOTE_WRITE else -1
@@ -252,7 +253,7 @@ class Session:
         return [], []
 
     def create_channel(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
-        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.most.channels:
+        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.limits.channels:
             raise Refused(errno.ENOMEM)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handle = self.handle()
@@ -309,7 +310,7 @@ class Session:
             raise Refused(errno.EOPNOTSUPP)
         if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.most.qps or self.server.requests + sends + receives > self.server.most.requests:
+        if self.server.count >= self.server.limits.qps or self.server.requests + sends + receives > self.server.limits.requests:
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)
@@ -613,4 +614,4 @@ class Session:
             os.close(self.memory_fd)
         if self.events is not None:
             self.events.close()
-        self.control.close()
+        self.server.closer.close(self.control.detach())  # with what it has not read

@@ -16,6 +16,7 @@ from agents.verbs.session import Session
 from tests.agents.verbs.program import RTR_MASK, RTS_MASK, Rig
 from tests.agents.verbs.test_session import FABRIC, SOME, Ends
 from tests.verbs_programs.garbage import RTR, RTS, Ended, Stranger, sacrifice
+from tests.waiting import wait_until
 
 ROUNDS = 40
 
@@ -40,10 +41,10 @@ def test_nothing_but_the_stranger_ends(transport: str, seed: int | None, memory:
     print(f"seed {seed}")
     drawn = Random(seed)
     gc.collect()  # sockets of tests before
-    descriptors = len(os.listdir("/proc/self/fd"))
     rig = Rig(FABRIC, [make_engine(transport, FABRIC, host, {}, 1) for host in range(FABRIC.host_count)])
     victim = Ends(rig)
-    before = [len(os.listdir("/proc/self/fd")), [(server.count, server.requests, server.channels) for server in rig.servers]]
+    descriptors = len(os.listdir("/proc/self/fd"))
+    counts = [(server.count, server.requests, server.channels) for server in rig.servers]
     ended = errors = 0
     for number in range(ROUNDS):
         host = drawn.choice((0, 3))
@@ -74,9 +75,9 @@ def test_nothing_but_the_stranger_ends(transport: str, seed: int | None, memory:
         assert victim.dst.map[:] == victim.src.map[:]
     assert ended and errors
     assert [len(server.sessions) for server in rig.servers] == [1, 0, 0, 1]
-    assert [len(os.listdir("/proc/self/fd")), [(server.count, server.requests, server.channels) for server in rig.servers]] == before
+    assert [(server.count, server.requests, server.channels) for server in rig.servers] == counts
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
     assert sum(server.garbage for server in rig.servers) > 0
     rig.close()
     victim.a.end()
     victim.b.end()
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # the rig's own listeners

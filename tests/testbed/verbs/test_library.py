@@ -11,7 +11,7 @@ from tests.testbed.verbs.running import HERE, compiled, needs_the_library, under
 
 pytestmark = needs_the_library()
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
-OPTIONS = "verify_asan_link_order=0:detect_leaks=0:abort_on_error=0"
+OPTIONS = "verify_asan_link_order=0:detect_leaks=1"
 PARTS = ("names", "device", "memory", "queues", "states", "posts", "builders", "completions", "child", "threads")
 
 
