@@ -181,7 +181,7 @@ ALL_ENGINES := tests/agents tests/fuzz tests/simulated --ignore=tests/agents/ker
 SANDBOXES ?= 4
 QUIET ?= 4
 IN_SANDBOXES = --dist loadfile --no-loadscope-reorder --tx '$(1)*popen//python=$(PY) -m testbed.machine.sandbox -- $(PY)'
-LONGEST := $(patsubst %,tests/emulated/test_%.py,verbs_perftest run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up piped_run chaos ovs programs machines_die background)
+LONGEST := $(patsubst %,tests/emulated/test_%.py,verbs_perftest verbs_programs run_machines pfc cleanup cli_ends failover mapped_run clustermapper programs_run cli_run interrupted cli_up piped_run chaos ovs programs machines_die background)
 EMULATED := $(LONGEST) $(filter-out $(LONGEST),$(wildcard tests/emulated/test_*.py))
 
 # Every part runs, whatever became of the others, and the last lines say which to look at. Lint and rootless tests take what emulated ones

@@ -86,6 +86,23 @@ class Verbs:
         """Return how many messages the programs that run have completed."""
         return sum(row["messages"] for agent in self.cluster.agents for row in agent.call("verbs"))
 
+    def flap(self, first: int, last: int, kind: str, on: str) -> Cues:
+        """A fault at so many messages. MRC goes on without what is broken, which returns at ``last`` messages; where that may be the one
+        way of RoCE, it returns once something was sent in vain."""
+
+        def out_and_back() -> None:
+            before = self.repeated()
+            self.cluster.inject(kind, on)
+            wait_until(lambda: self.repeated() > before, "nothing was sent in vain")
+            self.cluster.heal()
+
+        if self.transport == "mrc":
+            return [(first, lambda: self.cluster.inject(kind, on)), (last, self.cluster.heal)]
+        return [(first, out_and_back)]
+
+    def repeated(self) -> int:
+        return sum(agent.call("counters")["retransmitted"] for agent in self.cluster.agents)
+
     def run(self, words: Sequence[str], hosts: Sequence[int] = (0, 2), cues: Cues = ()) -> Ended:
         """Run a program on some hosts to its end. Afterwards the fabric is whole."""
         network = usual(self.cluster, self.transport)
