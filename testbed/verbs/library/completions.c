@@ -340,6 +340,8 @@ BOTH(ibv_get_cq_event);
 
 PUBLIC void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count) {
     PASS(cq->context, "IBVERBS_1.1", ibv_ack_cq_events, cq, count);
+    if (forked(session_of(cq->context))) /* whose lock another thread may have had; so in all that a child may call */
+        return;
     pthread_mutex_lock(&cq->mutex);
     cq->comp_events_completed += count;
     pthread_cond_signal(&cq->cond);

@@ -78,6 +78,8 @@ PUBLIC void ibv_ack_async_event(struct ibv_async_event *event) {
     if (of_a_queue_pair(event->event_type)) {
         struct ibv_qp *qp = event->element.qp;
         PASS(qp->context, "IBVERBS_1.1", ibv_ack_async_event, event);
+        if (forked(session_of(qp->context)))
+            return;
         pthread_mutex_lock(&qp->mutex);
         qp->events_completed++;
         pthread_cond_signal(&qp->cond);
@@ -85,6 +87,8 @@ PUBLIC void ibv_ack_async_event(struct ibv_async_event *event) {
     } else if (event->event_type == IBV_EVENT_CQ_ERR) {
         struct ibv_cq *cq = event->element.cq;
         PASS(cq->context, "IBVERBS_1.1", ibv_ack_async_event, event);
+        if (forked(session_of(cq->context)))
+            return;
         pthread_mutex_lock(&cq->mutex);
         cq->async_events_completed++;
         pthread_cond_signal(&cq->cond);

@@ -585,6 +585,11 @@ static void child(void) {
         HOLDS(ibv_poll_cq(cq, 8, wc) == -1 && ibv_start_poll(p.cq, &(struct ibv_poll_cq_attr){0}) == EIO && ibv_req_notify_cq(cq, 0) == EIO);
         MINUS(ibv_get_cq_event(p.channel, &told, &context), EIO);
         MINUS(ibv_get_async_event(p.context, &event), EIO);
+        pthread_mutex_lock(&cq->mutex); /* as other threads of the parent may have */
+        pthread_mutex_lock(&p.qp->mutex);
+        ibv_ack_cq_events(cq, 1);
+        ibv_ack_async_event(&(struct ibv_async_event){.event_type = IBV_EVENT_CQ_ERR, .element.cq = cq});
+        ibv_ack_async_event(&(struct ibv_async_event){.event_type = IBV_EVENT_QP_FATAL, .element.qp = p.qp});
         ibv_wr_start(ex);
         ibv_wr_rdma_write(ex, p.mr->rkey, (uintptr_t)p.memory);
         HOLDS(ibv_wr_complete(ex) == EIO);
