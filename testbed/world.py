@@ -126,6 +126,9 @@ class Program:
     verbs: bool = False
     """Whether it brings RDMA verbs of its own to its hosts' NICs, and no communicator (testbed/emulated/verbs_words.py)."""
 
+    faults: str = ""
+    """Path of a socket by which it injects faults (testbed/emulated/fault_socket.py); "" for none."""
+
     @property
     def python(self) -> bool:
         """Whether it is a Python file with its arguments."""

@@ -16,9 +16,9 @@ from agents.mrc.neighbours import Neighbours, request_fields, response_fields
 from agents.mrc.packet import Echo, WritePacket
 from agents.mrc.paths.ev_state import ASSUMED_BAD
 from agents.mrc.queue_pair import PROBE_IDS, RTS, QueuePair
+from agents.mrc.sender.requester import UNREADABLE
 from agents.mrc.sender.sent_packets import SentPacket
 from agents.packets import dscp, headers
-from agents.packets.memory import NOTHING
 from agents.transport import LONG_AGO, NEVER, REMOTE_ACCESS, REMOTE_INVALID, REMOTE_OPERATION
 from topologies.units import BYTE
 
@@ -114,9 +114,9 @@ class Departures:
                     self.turn = at + 1 if at + 1 < n else 0
                     ev = self._data(now, qp, packet)
                     return self._account(now, ev >> 16, packet.urgent)
-                if r.unreadable:
+                if r.wait == UNREADABLE:
                     self.unreadable.append(qp)
-                if r.wait < self.wait:
+                elif r.wait < self.wait:
                     self.wait = r.wait
         return -1
 
@@ -147,7 +147,7 @@ class Departures:
                 op = wire.WRITE_LAST_IMM if imm >= 0 else wire.WRITE_LAST
         else:
             op = wire.WRITE_MIDDLE if k else wire.WRITE_FIRST
-        payload, qp.requester.payload = qp.requester.payload, NOTHING
+        payload = m.take()
         ev = packet.path.ev
         again = packet.count > 1
         p = self.packet

@@ -58,6 +58,24 @@ _CAUSES = {
 _PARAMETERS = (("host", 0, 1 << 16), ("qpn", 0, PSN_MASK), ("psn", 0, PSN_MASK), ("mpr", 128, 255 * 128))
 
 
+class _Told:
+    """What others have said of links."""
+
+    def __init__(self) -> None:
+        self.dead_links: frozenset[str] = frozenset()  # around which switches that hash have converged
+        self.denials: list[str] = []
+        self.hinted: frozenset[str] = frozenset()
+
+
+class _Gone:
+    """The part of queue pairs that were destroyed in sums over all."""
+
+    def __init__(self, planes: int) -> None:
+        self.sums = [0] * len(SUMS)
+        self.placed = 0
+        self.account = Account(planes)
+
+
 class Endpoint(Engine):
     """The MRC engine of host number ``host``. Raises ValueError on unknown or impossible ``options``."""
 
@@ -74,9 +92,7 @@ class Endpoint(Engine):
         self.qps: dict[int, QueuePair] = {}
         self.numbers = Numbers(FIRST_QPN, FIRST_QPN)
         self.routes: dict[int, Route] = {}
-        self.dead_links: frozenset[str] = frozenset()  # around which switches that hash have converged
-        self.denials: list[str] = []
-        self.hinted: frozenset[str] = frozenset()
+        self.told = _Told()
         self.quiesced = False
         self.order: list[QueuePair] = []
         self.senders: list[QueuePair] = []  # whose data may go, in the order of their turns; nobody's at rest
@@ -90,10 +106,7 @@ class Endpoint(Engine):
         self.neighbours = Neighbours(fabric.planes, self.rng, self.log)
         self.out = Departures(self.config, fabric.planes, self.neighbours)
         self.arrivals = Arrivals(self.config, fabric, host, self.qps, self.out, self.neighbours)
-        # Of queue pairs that were destroyed.
-        self.gone_sums = [0] * len(SUMS)
-        self.gone_placed = 0
-        self.gone_account = Account(fabric.planes)
+        self.gone = _Gone(fabric.planes)
 
     # --- verbs -----------------------------------------------------------------------------------------------
 
@@ -136,7 +149,7 @@ class Endpoint(Engine):
         responder = Responder(config, qpn, memory, self.rng, self.advice)
         if peer not in self.routes:
             self.routes[peer] = Route(self.fabric, self.host, peer)
-            self.routes[peer].reroute(self.dead_links)
+            self.routes[peer].reroute(self.told.dead_links)
         qp = QueuePair(qpn, peer, psn, self.routes[peer], health, requester, responder, self.log)
         self.qps[qpn] = qp
         self.order.append(qp)
@@ -165,10 +178,10 @@ class Endpoint(Engine):
 
     def start_qp(self, now: int, qpn: int, psn: int, timeout_ps: int, retries: int) -> None:
         qp = self._qp(qpn)
-        if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn):
+        patience = timeout_ps * (1 + retries) if timeout_ps else NEVER
+        if qp.state != RTS or not 0 <= psn <= PSN_MASK or not qp.requester.restart(psn, patience):
             raise ValueError(f"QP {qpn} of h{self.host} is not in RTS, was posted to before, or {psn} has more than 24 bits")
         qp.first_psn = psn
-        qp.requester.timers.patience = timeout_ps * (1 + retries) if timeout_ps else NEVER
 
     def fail_qp(self, now: int, qpn: int) -> None:
         self._fail(now, self._qp(qpn), FLUSHED)
@@ -179,9 +192,9 @@ class Endpoint(Engine):
         if qp is None:
             return  # it was reserved only
         r = qp.requester
-        r.add_to(self.gone_sums)
-        self.gone_placed += qp.placed
-        self.gone_account.add(r)
+        r.add_to(self.gone.sums)
+        self.gone.placed += qp.placed
+        self.gone.account.add(r)
         self.order.remove(qp)
         self.out.forget(self.senders, qp)
         self.tx_payload = None
@@ -362,20 +375,20 @@ class Endpoint(Engine):
     def reroute(self, now: int, dead_links: list[str]) -> None:
         """Lead EVs around dead links where switches hash them. Paths that sources name are static."""
         if self.fabric.routing == ECMP:
-            self.dead_links = frozenset(dead_links)
+            self.told.dead_links = frozenset(dead_links)
             for route in self.routes.values():
-                route.reroute(self.dead_links)
+                route.reroute(self.told.dead_links)
 
     def deny(self, now: int, entries: list[str]) -> None:
         """Apply the denylist of an operator or controller: EVs that an entry forbids are DENIED until it is removed, then must be proved
         before use."""
-        self.denials = entries
+        self.told.denials = entries
         for qp in self.order:
             self._apply_denials(now, qp)
 
     def _apply_denials(self, now: int, qp: QueuePair) -> None:
         r = qp.requester
-        forbidden = denied(self.fabric, self.denials, self.host, qp.peer)
+        forbidden = denied(self.fabric, self.told.denials, self.host, qp.peer)
         for path in r.paths.all:
             if path.ev in forbidden:
                 r.paths.deny(now, path)
@@ -390,13 +403,13 @@ class Endpoint(Engine):
     def hint(self, now: int, links: list[str]) -> None:
         """Act on links that are newly known to be down: packets in flight over them are sent again, their EVs are given up and return by
         probes [ours]."""
-        before, self.hinted = self.hinted, frozenset(links)
+        before, self.told.hinted = self.told.hinted, frozenset(links)
         for qp in self.order:
             r = qp.requester
-            down = self._paths_over(qp, self.hinted - before)
+            down = self._paths_over(qp, self.told.hinted - before)
             for path in down:
                 r.paths.hinted(now, path, r.rtt.srtt)
-            for path in self._paths_over(qp, before - self.hinted):
+            for path in self._paths_over(qp, before - self.told.hinted):
                 if path not in down:
                     r.paths.probe_soon(now, path)
             if down:
@@ -426,12 +439,12 @@ class Endpoint(Engine):
         """Return how strictly planes took turns (:class:`agents.mrc.paths.rotation.Account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
-        return self.gone_account.report([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
+        return self.gone.account.report([q.requester for q in self.order], list(self.out.first_tx), self.out.repeats)
 
     def placed(self) -> dict[int, int]:
         placed = {q.qpn: q.placed for q in self.order}
-        if self.gone_placed:
-            placed[-1] = self.gone_placed
+        if self.gone.placed:
+            placed[-1] = self.gone.placed
         return placed
 
     def windows(self) -> list[dict[str, Any]]:
@@ -446,7 +459,7 @@ class Endpoint(Engine):
         counters = self.arrivals.counters()
         counters.update(self.out.counters())
         counters.update(self.neighbours.counters())
-        sums = self.gone_sums[:]
+        sums = self.gone.sums[:]
         for q in self.order:
             q.requester.add_to(sums)
         counters.update(zip(SUMS, sums, strict=True))

@@ -20,7 +20,8 @@ from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostErro
 from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
 from agents.process.flow_log import FlowLog, PathLog
-from agents.transport import Completion, Reports
+from agents.transport import NEVER, Completion, Reports
+from agents.verbs.faults import Rule
 from agents.verbs.server import Server
 from topologies.clos import Fabric
 from topologies.denylist import check_entry
@@ -91,7 +92,7 @@ class Agent:
         for t, kind, fields in self.device.events():
             self.write(t, kind, fields)
             if self.verbs is not None and kind == "qp" and fields["state"] == "ERROR":
-                self.verbs.failed(fields["qpn"])
+                self.verbs.failed(t, fields["qpn"])
         if now >= self.bin_end:
             tx, rx = self.engine.goodput()
             if tx != self.last_tx or rx != self.last_rx:
@@ -242,6 +243,18 @@ class Agent:
     def op_verbs(self) -> list[dict[str, Any]]:
         """Return one row per program that uses RDMA verbs here."""
         return [] if self.verbs is None else self.verbs.table()
+
+    def op_verbs_fault(self, number: int, rule: dict[str, Any] | None) -> int:
+        """Begin a fault of verbs (agents/verbs/faults.py), or with None take it back; returns the time at which it took effect."""
+        if self.verbs is None:
+            raise CollectiveError("this transport has no RDMA verbs: use mrc or roce")
+        now = self.clock()
+        if rule is not None:
+            self.verbs.begin(number, Rule(**rule))
+            self.write(now, "verbs-fault", {"number": number, "phase": "begin", **rule})
+        elif (hits := self.verbs.end(number)) >= 0:
+            self.write(now, "verbs-fault", {"number": number, "phase": "heal", "hits": hits})
+        return now
 
     def op_paths(self) -> list[dict[str, Any]]:
         return list(self.engine.paths())
@@ -397,7 +410,7 @@ class Agent:
         """Return when the loop has to look again at the latest, ps."""
         if self.verbs is not None and self.verbs.awake:
             return now
-        due = max(now, min(self.bin_end, self.calls.deadline()))
+        due = max(now, min(self.bin_end, self.calls.deadline(), NEVER if self.verbs is None else self.verbs.due()))
         return due if self.job is None else min(due, self.job.deadline())
 
     def write_final_log(self, cpu_ns: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -32,9 +33,37 @@ class CompletionQueue:
         self.overflowed = overflowed
         self.queue_pairs = 0
         self.failed = False
+        self.late: deque[tuple[int, tuple[int, ...]]] = deque()  # held back by a fault: until when, ps, and the entry
+        self.late_until = 0
+
+    def delay(self, until: int) -> None:
+        """Hold the next entry back until then, ps, and with it all that come behind it."""
+        self.late_until = max(self.late_until, until)
+
+    def deliver(self, now: int) -> None:
+        """Add what was held back, as far as its time has come."""
+        while self.late and self.late[0][0] <= now:
+            self._add(now, self.late.popleft()[1])
+
+    def deliver_all(self, now: int) -> None:
+        self.late_until = now
+        while self.late:
+            self._add(now, self.late.popleft()[1])
+
+    def forget(self, qpn: int) -> None:
+        """Drop what was held back of a queue pair."""
+        if self.late:
+            self.late = deque([entry for entry in self.late if entry[1][6] != qpn])
 
     def add(self, now: int, *fields: int) -> None:
         """Add an entry, fields as layout.CQE has them without the time ``now`` (ps), and send the event that is due."""
+        if (self.late or now < self.late_until) and len(self.late) < self.ring.entries:
+            self.late.append((self.late_until, fields))
+        else:
+            self.deliver_all(now)  # also where more are held back than it has room for
+            self._add(now, fields)
+
+    def _add(self, now: int, fields: tuple[int, ...]) -> None:
         if self.failed:
             return
         if not self.ring.room():

@@ -31,9 +31,9 @@ ANSWER: Final = Struct(f"<Ii{ARGUMENTS}Q")
 # --- requests: their arguments -> results, by position; descriptors in [] ------------------------------------------------
 
 HELLO: Final = 1
-"""version, pid [/proc/self/mem] -> host number, node GUID (a number), transport (:data:`MRC`, :data:`ROCE`), most QPs, WRs of a QP,
-SGEs, inline bytes, CQs, CQEs, MRs, bytes of an MR, PDs, GIDs, slots of the work ring, dilation x 1000, ports [work ring, async events'
-socket]."""
+"""version, pid (as the program has it: the agent goes by the kernel's) [/proc/self/mem] -> host number, node GUID (a number), transport
+(:data:`MRC`, :data:`ROCE`), most QPs, WRs of a QP, SGEs, inline bytes, CQs, CQEs, MRs, bytes of an MR, PDs, GIDs, slots of the work ring,
+dilation x 1000, ports [work ring, async events' socket]."""
 QUERY_PORT: Final = 2
 """port -> ibv_port_state, physical state (5 link up, 3 disabled), Mb/s, ibv_mtu code of the path MTU."""
 QUERY_GID: Final = 3

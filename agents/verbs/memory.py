@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import re
 from typing import Any, Final
@@ -35,7 +36,12 @@ def mapped(fd: int, offset: int, length: int) -> Mapping:
         seals = 0
     if not seals & fcntl.F_SEAL_SHRINK or offset < 0 or offset + length > os.fstat(fd).st_size:
         raise OSError(errno.EINVAL, "not a file that cannot shrink")
-    return Mapping(fd, offset, length)
+    if os.fstatvfs(fd).f_bsize != mmap.PAGESIZE:  # where no huge page is left for a hole, touching it is a SIGBUS, too
+        raise OSError(errno.EINVAL, "a file of huge pages")
+    try:
+        return Mapping(fd, offset, length)
+    except PermissionError as refused:  # sealed against writing, or opened for reading
+        raise OSError(errno.EINVAL, "not a file that may be written") from refused
 
 
 class ProcessMemory(Foreign):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from agents.transport import (
@@ -17,6 +18,7 @@ from agents.transport import (
 )  # fmt: skip
 from agents.verbs import layout, states
 from agents.verbs.completion_queue import CompletionQueue
+from agents.verbs.faults import ERROR, LOST, RECV, SEND, Rule
 from agents.verbs.memory import Gathered
 
 SUCCESS: Final = 0
@@ -62,6 +64,7 @@ class QueuePair:
         self.attributes = dict.fromkeys(layout.QP_ATTRIBUTES, 0)
         self.peer = -1  # host number
         self.made = False  # the engine has it, too
+        self.made_ps = 0  # since then
         self.known = True  # the engine has at least its number
         self.sends: deque[Send] = deque()  # posted and not over, in order
         self.given = 0  # the first so many of them are the engine's
@@ -69,6 +72,8 @@ class QueuePair:
         self.sends_over = 0
         self.receives_over = 0
         self.refused = False  # one of our requests brought it to ERROR, and its completion says so
+        self.broken = False  # a fault failed one of its requests
+        self.met: Callable[[QueuePair, str, bool], Rule | None] | None = None  # which fault a request meets
         self.offset = 0  # of the oldest send on this host, copied so far
         self.messages = 0  # sent and completed, with their bytes
         self.bytes = 0
@@ -89,14 +94,19 @@ class QueuePair:
             self.given -= 1
         self.sends_over += 1
         if status == SUCCESS:
+            status, lost = self.spoilt(SEND, send.signaled)
+        else:
+            lost = False
+        if status == SUCCESS:
             self.messages += 1
             self.bytes += send.length
-            if not send.signaled:
+            if lost or not send.signaled:
                 return
         elif status != WR_FLUSH_ERR:
             self.refused = True
+        length = send.length if status == SUCCESS else 0  # of one that is too long it would not fit its field
         self.send_cq.add(
-            now, send.wr_id, status, WC_RDMA_WRITE, vendor, send.length, 0, self.qpn, self.dest(), 0, self.sends_over & 0xFFFF_FFFF, 1
+            now, send.wr_id, status, WC_RDMA_WRITE, vendor, length, 0, self.qpn, self.dest(), 0, self.sends_over & 0xFFFF_FFFF, 1
         )
 
     def receive_over(self, now: int, status: int, imm: int, length: int) -> None:
@@ -105,12 +115,26 @@ class QueuePair:
         self.receives_over += 1
         flags = 0
         if status == SUCCESS:
+            status, lost = self.spoilt(RECV, True)
+            if lost:
+                return
+        if status == SUCCESS:
             flags = WITH_IMM
             self.immediates += 1
         self.recv_cq.add(
             now, wr_id, status, WC_RECV_WITH_IMM, 0, length, swapped(imm), self.qpn, self.dest(), flags,
             self.receives_over & 0xFFFF_FFFF, 0,
         )  # fmt: skip
+
+    def spoilt(self, of: str, shown: bool) -> tuple[int, bool]:
+        """Return what a fault makes of a request that went well: its status, and whether its completion is lost."""
+        if self.broken:
+            return WR_FLUSH_ERR, False
+        rule = None if self.met is None else self.met(self, of, shown)
+        if rule is None or rule.what != ERROR:
+            return SUCCESS, rule is not None and rule.what == LOST
+        self.broken = self.refused = True
+        return rule.value, False
 
     def dest(self) -> int:
         return int(self.attributes["dest_qpn"])
@@ -123,18 +147,23 @@ class QueuePair:
             verdict = LOC_PROT_ERR if isinstance(memory, Gathered) and memory.failed else WR_FLUSH_ERR
         self.send_over(now, verdict, status)
 
-    def flush(self, now: int) -> None:
-        """Complete all that is left as flushed, in order."""
-        while self.sends:
+    def flush(self, now: int, most: int) -> int:
+        """Complete what is left as flushed, in order, up to ``most`` requests; returns how many it was."""
+        done = 0
+        while self.sends and done < most:
             self.send_over(now, WR_FLUSH_ERR, 0)
-        while self.receives:
+            done += 1
+        while self.receives and done < most:
             self.receive_over(now, WR_FLUSH_ERR, 0, 0)
+            done += 1
+        return done
 
     def forget(self) -> None:
-        """Drop all requests without a word, as a reset does."""
+        """Drop all requests without a word, as a reset does; both sides count from 0 again."""
         self.sends.clear()
         self.receives.clear()
-        self.given = self.offset = 0
+        self.given = self.offset = self.sends_over = self.receives_over = 0
+        self.refused = self.broken = False
 
     def attribute(self, mask: int, values: dict[str, int]) -> None:
         for bit, names in states.FIELDS.items():

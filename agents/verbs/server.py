@@ -6,15 +6,16 @@ All of it happens in turns of the agent's loop (agents/process/loop.py), bounded
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from agents.transport import LOCAL_PROTECTION, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
+from agents.transport import LOCAL_PROTECTION, NEVER, OK, REMOTE_ACCESS, REMOTE_OPERATION, RETRY_EXCEEDED, WRITE, Completion
 from agents.verbs import layout, states
+from agents.verbs.closer import Closer
+from agents.verbs.faults import DEAD, MOST_RULES, SLOW, Faults, Rule
 from agents.verbs.queue_pair import QueuePair, Send
 from agents.verbs.rings import Garbage
 from agents.verbs.session import PORT_ACTIVE, PORT_ERR, QP_FATAL, REMOTE_WRITE, Session
@@ -28,7 +29,16 @@ REQUESTS_AT_ONCE: Final = 32
 """Requests of a session before others have their turn [ours]."""
 LOCAL_PIECE: Final = 1 << 16
 """Bytes that a WRITE to the same host moves in a turn [ours]."""
-MOST_FDS: Final = 2
+PIECES_AT_ONCE: Final = 64
+"""So many of those in a turn [ours]."""
+FLUSHES_AT_ONCE: Final = 1024
+"""Requests that a turn flushes [ours]: 1 ms or so."""
+MOST_REQUESTS: Final = 1 << 20
+"""Of all queue pairs of a host, as they were granted [ours]. One that waits takes half a kilobyte."""
+MOST_FDS: Final = 253
+"""Descriptors beside a message, as many as Linux lets there be: what does not fit the kernel closes, in our time."""
+MOST_CLOSING: Final = 64
+"""Descriptors that wait to be closed, before no program is taken any more [ours]."""
 MOST_FD: Final = 900
 """The highest descriptor of a session: select() takes 1,024 [ours]."""
 MOST_CHANNELS: Final = 256
@@ -40,6 +50,17 @@ def listen() -> socket.socket:
     sock.bind(layout.SOCKET)
     sock.listen(64)
     return sock
+
+
+class Limits:
+    """Of a host: queue pairs, channels, requests of all queue pairs; of a turn: flushes and pieces."""
+
+    def __init__(self) -> None:
+        self.qps = MOST_QPS
+        self.channels = MOST_CHANNELS
+        self.requests = MOST_REQUESTS
+        self.flushes = FLUSHES_AT_ONCE
+        self.pieces = PIECES_AT_ONCE
 
 
 class Server:
@@ -58,21 +79,24 @@ class Server:
         self.mtu_code = max(code for code in range(1, 6) if code == 1 or 128 << code <= fabric.mtu)
         self.port_mbps = fabric.nic_rate // 10**6
         self.dilation_k = round(dilation * 1000)
-        self.most_qps = MOST_QPS
-        self.most_channels = MOST_CHANNELS
+        self.limits = Limits()
         self.count = 0  # queue pairs of all sessions
+        self.requests = 0
         self.channels = 0
         self.nothing = device.domain()  # for queue pairs that no peer may write through
+        self.closer = Closer()
         self.sessions: list[Session] = []
         self.owners: dict[int, Session] = {}  # by QPN
         self.local: dict[int, Session] = {}  # by QPN of those with something to write on this host
-        self.to_flush: list[tuple[Session, QueuePair]] = []
+        self.to_flush: dict[int, tuple[Session, QueuePair]] = {}  # by QPN
         self.ended: list[tuple[int, QueuePair]] = []  # destroyed, with their programs, until the log has what they did
         self.ports: list[bool] = device.ports_up()
         self.sockets: list[socket.socket] = [listener]
         self.strangers = 0  # refused for want of room
         self.garbage = 0  # sessions that ended for what they sent
         self.awake = False
+        self.faults = Faults()
+        self.late = False  # whether a fault may hold completions back
 
     def _gid(self, host: int) -> bytes:
         return inner_address(host)
@@ -92,11 +116,11 @@ class Server:
     def serve(self) -> None:
         """Accept programs, and answer their requests."""
         with suppress(OSError):
-            while True:
+            for _ in range(MOST_SESSIONS):
                 control, _ = self.listener.accept()
-                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD:
+                if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD or self.closer.behind() > MOST_CLOSING:
                     self.strangers += 1
-                    control.close()
+                    self.closer.close(control.detach())
                     continue
                 self.sessions.append(Session(self, control))
                 self.sockets = [*self.sockets, control]
@@ -130,7 +154,7 @@ class Server:
                 session.answer(request, given)
             finally:
                 for fd in given:
-                    os.close(fd)
+                    self.closer.close(fd)
 
     def _forget_closed(self) -> None:
         if any(session.closed for session in self.sessions):
@@ -159,31 +183,35 @@ class Server:
                 self.flush_soon(owner, qp)
                 if not qp.refused:
                     owner.event(QP_FATAL, qp.qpn)
-            elif c.kind == WRITE and not qp.given:
+            elif c.kind == WRITE and not qp.given and qp.state == states.RTS:
                 owner.give(qp)  # what waited for all before it
         return rest
 
-    def failed(self, qpn: int) -> None:
-        """Enter that the engine has given a queue pair up, which it may have without any request on its way."""
+    def failed(self, t: int, qpn: int) -> None:
+        """Enter that the engine has given a queue pair up at ``t``, ps, which it may have without any request on its way. Events come late:
+        the queue pair may have been reset since, and be another by now."""
         owner = self.owners.get(qpn)
         if owner is not None:
             qp = owner.qps[qpn]
-            if qp.made and qp.state not in (states.ERROR, states.RESET):
+            if qp.made and t >= qp.made_ps and qp.state not in (states.ERROR, states.RESET):
                 qp.enter(states.ERROR)
                 self.flush_soon(owner, qp)
                 owner.event(QP_FATAL, qpn)
 
     def flush_soon(self, session: Session, qp: QueuePair) -> None:
         """Flush a queue pair in ERROR, once the completions of what the engine had are taken."""
-        self.to_flush.append((session, qp))
+        self.to_flush[qp.qpn] = session, qp
 
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
         if self.to_flush:
-            waiting, self.to_flush = self.to_flush, []
-            for session, qp in waiting:
+            room = self.limits.flushes
+            waiting, self.to_flush = self.to_flush, {}
+            for session, qp in waiting.values():
                 if qp.state == states.ERROR and not session.closed and session.qps.get(qp.qpn) is qp:
-                    qp.flush(self.clock())
+                    room -= qp.flush(self.clock(), room)
+                    if qp.sends or qp.receives:
+                        self.flush_soon(session, qp)
         if self.device.ports_up() != self.ports:
             self._ports_changed()
         busy = False
@@ -195,6 +223,8 @@ class Server:
                 session.close()
         if self.local:
             self._write_here()
+        if self.late:
+            self._deliver()
         self._forget_closed()
         self.awake = busy or bool(self.to_flush) or bool(self.local)
 
@@ -203,18 +233,75 @@ class Server:
         for before, after in zip(self.ports, now, strict=True):
             if before != after:
                 for session in self.sessions:
-                    session.event(PORT_ACTIVE if after else PORT_ERR, 1)
+                    if not self.faults.port_down(session):  # else it has heard of one, and of no end
+                        session.event(PORT_ACTIVE if after else PORT_ERR, 1)
         self.ports = now
+
+    # --- faults ----------------------------------------------------------------------------------------------
+
+    def begin(self, number: int, rule: Rule) -> None:
+        """Begin a fault. Raises ValueError if there are too many."""
+        if len(self.faults.rules) >= MOST_RULES:
+            raise ValueError(f"there are {MOST_RULES} faults of verbs here: heal one")
+        heard = self._heard_of_port()
+        self.faults.rules[number] = rule
+        self._tell_of_port(heard)
+        if rule.what == DEAD:
+            for session in self.sessions:
+                for qp in list(session.qps.values()):
+                    session.meet_death(qp)
+
+    def end(self, number: int) -> int:
+        """Take a fault back: what it held is delivered. Returns how many it hit, -1 if it was not there."""
+        heard = self._heard_of_port()
+        rule = self.faults.rules.pop(number, None)
+        if rule is None:
+            return -1
+        self._tell_of_port(heard)
+        if rule.what == SLOW:
+            now = self.clock()
+            for session in self.sessions:
+                for cq in list(session.cqs.values()):
+                    cq.deliver_all(now)
+        return rule.hits
+
+    def _heard_of_port(self) -> list[bool]:
+        return [self.faults.port_down(session) for session in self.sessions]
+
+    def _tell_of_port(self, before: list[bool]) -> None:
+        """Tell programs for which a fault has begun or ended."""
+        for session, was in zip(self.sessions, before, strict=True):
+            if self.faults.port_down(session) != was and any(self.ports):
+                session.event(PORT_ACTIVE if was else PORT_ERR, 1)
+
+    def _deliver(self) -> None:
+        now, self.late = self.clock(), False
+        for session in self.sessions:
+            for cq in list(session.cqs.values()):
+                cq.deliver(now)
+                if cq.late:
+                    self.late = True
+
+    def due(self) -> int:
+        """Return when the next completion that a fault holds back is due, ps."""
+        due = NEVER
+        if self.late:
+            for session in self.sessions:
+                for cq in session.cqs.values():
+                    if cq.late:
+                        due = min(due, cq.late[0][0])
+        return due
 
     # --- WRITEs to this host ---------------------------------------------------------------------------------
 
     def _write_here(self) -> None:
         """Carry out a piece of the oldest WRITE of each queue pair whose peer is on this host: no packet leaves a NIC for that."""
-        for qpn, session in list(self.local.items()):
+        for qpn in list(self.local)[: self.limits.pieces]:
+            session = self.local.pop(qpn)
             qp = session.qps.get(qpn)
             if qp is None or not qp.sends or qp.state != states.RTS:
-                del self.local[qpn]
                 continue
+            self.local[qpn] = session  # behind the others
             send = qp.sends[0]
             if send.status:
                 session.blame(qp, send.status)
@@ -291,3 +378,4 @@ class Server:
             session.close()
         self.sessions = []
         self.listener.close()
+        self.closer.end()

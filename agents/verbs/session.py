@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from agents.verbs import layout, states
 from agents.verbs.completion_queue import Channel, CompletionQueue
+from agents.verbs.faults import DEAD, ERROR, LOST, SEND, SLOW, Rule, names_of
 from agents.verbs.memory import HIGHEST, Gathered, MappedMemory, Piece, ProcessMemory, is_process_memory, mapped
 from agents.verbs.queue_pair import (
     LOC_LEN_ERR,
@@ -59,6 +61,11 @@ AT_ONCE: Final = 64
 """Entries of the work ring that a session gets done before others have their turn [ours]."""
 
 
+_PID: Final = struct.Struct("i")
+_CREDENTIALS: Final = 12
+"""Bytes of struct ucred, which begins with the pid."""
+
+
 class Refused(Exception):
     """A request is refused with an errno."""
 
@@ -84,12 +91,14 @@ class ProtectionDomain:
 
 
 class Session:
-    """``control``: its socket. ``pid`` is what the program says, for people."""
+    """``control``: its socket. ``pid`` is the kernel's word, 0 where the kernel cannot say."""
 
     def __init__(self, server: Server, control: socket.socket) -> None:
         self.server = server
         self.control = control
+        control.setblocking(False)  # not by flags, which Python 3.11's send_fds ignores: who does not read is not waited for
         self.pid = 0
+        self.known_as: set[str] = set()
         self.memory_fd = -1
         self.ring: WorkRing | None = None
         self.events: socket.socket | None = None
@@ -129,7 +138,9 @@ class Session:
         results: list[int] = []
         fds: list[int] = []
         try:
-            results, fds = handler(arguments, given)
+            error = self.server.faults.refusal(self, op)
+            if not error:
+                results, fds = handler(arguments, given)
         except Refused as refused:
             error = refused.number
         except OSError as problem:
@@ -137,7 +148,7 @@ class Session:
         results += [0] * (layout.ARGUMENTS - len(results))
         try:
             answer = layout.ANSWER.pack(serial, error, *results)
-            if socket.send_fds(self.control, [answer], fds, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) != len(answer):
+            if socket.send_fds(self.control, [answer], fds) != len(answer):
                 raise OSError(errno.EPIPE, "the program does not read")
         finally:
             for fd in fds:
@@ -148,7 +159,7 @@ class Session:
             raise Refused(errno.EPROTO)
         if not given or not is_process_memory(given[0]):
             raise Refused(errno.EINVAL)
-        self.pid = arguments[1] & 0xFFFF_FFFF
+        self.pid = _PID.unpack_from(self.control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS))[0]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             ring = WorkRing()
@@ -159,7 +170,7 @@ class Session:
         self.memory_fd, self.events, self.ring = given.pop(0), ours, ring
         s = self.server
         results = [
-            s.host, s.guid, s.transport, s.most_qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
+            s.host, s.guid, s.transport, s.limits.qps, MOST_WRS, layout.MOST_SGES, layout.MOST_INLINE, MOST_CQS, MOST_CQES, MOST_MRS,
             MOST_MR_BYTES, MOST_PDS, len(s.gids), layout.SLOTS, s.dilation_k, 1,
         ]  # fmt: skip
         return results, [ring.take_fd(), theirs.detach()]
@@ -167,7 +178,7 @@ class Session:
     def query_port(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
         if arguments[0] != 1:
             raise Refused(errno.EINVAL)
-        up = self.server.ports.count(True)
+        up = 0 if self.server.faults.port_down(self) else self.server.ports.count(True)
         return [4 if up else 1, 5 if up else 3, self.server.port_mbps * up, self.server.mtu_code], []
 
     def query_gid(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
@@ -175,6 +186,12 @@ class Session:
             raise Refused(errno.EINVAL)
         gid = self.server.gids[arguments[1]]
         return [int.from_bytes(gid[:8], "little"), int.from_bytes(gid[8:], "little"), 1], []
+
+    def names(self) -> set[str]:
+        """Return what the program is called, its pid included, as it was when somebody first asked."""
+        if not self.known_as:
+            self.known_as = names_of(self.pid)
+        return self.known_as
 
     def handle(self) -> int:
         handle = self.next_handle
@@ -214,6 +231,7 @@ class Session:
             if not given:
                 raise Refused(errno.EINVAL)
             memory = MappedMemory(mapped(given[0], offset, length))
+            os.close(given.pop(0))
         else:
             memory = ProcessMemory(self.memory_fd, address, length)
         rkey = pd.domain.register(memory, iova).rkey if access & REMOTE_WRITE else -1
@@ -235,7 +253,7 @@ class Session:
         return [], []
 
     def create_channel(self, arguments: list[int], given: list[int]) -> tuple[list[int], list[int]]:
-        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.most_channels:
+        if len(self.channels) >= MOST_CHANNELS or self.server.channels >= self.server.limits.channels:
             raise Refused(errno.ENOMEM)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         handle = self.handle()
@@ -292,12 +310,14 @@ class Session:
             raise Refused(errno.EOPNOTSUPP)
         if max(sends, receives) > MOST_WRS or max(send_sges, recv_sges) > layout.MOST_SGES or inline > layout.MOST_INLINE:
             raise Refused(errno.EINVAL)
-        if self.server.count >= self.server.most_qps:
+        if self.server.count >= self.server.limits.qps or self.server.requests + sends + receives > self.server.limits.requests:
             raise Refused(errno.ENOMEM)
         qpn = self.server.device.reserve_qp()
         self.qps[qpn] = qp = QueuePair(qpn, pd_handle, send_cq, recv_cq, caps)
+        qp.met = self.met
         self.server.owners[qpn] = self
         self.server.count += 1
+        self.server.requests += sends + receives
         pd.users += 1
         send_cq.queue_pairs += 1
         recv_cq.queue_pairs += 1
@@ -311,6 +331,7 @@ class Session:
             self.server.ended.append((self.pid, qp))
         del self.server.owners[qp.qpn]
         self.server.count -= 1
+        self.server.requests -= qp.caps[0] + qp.caps[1]
         self.pds[qp.pd].users -= 1
         qp.send_cq.queue_pairs -= 1
         qp.recv_cq.queue_pairs -= 1
@@ -348,11 +369,18 @@ class Session:
             self.connect(qp, peer)
         elif before == states.RTR and after == states.RTS and qp.made:
             timeout = 4096 * NS << values["timeout"] if values["timeout"] else 0
-            self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
+            try:
+                self.server.device.start_qp(qp.qpn, values["sq_psn"], timeout, values["retry_cnt"])
+            except ValueError as known:  # the engine has given it up, and we have not heard of it yet
+                self.server.failed(self.server.clock(), qp.qpn)
+                raise Refused(errno.EINVAL) from known
         if after not in (states.RESET, states.ERROR):
             qp.attribute(mask, values)
             qp.enter(after)
-        return [qp.state], []
+        entered = qp.state
+        if after == states.RTS != before:
+            self.meet_death(qp)
+        return [entered], []
 
     def check(self, mask: int, values: dict[str, int]) -> None:
         """Check attributes that are given. Raises :class:`Refused`."""
@@ -381,6 +409,7 @@ class Session:
         writable = qp.attributes["access"] & REMOTE_WRITE
         device.create_qp(peer, qpn=qp.qpn, domain=self.pds[qp.pd].domain if writable else self.server.nothing)
         qp.made = qp.known = True
+        qp.made_ps = self.server.clock()
         device.connect_qp(qp.qpn, device.remote_of(peer, qp.dest(), qp.attributes["rq_psn"]))
         for wr_id in qp.receives:
             device.post_recv(qp.qpn, wr_id)
@@ -391,6 +420,8 @@ class Session:
             self.server.device.destroy_qp(qp.qpn)
             qp.made = qp.known = False
         qp.forget()
+        for cq in (qp.send_cq, qp.recv_cq):
+            cq.forget(qp.qpn)
         self.server.local.pop(qp.qpn, None)
 
     def fail(self, qp: QueuePair) -> None:
@@ -401,6 +432,25 @@ class Session:
         if qp.made:
             self.server.device.fail_qp(qp.qpn)
         self.server.flush_soon(self, qp)
+
+    def met(self, qp: QueuePair, of: str, shown: bool) -> Rule | None:
+        """Return the fault that a request which is over meets. ``shown``: whether its completion is one that the program sees."""
+        if not self.server.faults.rules:
+            return None
+        rule = self.server.faults.find(self, of, ERROR, LOST, SLOW) if shown else self.server.faults.find(self, of, ERROR)
+        if rule is not None and rule.what == ERROR:
+            self.fail(qp)
+        elif rule is not None and rule.what == SLOW:
+            cq = qp.send_cq if of == SEND else qp.recv_cq
+            cq.delay(self.server.clock() + rule.value)
+            self.server.late = True
+        return rule
+
+    def meet_death(self, qp: QueuePair) -> None:
+        """Let a queue pair that can send die, if a fault says so."""
+        if qp.state == states.RTS and self.server.faults.find(self, "", DEAD) is not None:
+            self.fail(qp)
+            self.event(QP_FATAL, qp.qpn)
 
     def overflowed(self, handle: int) -> None:
         """Tell of a completion queue that overflowed; what uses it is of no use any more."""
@@ -564,4 +614,4 @@ class Session:
             os.close(self.memory_fd)
         if self.events is not None:
             self.events.close()
-        self.control.close()
+        self.server.closer.close(self.control.detach())  # with what it has not read

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -110,6 +111,8 @@ def run(cluster: World, program: Program, hosts: list[int], transport: str, faul
     """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
     command of the prompt), in order."""
     network = usual(cluster, transport)
+    if cluster.name != SIMULATED:
+        program = replace(program, faults=cast("Cluster", cluster).injections.socket_for(program.user))
     programs = cluster.programs(program, hosts)
     begun, coming = time.monotonic(), list(faults)
     out = verbatim(sys.stdout)  # the user's own program may steer the terminal

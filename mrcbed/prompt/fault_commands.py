@@ -12,7 +12,7 @@ from testbed import terminal
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.prompt import words_of
 from testbed.errors import UserError
-from testbed.faults.kinds import KEYS, KINDS, read_words, resolve
+from testbed.faults.kinds import FOR, KEYS, KINDS, read_words, resolve
 from topologies.clos import Fabric
 from topologies.units import NS
 
@@ -131,7 +131,8 @@ class FaultCommands:
             choices = self._places(KINDS[words[0]].on)
         else:
             used_keys = {word.partition("=")[0] for word in words[2:-1]}
-            choices = [f"{key.name}=" for key in KINDS[words[0]].keys if key.name not in used_keys]
+            names = [key.name for key in KINDS[words[0]].keys] + [FOR] * KINDS[words[0]].heals
+            choices = [f"{name}=" for name in names if name not in used_keys]
         word = words[-1] if words else ""
         return [choice[len(word) - len(text) :] for choice in choices if choice.startswith(word)]
 
@@ -168,4 +169,5 @@ class FaultCommands:
         self.console.print(USAGE)
         for name, key in KEYS.items():
             self.console.print(f"  {name}: {key.doc}")
+        self.console.print(f"  {FOR}: how long, in network time; default: until heal. For every kind but kill")
         self.console.print(self._catalogue())

@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed import terminal
 from testbed.emulated.cluster import Cluster
+from testbed.emulated.fault_socket import VARIABLE
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.verbs_words import of_device, of_host, preloading
 from testbed.errors import UserError
@@ -57,6 +58,7 @@ class VerbsCommands(FabricPrompt):
         self.cluster.management()
         # Of NCCL's and UCX's variables the shell takes those that it has.
         settings = [f"{key}={shlex.quote(value)}" for key, value in of_host(host, self.cluster.clock.dilation).items()]
+        settings.append(f"{VARIABLE}={self.cluster.injections.socket_for(None)}")
         settings += [f'{key}="${{{key}:-{value}}}"' for key, value in of_device(made).items()]
         words = ["nice", "-n", str(Program.nice), *preloading(made), *settings]
         places = {place: management_address(number) for number, place in enumerate(self.fabric.hosts)}

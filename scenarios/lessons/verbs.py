@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -61,6 +62,12 @@ ROCE = Launched(
 )
 
 
+def log(results: Mapping[str, Any], run: Launched) -> Logs:
+    """Return the log of one of the two runs."""
+    found: Logs = results[run.folder]
+    return found
+
+
 LESSON = Lesson(
     6,
     "an RDMA program while a plane dies",
@@ -70,7 +77,7 @@ LESSON = Lesson(
         Question(
             "a",
             "Under MRC, what does the client send with both planes, in Gb/s of the network?",
-            lambda results: results[MRC.folder].rate(2),
+            lambda results: log(results, MRC).rate(2),
             "The lines of rank 1 before the fault: BW average times the dilation. Or the Python lines of the page.",
             "Two ports of 100 Gb/s, less what headers and SACKs take.",
             unit="Gb/s",
@@ -79,7 +86,7 @@ LESSON = Lesson(
         Question(
             "b",
             "And while plane p1 is gone?",
-            lambda results: results[MRC.folder].rate(1),
+            lambda results: log(results, MRC).rate(1),
             "The line of rank 1 whose 2 s lie wholly between the fault and the heal. Or the Python lines of the page.",
             "Half. The program saw nothing else: its queue pair went on over the plane that was left.",
             unit="Gb/s",
@@ -88,21 +95,21 @@ LESSON = Lesson(
         Question(
             "c",
             "How many queue pairs of the client failed under MRC?",
-            lambda results: results[MRC.folder].failed(),
+            lambda results: log(results, MRC).failed(),
             "The last line that the Python lines print for mrc.",
             "Packets were lost, but no message.",
         ),
         Question(
             "d",
             "And under RoCE?",
-            lambda results: results[ROCE.folder].failed(),
+            lambda results: log(results, ROCE).failed(),
             "The last line that the Python lines print for roce, and what rank 1 printed.",
             "Eight timeouts without an answer, and the adapter gives up. A collective library then ends the whole job.",
         ),
         Question(
             "e",
             "How many packets of the client were found lost under MRC?",
-            lambda results: len(results[MRC.folder].of("loss")),
+            lambda results: len(log(results, MRC).of("loss")),
             "The last line that the Python lines print for mrc.",
             "They were on their way in the plane that died. MRC sent them again over the other one.",
         ),

@@ -3,11 +3,14 @@ loop of its own."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
 import time
 from typing import Any
 
 from agents.mrc.endpoint import Endpoint
+from agents.verbs.memory import ProcessMemory
 from topologies import load_fabric
 from topologies.units import NS
 
@@ -16,8 +19,9 @@ TURN = 40 * NS
 """Time between two turns of an engine, by its own clock."""
 
 
-def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
-    """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed."""
+def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, Any]:
+    """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
+    ``foreign``: both memories are reached by system calls, as a program's is (agents.verbs.memory)."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}
@@ -25,9 +29,10 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
     a, b = one.create_qp(4), two.create_qp(0)
     one.connect_qp(1, a["qpn"], b)
     two.connect_qp(1, b["qpn"], a)
-    memory = bytearray(MESSAGE)
-    region = two.register(memory)
-    data = memoryview(bytes(MESSAGE))
+    memory, source = bytearray(MESSAGE), bytearray(os.urandom(MESSAGE))
+    own = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC) if foreign else -1
+    region = two.register(process_memory(own, memory) if foreign else memory)
+    data = process_memory(own, source) if foreign else memoryview(source)
     packets = control = 0
     now = 0
     started = time.perf_counter()
@@ -40,6 +45,9 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
             control += carry(now, two, one)
         one.completions()
         took = time.perf_counter() - started
+    assert memory == source
+    if foreign:
+        os.close(own)
     return {
         "compiled": not str(sys.modules["agents.mrc.endpoint"].__file__).endswith(".py"),
         "payload_bytes": fabric.mtu,
@@ -47,6 +55,11 @@ def codec_rates(seconds: float = 1.0) -> dict[str, Any]:
         "control_packets": control,
         "packets_per_second": packets / took,
     }
+
+
+def process_memory(fd: int, memory: bytearray) -> ProcessMemory:
+    """Return memory of this process as that of another: ``fd`` is its /proc/self/mem."""
+    return ProcessMemory(fd, ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory))
 
 
 def carry(now: int, sender: Endpoint, receiver: Endpoint) -> int:

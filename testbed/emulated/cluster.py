@@ -148,7 +148,7 @@ class Cluster(Started, TakesFaults):
             self._watcher.start()
             self.net.start()
             rates = Rates(self.fabric, self.clock, self.net.path_of, self.part)
-            self._faults = Injector(self.fabric, self.clock, self.net.faults, PacketFaults(), rates, self._process_of)
+            self._faults = Injector(self.fabric, self.clock, self.net.faults, PacketFaults(), rates, self._process_of, self._socket_of)
             for host in self.net.hosts:
                 self._guard(f"the shell of {host.name}", host.shell)
             for name, process in self.net.ovs.processes if self.net.ovs is not None else ():
@@ -468,6 +468,11 @@ class Cluster(Started, TakesFaults):
             return self._controller
         place = self.part.hosts.index(host) if host in self.part.hosts else len(self._agents)
         return self._agents[place] if self._share == 1 and place < len(self._agents) else None
+
+    def _socket_of(self, host: int) -> str:
+        """Return the path of the control socket of a host's agent, "" if there is none."""
+        place = self.part.hosts.index(host) if host in self.part.hosts else len(self.agents)
+        return self.agents[place].path if place < len(self.agents) else ""
 
     def counters(self) -> list[dict[str, Any]]:
         """Return one row per port (testbed/dataplane/counters.py), with the time that its data class was paused converted from this

@@ -9,16 +9,22 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from agents.clock import WallClock
+from agents.process.control import AgentClient, AgentError
+from testbed.emulated.fault_socket import FaultSocket
 from testbed.emulated.faults import Faults
 from testbed.emulated.rates import Rates
 from testbed.errors import UserError
 from testbed.faults.injections import Injections
 from testbed.faults.kinds import KINDS
 from testbed.faults.packet_faults import PacketFaults
+from testbed.machine.slowness import patient
 from topologies.clos import Fabric
+
+ANSWER_S = 2.0
+"""Wall time within which an agent takes a rule."""
 
 
 class Process(Protocol):
@@ -29,7 +35,8 @@ class Process(Protocol):
 
 
 class Injector(Injections):
-    """The faults of one cluster. ``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none."""
+    """The faults of one cluster. ``process_of(host)`` is the agent of a host, or the controller for -1; None if there is none.
+    ``socket_of(host)`` is the path of its control socket, "" if there is none."""
 
     def __init__(
         self,
@@ -39,17 +46,22 @@ class Injector(Injections):
         packets: PacketFaults,
         rates: Rates,
         process_of: Callable[[int], Process | None],
+        socket_of: Callable[[int], str],
     ) -> None:
         super().__init__(fabric, faults, packets, rates, clock.now)
         self._wall = clock
-        self.process_of = process_of
+        self.process_of, self.socket_of = process_of, socket_of
+        self._sockets: dict[int | None, FaultSocket] = {}  # by the user whose programs they are for
         self._closed = False
         self._wake = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._cycles, name="mrcbed-faults", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Let stopped processes go on, so that they can end, and end the thread. The rest goes with the fabric."""
+        """Take back what programs have injected, let stopped processes go on, so that they can end, and end the thread. The rest goes with
+        the fabric."""
+        for fault_socket in self._sockets.values():
+            fault_socket.close()
         with self._wake:
             self._closed = True
             for fault in self._active.values():
@@ -73,6 +85,28 @@ class Injector(Injections):
         t = self.clock()
         process.send_signal(signal.SIGKILL)
         return t
+
+    def socket_for(self, user: int | None) -> str:
+        """Return the path of the socket by which programs of a user (None: root) inject faults."""
+        if user not in self._sockets:
+            self._sockets[user] = FaultSocket(self, user)
+        return str(self._sockets[user].path)
+
+    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int:
+        """Ask over a connection of its own: whoever steers the agent may be waiting on theirs, in another thread."""
+        path, process = self.socket_of(host), self.process_of(host)
+        try:
+            if self._closed or not path or (process is not None and process.poll() is not None):
+                raise AgentError(f"there is no agent of h{host} running")
+            agent = AgentClient(path, patient(ANSWER_S))
+            try:
+                return int(agent.call("verbs_fault", quiet=True, number=number, rule=rule))
+            finally:
+                agent.close()
+        except AgentError as error:
+            if rule is not None:
+                raise UserError(f"{error}") from None
+            return self.clock()
 
     def _cycles(self) -> None:
         with self._wake:

@@ -25,6 +25,7 @@ from agents.collectives.group import CollectiveError
 from agents.collectives.steer import join
 from agents.communicator import MEMORY, WORLD
 from agents.process.control import AgentClient, AgentError
+from testbed.emulated.fault_socket import VARIABLE
 from testbed.emulated.verbs_words import PYTHON, awaits_server, filled, listens, of_device, of_host, of_rank, preloading
 from testbed.errors import ClusterDied, UserError
 from testbed.machine.sandbox import group_of
@@ -127,10 +128,11 @@ class EmulatedPrograms:
             time.sleep(SOON_S)
 
     def _start(self, program: Program, rank: int, command: list[str], settings: dict[str, str], descriptors: tuple[int, ...] = ()) -> None:
+        faults = {VARIABLE: program.faults} if program.faults else {}
         process = self.cluster.net.hosts[self.hosts[rank]].popen(
             ["nice", "-n", str(program.nice), *_as(program.user), *command],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=descriptors,
-            env={**settings, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**settings, **faults, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         )  # fmt: skip
         self.processes.append(process)
         reader = threading.Thread(target=self._read, args=(rank, process), daemon=True)

@@ -41,6 +41,13 @@ class Injections:
         """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
+    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int:
+        """Give a host's agent a rule of agents/verbs/faults.py, or take it back; returns the time, ps. Raises :class:`UserError` if a rule
+        cannot be given; nothing is wrong with one that is gone."""
+        if rule is not None:
+            raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
+        return self.clock()
+
     # --- what a kind uses ------------------------------------------------------------------------------------
 
     def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None:
@@ -70,6 +77,8 @@ class Injections:
             except BaseException:
                 self._drop(fault)
                 raise
+            if target.lasts and fault.number in self._active:
+                fault.over_ps = fault.told_ps + target.lasts
             if not kind.heals:  # nothing remains that could be taken back
                 del self._active[fault.number]
             self._look_again()
@@ -83,6 +92,7 @@ class Injections:
             if fault is None:
                 numbers = ", ".join(map(str, self._active)) or "none"
                 raise UserError(f"there is no fault number {number}: those that are there: {numbers}")
+            fault.over_ps = None
             t = KINDS[fault.target.kind].clear(fault, self)
             if number in self._active:
                 self._look_again()
@@ -112,14 +122,18 @@ class Injections:
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
-                if fault.due_ps is not None and fault.due_ps <= now:
+                if fault.over_ps is not None and fault.over_ps <= now:
+                    fault.over_ps = None
+                    KINDS[fault.target.kind].clear(fault, self)
+                elif fault.due_ps is not None and fault.due_ps <= now:
                     KINDS[fault.target.kind].advance(fault, self)
             return self._next_due()
 
     # --- how ---------------------------------------------------------------------------------------------------
 
     def _next_due(self) -> int | None:
-        return min((fault.due_ps for fault in self._active.values() if fault.due_ps is not None), default=None)
+        times = [time for fault in self._active.values() for time in (fault.due_ps, fault.over_ps) if time is not None]
+        return min(times, default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
         """Remove the fault completely; returns the time, and the cables that came back."""

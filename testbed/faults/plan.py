@@ -36,7 +36,7 @@ AS_GOOD_AS_DEAD = 0.3
 LOADED_RTTS = 4
 """The largest smoothed RTT under load and faults, in base RTTs: queues are trimmed at a BDP, and the slowest links have a fifth of their
 rate [ours]."""
-EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals)
+EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not kind.programs)
 
 
 @dataclass(frozen=True)

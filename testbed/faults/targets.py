@@ -31,6 +31,7 @@ class Target:
     host: int = -1  # whose agent; -1 with kind kill: the controller
     ports: tuple[int, ...] = ()  # those at which frames that come in are hit, or of kind slow those that send slower
     paths: tuple[Path, ...] = ()  # which frames are hit at which switch's port
+    lasts: int = 0  # ps after which it is taken back; 0: when somebody does
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Injected:
     target: Target
     told_ps: int
     due_ps: int | None = None  # when there is something to do for it
+    over_ps: int | None = None  # when it is to be taken back
     down: bool = True  # for a fault that comes and goes: whether it is present now
 
 

@@ -41,6 +41,8 @@ NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
 """The environment variables that a sandbox sets for its processes."""
 RUN_DIR = "/run/mrcbed"
+PROGRAMS_DIR = "/run/mrcbed-programs"
+"""For what programs of other users may reach: all may pass through it, and each run sees its own."""
 BPFFS = "/sys/fs/bpf"
 
 _CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
@@ -219,8 +221,9 @@ def _mounts() -> None:
     if not os.path.isdir(BPFFS):
         raise UserError(f"{BPFFS} is missing: mount sysfs, and use a kernel with BPF; see mrcbed doctor")
     _check(_libc.mount(b"bpffs", BPFFS.encode(), b"bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, b"mode=0700"), "a bpffs of its own")
-    os.makedirs(RUN_DIR, mode=0o700, exist_ok=True)
-    _check(_libc.mount(b"tmpfs", RUN_DIR.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=0700"), f"a tmpfs on {RUN_DIR}")
+    for folder, mode in ((RUN_DIR, b"mode=0700"), (PROGRAMS_DIR, b"mode=0711")):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _check(_libc.mount(b"tmpfs", folder.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, mode), f"a tmpfs on {folder}")
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:

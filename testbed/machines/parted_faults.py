@@ -40,6 +40,8 @@ class MachineFaults:
         """Inject a fault that is resolved. Raises :class:`UserError`; then nothing has begun."""
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
+        if KINDS[target.kind].programs:
+            raise UserError(f"{target.kind}: programs of RDMA verbs need all hosts on one machine: drop --on")
         machines = [self._owner_of_host[target.host]] if target.host >= 0 else list(range(len(self.channels)))
         answers = ask_all([self.channels[m] for m in machines], "strike", target=asdict(target))
         self._last += 1

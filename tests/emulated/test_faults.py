@@ -17,6 +17,7 @@ from scenarios.schema.scenario import load_scenario
 from testbed.emulated.cluster import Cluster
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS
+from testbed.faults.plan import EVERY_KIND
 from tests.emulated.fault_state import agent_state, classes, state
 from tests.emulated.frames import at_rest
 from tests.emulated.ring import wait_until
@@ -45,7 +46,7 @@ EVERY: list[tuple[str, str, dict[str, Any]]] = [
     ("straggler", "h2", {"share": 0.25, "period": "4us"}),
 ]
 LISTED = {kind for kind, _, _ in EVERY}
-EVERY += [(name, *kind.draw(load_fabric("tiny"), random.Random(1))) for name, kind in KINDS.items() if kind.heals and name not in LISTED]
+EVERY += [(name, *KINDS[name].draw(load_fabric("tiny"), random.Random(1))) for name in EVERY_KIND if name not in LISTED]
 
 
 @pytest.fixture(scope="module")

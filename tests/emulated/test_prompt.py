@@ -381,7 +381,8 @@ def test_faults_complete(say: Say, cluster: Cluster) -> None:
     assert after("fault port h0-", "") == ["p0", "p1"]
     assert after("fault plane ", "") == ["p0", "p1"]
     assert "controller" in after("fault kill ", "") and "h3" in after("fault kill ", "")
-    assert after("fault flap h0-p0 period=1 ", "") == ["duty="]
+    assert after("fault flap h0-p0 period=1 ", "") == ["duty=", "for="]
+    assert after("fault kill h0 ", "") == [] and after("fault verbs-r", "r") == ["refused"]
     assert after("fault nonsense ", "") == []
 
 

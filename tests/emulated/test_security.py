@@ -68,9 +68,10 @@ def test_an_agent_holds_its_own_sockets_and_log_and_nothing_that_it_inherited(wh
         assert sum(what.endswith(f"/h{number}.jsonl") for what in others) == 1
         strange = [what for what in others if not what.startswith(("socket:[", "anon_inode:[event", "anon_inode:[timerfd"))]
         assert len(strange) == 1, f"h{number} holds {strange}"
-        # Per port one to send by; one to receive, one for link events, the listener, and whoever steers: the runner, the controller.
+        # Per port one to send by; one to receive, one for link events, two listeners (one for programs of verbs), and whoever steers: the
+        # runner, the controller.
         # Sockets, not descriptors: one of them is held twice.
-        assert len({what for what in others if what.startswith("socket:[")}) <= FABRIC.planes + 3 + 2
+        assert len({what for what in others if what.startswith("socket:[")}) <= FABRIC.planes + 4 + 2
 
 
 def test_control_sockets_are_their_owners_alone(whole: Cluster) -> None:

@@ -26,6 +26,8 @@ from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, RECEIVE, Completion
 
 WINDOW: Final = 64
 _FULL: Final = (1 << 64) - 1
+_HALF: Final = 1 << 31
+_WORD: Final = (1 << 32) - 1
 
 NEW: Final = 0
 DUPLICATE: Final = 1
@@ -71,8 +73,7 @@ class Responder:
         self.news_next = True
         # Per PSN, until it is in order: what completion needs.
         self.op = vec[i64]([0] * self.size)
-        self.imm = vec[i64]([0] * self.size)
-        self.dmalen = vec[i64]([0] * self.size)
+        self.imm = vec[i64]([0] * self.size)  # and the message's bytes, less _HALF, in the upper 32 bits
         self.msn_of = vec[i64]([0] * self.size)
         self.rqmsn_of = vec[i64]([0] * self.size)
         # Messages.
@@ -143,8 +144,8 @@ class Responder:
             return REFUSED
         slot = psn % self.size
         self.op[slot] = p.op
-        self.imm[slot] = p.imm
-        self.dmalen[slot] = p.dmalen
+        if p.imm >= 0:
+            self.imm[slot] = (p.dmalen - _HALF) << 32 | p.imm
         self.msn_of[slot] = p.msn
         self.rqmsn_of[slot] = p.rqmsn
         self.received |= 1 << i
@@ -210,7 +211,7 @@ class Responder:
                     del self.recv_queue[: self.recv_head]
                     self.recv_head = 0
                 self.immediates += 1
-                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], self.dmalen[slot]))
+                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot] & _WORD, (self.imm[slot] >> 32) + _HALF))
             self.msn += 1
             self.last_done = psn
             self.ack_due = True

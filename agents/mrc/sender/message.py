@@ -21,12 +21,22 @@ class Message:
         self.first, self.last = psns
         self.msn = msn
         self.rqmsn = rqmsn
+        self.packet: memoryview = NOTHING  # payload of the packet that is about to go
 
-    def payload(self, psn: int, mtu: int) -> memoryview | None:
-        """Return the payload of a packet of at most ``mtu`` bytes; None if it cannot be read."""
+    def read(self, psn: int, mtu: int) -> bool:
+        """Read the payload of a packet of at most ``mtu`` bytes; returns False if it cannot be read."""
         at = (psn - self.first) * mtu
         end = at + mtu
-        return read(self.memory, at, end if end < self.length else self.length)
+        payload = read(self.memory, at, end if end < self.length else self.length)
+        if payload is None:
+            return False
+        self.packet = payload
+        return True
+
+    def take(self) -> memoryview:
+        """Return what was read, once."""
+        payload, self.packet = self.packet, NOTHING
+        return payload
 
     def over(self, qpn: int, status: int) -> Completion:
         """Let go of the memory: packets that were sent are remembered for longer."""

@@ -25,11 +25,13 @@ from agents.mrc.sender.rtt import RttTracker
 from agents.mrc.sender.sent_packets import ACKED, LOST, SentPacket, SentPackets
 from agents.mrc.sender.timers import Timers
 from agents.packets import headers
-from agents.packets.memory import NOTHING, Foreign
+from agents.packets.memory import Foreign
 from agents.transport import LONG_AGO, NEVER, Event
 
 REPORT_RTTS: Final = 5
 """RTT and window are logged every so many base RTTs while samples come."""
+UNREADABLE: Final = -1
+"""What a requester waits for if its memory cannot be read: nothing, the queue pair has to fail."""
 SUMS: Final = (
     "data_tx", "retransmitted", "lost_by_order", "lost_by_time", "lost_by_rto", "lost_by_port", "lost_by_count", "trims", "trims_last_hop",
     "acquitted", "ev_swaps", "spurious", "bad_sacks",
@@ -61,8 +63,6 @@ class Requester:
         self.plane = -1  # next in rotation for packets that go for the first time; -1: not dealt yet
         self.plane_again = 0  # likewise for those that go again: a retransmission takes no new packet's turn [ours]
         self.wait = NEVER  # when the port that next_packet wanted is free
-        self.payload = NOTHING  # of the packet that it returned
-        self.unreadable = False  # it could not read that: the queue pair has to fail
         self.newest = 0  # rcvd_bytes of the newest SACK, units of 256
         self.news = 0  # bytes that the last SACK added to it
         self.reported_ps = LONG_AGO
@@ -93,12 +93,13 @@ class Requester:
         can be sent then anyway."""
         self.congestion.planes_changed(max(1, self.paths.live_planes))
 
-    def restart(self, psn: int) -> bool:
-        """Set another first PSN; returns False if something was posted before."""
+    def restart(self, psn: int, patience: int) -> bool:
+        """Set another first PSN, and how long to go on without progress, ps; returns False if something was posted before."""
         if self.queue.msn:
             return False
         self.sent.restart(psn)
         self.queue.start(psn)
+        self.timers.limit(patience)
         return True
 
     def post(self, wr_id: int, memory: memoryview | Foreign, va: int, rkey: int, imm: int) -> None:
@@ -116,8 +117,8 @@ class Requester:
         return self.sent.next < self.queue.end or len(self.sent.lost_queue) > 0
 
     def next_packet(self, now: int, free: vec[i64], slack: int) -> SentPacket | None:
-        """Send the next packet that may go, with ``payload``; None sets ``wait`` if only a busy port stands in the way, and ``unreadable``
-        if its memory does. ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before."""
+        """Send the next packet that may go; its message has the payload. None sets ``wait``: if only a busy port stands in the way, or
+        to :data:`UNREADABLE`. ``free``: when each port has sent what it was given, ps; a packet may go ``slack`` ps before."""
         self.wait = NEVER
         sent = self.sent
         if sent.in_flight + self.full > self.congestion.cwnd:
@@ -138,11 +139,9 @@ class Requester:
         path = self._choose(now, free, slack, avoid)
         if path is None:
             return None
-        payload = m.payload(psn, self.config.mtu)
-        if payload is None:
-            self.unreadable = True
+        if not m.read(psn, self.config.mtu):
+            self.wait = UNREADABLE
             return None
-        self.payload = payload
         return self._send(now, path) if lost is None else self._send_again(now, path, lost)
 
     def _choose(self, now: int, free: vec[i64], slack: int, avoid: Path | None) -> Path | None:

@@ -18,6 +18,10 @@ class Timers:
         self.tail_probes = 0  # without progress
         self.patience = 0  # without progress, if a program set one; 0: as the configuration says
 
+    def limit(self, patience: int) -> None:
+        """Set how long to go on without progress, ps."""
+        self.patience = patience
+
     def posted(self) -> None:
         """Enter that a message was posted to an idle queue pair."""
         self.starting = True

@@ -63,6 +63,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
             progress("codec", 0.0)
             with others_of(others, "codec"):
                 results["codec"] = codec_rates(seconds)
+                results["codec"]["foreign"] = codec_rates(seconds, foreign=True)["packets_per_second"]
             progress("simulated world", 0.0)
             with others_of(others, "simulator"):
                 results["simulator"] = simulated_rates(seconds)
@@ -149,6 +150,7 @@ def show(results: dict[str, Any], rounds: int) -> None:
             f"{codec['packets_per_second']:,.0f} packets/s",
             f"{ratios['codec']:.2f}",
         ],
+        ["codec", "   in another process's memory", f"{codec['foreign']:,.0f} packets/s", ""],
         ["engine", "engine", f"{engine['packets_per_second']:,.0f} packets/s", f"{ratios['engine']:.2f}"],
         ["engine", "engine, fixed window", f"{engine['fixed_packets_per_second']:,.0f} packets/s", f"{engine['fixed_ratio']:.2f}"],
         [

@@ -7,6 +7,7 @@ repeats the line of each kind, and says how to add one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -19,14 +20,18 @@ from testbed.faults.keys import FaultError
 from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.structs import Refused, convert, there_are
+from topologies.units import Span
 
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
 
 USED_BY_QP = "used-by-qp"
 """A scenario may write this instead of a link or path: it stands for one that a queue pair of the run uses."""
+FOR = "for"
+"""The parameter that every kind which heals has besides: how long it lasts."""
 _FIRST = (
     "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
-    "destination-loss", "slow", "straggler", "kill",
+    "destination-loss", "slow", "straggler", "kill", "verbs-error", "verbs-lost", "verbs-late", "verbs-dead-qp", "verbs-refused",
+    "verbs-port",
 )  # fmt: skip
 """The first kinds in the manual's order; all others come after these, by name."""
 
@@ -83,14 +88,28 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, An
         if not equals or not value:
             raise FaultError("fault", f"{word!r} is not key=value; usage: {usage}")
         keys[key] = value
-    read_keys(words[0], keys)
+    _lasting(words[0], keys)
     return words[0], words[1], keys
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:
     """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter
     and FabricError for a target that this fabric does not have."""
-    return target_of(fabric, kind, on, read_keys(kind, values), seed)
+    read, lasts = _lasting(kind, values)
+    return replace(target_of(fabric, kind, on, read, seed), lasts=lasts)
+
+
+def _lasting(kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Read parameters as :func:`read_keys` does, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises alike."""
+    read = read_keys(kind, {name: value for name, value in values.items() if name != FOR})
+    if FOR not in values:
+        return read, 0
+    if not KINDS[kind].heals:
+        raise FaultError(FOR, f"is not for kind {kind!r}, which cannot be taken back")
+    try:
+        return read, Span.read(values[FOR])
+    except ValueError as error:
+        raise FaultError(FOR, f"= {values[FOR]!r} {error}") from None
 
 
 def target_of(fabric: Fabric, kind: str, on: str, keys: Mapping[str, Any], seed: int) -> Target:

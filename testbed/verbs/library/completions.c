@@ -146,7 +146,8 @@ static struct cq *create(struct ibv_context *context, uint32_t cqes, void *cq_co
     struct answer answer;
     int ring;
     struct cq *cq = NULL;
-    int error = !cqes || vector >= (uint32_t)context->num_comp_vectors ? EINVAL : 0;
+    bool others = channel && channel->context != context; /* another device's */
+    int error = !cqes || vector >= (uint32_t)context->num_comp_vectors || others ? EINVAL : 0;
     if (!error) {
         uint64_t arguments[] = {cqes, channel ? ((struct channel *)channel)->handle : 0};
         error = ask(session, MRCBED_CREATE_CQ, arguments, 2, -1, &answer, &ring, 1);
@@ -281,6 +282,8 @@ PUBLIC int ibv_destroy_comp_channel(struct ibv_comp_channel *public) {
     PASS(public->context, "IBVERBS_1.0", ibv_destroy_comp_channel, public);
     struct session *session = session_of(public->context);
     struct channel *channel = (struct channel *)public;
+    if (forked(session)) /* whose lock another thread may have had */
+        return EIO;
     pthread_mutex_lock(&session->objects);
     int error = public->refcnt ? EBUSY : 0;
     pthread_mutex_unlock(&session->objects);

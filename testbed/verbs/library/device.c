@@ -95,8 +95,8 @@ BOTH(ibv_close_device);
 PUBLIC int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attributes) {
     PASS(context, "IBVERBS_1.1", ibv_query_device, context, attributes);
     struct session *session = session_of(context);
-    if (gone(session))
-        return EIO;
+    if (gone(session) || !attributes)
+        return attributes ? EIO : EINVAL;
     const struct limits *limits = &session->limits;
     *attributes = (struct ibv_device_attr){
         .node_guid = htobe64(limits->guid),

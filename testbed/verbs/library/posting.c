@@ -80,6 +80,8 @@ static int add_sges(union slot *entry, const struct ibv_sge *list, size_t count,
         struct sge *to = i ? &entry[1 + (i - 1) / SGES_OF_A_SLOT].more[(i - 1) % SGES_OF_A_SLOT] : &entry->work.first;
         *to = (struct sge){.address = list[i].addr, .bytes = list[i].length, .lkey = list[i].lkey};
     }
+    entry->work.flags &= (uint8_t)~MRCBED_INLINE; /* of two setters the last holds */
+    entry->work.inline_bytes = 0;
     entry->work.sges = (uint8_t)count;
     entry->work.slots = 1 + (count > 1 ? (uint32_t)((count - 1 + SGES_OF_A_SLOT - 1) / SGES_OF_A_SLOT) : 0);
     return 0;
@@ -111,8 +113,10 @@ static int make_send(struct qp *qp, const struct ibv_send_wr *wr, union slot *en
         .immediate = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? wr->imm_data : 0,
         .slots = 1,
     };
-    if (error || !(wr->send_flags & IBV_SEND_INLINE))
-        return error ? error : add_sges(entry, wr->sg_list, wr->num_sge < 0 ? SIZE_MAX : (size_t)wr->num_sge, qp->send.sges);
+    if (error || wr->num_sge < 0)
+        return error ? error : EINVAL;
+    if (!(wr->send_flags & IBV_SEND_INLINE))
+        return add_sges(entry, wr->sg_list, (size_t)wr->num_sge, qp->send.sges);
     entry->work.flags |= MRCBED_INLINE;
     for (int i = 0; i < wr->num_sge && !error; i++)
         error = add_data(qp, entry, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
@@ -182,7 +186,8 @@ int post_recv(struct ibv_qp *public, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 
 static void wr_start(struct ibv_qp_ex *public) {
     struct qp *qp = (struct qp *)public;
-    pthread_mutex_lock(&qp->lock); /* until wr_complete or wr_abort */
+    if (!forked(session_of(public->qp_base.context))) /* a child's, which another thread may have had, stays as it is */
+        pthread_mutex_lock(&qp->lock);                /* until wr_complete or wr_abort */
     qp->slots = qp->entries = qp->begun = 0;
     qp->error = 0;
 }
@@ -250,7 +255,11 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *public, size_t count, cons
     struct qp *qp = (struct qp *)public;
     if (!takes_data(qp))
         return;
-    last_entry(qp)->work.flags |= MRCBED_INLINE;
+    struct work *work = &last_entry(qp)->work;
+    work->flags |= MRCBED_INLINE;
+    work->sges = 0;
+    work->inline_bytes = 0;
+    work->slots = 1;
     for (size_t i = 0; i < count && !qp->error; i++)
         qp->error = add_data(qp, last_entry(qp), list[i].addr, list[i].length);
     qp->slots = qp->begun + last_entry(qp)->work.slots;
@@ -258,6 +267,11 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *public, size_t count, cons
 
 static void wr_set_inline_data(struct ibv_qp_ex *public, void *address, size_t bytes) {
     wr_set_inline_data_list(public, 1, &(struct ibv_data_buf){.addr = address, .length = bytes});
+}
+
+static void wr_end(struct ibv_qp_ex *public) {
+    if (!forked(session_of(public->qp_base.context)))
+        pthread_mutex_unlock(&((struct qp *)public)->lock);
 }
 
 static int wr_complete(struct ibv_qp_ex *public) {
@@ -278,11 +292,11 @@ static int wr_complete(struct ibv_qp_ex *public) {
             publish(session);
         pthread_mutex_unlock(&session->ring_lock);
     }
-    pthread_mutex_unlock(&qp->lock);
+    wr_end(public);
     return error;
 }
 
-static void wr_abort(struct ibv_qp_ex *public) { pthread_mutex_unlock(&((struct qp *)public)->lock); }
+static void wr_abort(struct ibv_qp_ex *public) { wr_end(public); }
 
 /* Others stay NULL: no queue pair can be created for them. */
 void fill_wr_functions(struct qp *qp) {

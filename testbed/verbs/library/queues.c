@@ -22,10 +22,10 @@ static const char *const operations[] = {
 /* Returns EOPNOTSUPP, and says so on stderr the first time that an operation is asked for. */
 int refuse(struct session *session, unsigned opcode) {
     static atomic_uint said;
-    unsigned bit = opcode < 32 ? 1u << opcode : 0;
-    if (!bit || !(atomic_fetch_or(&said, bit) & bit)) {
-        const char *name = opcode < sizeof operations / sizeof *operations && operations[opcode] ? operations[opcode] : "this operation";
-        fprintf(stderr, "mrcbed: %s: %s RDMA WRITE and WRITE with immediate alone; see docs/verbs.md\n", name,
+    const char *name = opcode < sizeof operations / sizeof *operations ? operations[opcode] : NULL;
+    unsigned bit = 1u << (name ? opcode : 31);
+    if (!(atomic_fetch_or(&said, bit) & bit)) {
+        fprintf(stderr, "mrcbed: %s: %s RDMA WRITE and WRITE with immediate alone; see docs/verbs.md\n", name ? name : "this operation",
                 session->limits.transport == MRCBED_MRC ? "MRC has" : "programs on emulated hosts have");
     }
     return EOPNOTSUPP;
@@ -82,9 +82,14 @@ static void fill_public(struct qp *qp, struct ibv_pd *pd, const struct ibv_qp_in
 }
 
 static int check_qp(struct session *session, const struct ibv_qp_init_attr *asked) {
+    if (!asked)
+        return EINVAL;
     if (asked->qp_type != IBV_QPT_RC || asked->srq)
         return EOPNOTSUPP;
-    if (!asked->send_cq || !asked->recv_cq || asked->cap.max_inline_data > session->limits.inline_bytes)
+    if (!asked->send_cq || !asked->recv_cq)
+        return EINVAL;
+    struct ibv_context *own = &session->verbs.context; /* those of another device have handles that mean something else here */
+    if (asked->send_cq->context != own || asked->recv_cq->context != own || asked->cap.max_inline_data > session->limits.inline_bytes)
         return EINVAL;
     return gone(session) ? EIO : 0;
 }
@@ -93,7 +98,6 @@ static int check_qp(struct session *session, const struct ibv_qp_init_attr *aske
 static struct qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *asked) {
     struct session *session = session_of(pd->context);
     struct answer answer;
-    struct ibv_qp_cap *cap = &asked->cap;
     int error = check_qp(session, asked);
     struct qp *qp = error ? NULL : calloc(1, sizeof *qp);
     if (!qp) {
@@ -101,6 +105,7 @@ static struct qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr *asked) {
             errno = error;
         return NULL;
     }
+    struct ibv_qp_cap *cap = &asked->cap;
     uint64_t arguments[] = {
         pd->handle, asked->send_cq->handle, asked->recv_cq->handle, asked->qp_type, cap->max_send_wr, cap->max_recv_wr,
         cap->max_send_sge, cap->max_recv_sge, cap->max_inline_data, (uint64_t)!!asked->sq_sig_all,
@@ -144,7 +149,7 @@ struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr
     int error = 0;
     if (asked->comp_mask & ~known || (asked->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && asked->create_flags))
         error = EOPNOTSUPP;
-    else if (!(asked->comp_mask & IBV_QP_INIT_ATTR_PD) || !asked->pd)
+    else if (!(asked->comp_mask & IBV_QP_INIT_ATTR_PD) || !asked->pd || asked->pd->context != context)
         error = EINVAL;
     else if (extended)
         error = check_operations(session_of(context), asked->send_ops_flags);
@@ -171,6 +176,8 @@ PUBLIC struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) {
 PUBLIC int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) {
     PASS(qp->context, "IBVERBS_1.1", ibv_modify_qp, qp, a, mask);
     struct session *session = session_of(qp->context);
+    if (!a)
+        return EINVAL;
     if (mask & IBV_QP_AV && (a->ah_attr.port_num < 1 || a->ah_attr.port_num > session->limits.ports))
         return EINVAL;
     uint64_t arguments[2 + MRCBED_QP_ATTRIBUTES] = {qp->qp_num, (unsigned)mask};
@@ -218,7 +225,7 @@ PUBLIC int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int m
     PASS(qp->context, "IBVERBS_1.1", ibv_query_qp, qp, attributes, mask, init);
     struct answer answer;
     uint64_t qpn = qp->qp_num;
-    int error = ask(session_of(qp->context), MRCBED_QUERY_QP, &qpn, 1, -1, &answer, NULL, 0);
+    int error = !attributes || !init ? EINVAL : ask(session_of(qp->context), MRCBED_QUERY_QP, &qpn, 1, -1, &answer, NULL, 0);
     if (error)
         return error;
     const uint64_t *is = answer.results;

@@ -117,10 +117,18 @@ static int replace(uint64_t from, uint64_t to) {
     return -1;
 }
 
+/* Two threads that register the same pages would replace them twice, and the first one's region would be a file that nobody sees. */
+static pthread_mutex_t replacing = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void) { pthread_mutex_lock(&replacing); }
+static void after_fork(void) { pthread_mutex_unlock(&replacing); }
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
 /* Returns a descriptor to hand to the agent, and where in its file the region begins; or -1: the agent reads and writes by system calls.
  * `*replaced` becomes that descriptor where its file stands in for private pages: it must stay open as long as the region, so that later
  * ones which overlap find it. */
-int share_of(void *address, size_t bytes, uint64_t *offset, int *replaced) {
+static int find_or_replace(void *address, size_t bytes, uint64_t *offset, int *replaced) {
     uint64_t from = (uintptr_t)address, to = from + bytes;
     struct mapping mapping;
     int descriptor = -1;
@@ -143,4 +151,11 @@ int share_of(void *address, size_t bytes, uint64_t *offset, int *replaced) {
     *replaced = replace(first, (to + page - 1) & ~(page - 1));
     *offset = from - first;
     return *replaced;
+}
+
+int share_of(void *address, size_t bytes, uint64_t *offset, int *replaced) {
+    pthread_mutex_lock(&replacing);
+    int descriptor = find_or_replace(address, bytes, offset, replaced);
+    pthread_mutex_unlock(&replacing);
+    return descriptor;
 }

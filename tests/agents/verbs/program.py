@@ -68,9 +68,9 @@ class Rig:
             server.serve()
             self.rest += server.take(server.device.engine.completions())
             server.advance()
-            for _, kind, fields in server.device.engine.events():
+            for t, kind, fields in server.device.engine.events():
                 if kind == "qp" and fields["state"] == "ERROR":
-                    server.failed(fields["qpn"])
+                    server.failed(t, fields["qpn"])
 
     def run(self, span: int) -> None:
         """Let so much time pass, ps."""

@@ -16,7 +16,7 @@ from testbed.machine.load import Cpu
 from tests.waiting import wait_until
 
 RESULTS: dict[str, Any] = {
-    "codec": {"packets_per_second": 3.0, "payload_bytes": 4096, "compiled": True},
+    "codec": {"packets_per_second": 3.0, "payload_bytes": 4096, "compiled": True, "foreign": 2.5},
     "simulator": {"fabric": "demo", "packet_hops_per_second": 5.0, "slowdown": 0.1},
     "shared_simulator": {"fabric": "pod64", "processes": 2, "packet_hops_per_second": 5.0, "speedup": 1.5},
     "bare": {"packets_per_second": 2.0, "cpu_us_per_packet": 7.0, "paced_cpu_us_per_packet": 50.0},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.faults import kinds
-from testbed.faults.kinds import KEYS, KINDS, FaultError, resolve
+from testbed.faults.kinds import KEYS, KINDS, FaultError, read_words, resolve
 from testbed.simulated.cluster import SimulatedCluster
 from tests.testbed.faults.places import TINY, refused, tiny
 from topologies.clos import Fabric
@@ -80,6 +80,34 @@ def test_the_manuals_own_kind_is_one() -> None:
     )
 
 
+# --- for how long ---
+
+
+def test_every_kind_that_heals_may_say_for_how_long() -> None:
+    assert tiny("loss", "h0-p0", probability=1, **{"for": "80us"}).lasts == 80 * US and tiny("link", "h0:p0-t0-0").lasts == 0
+    assert read_words(["link", "h0:p0-t0-0", "for=1ms"], "usage") == ("link", "h0:p0-t0-0", {"for": "1ms"})
+    refused(FaultError, "kill", "h0", "for is not for kind 'kill'", **{"for": "1us"})
+    refused(FaultError, "link", "h0:p0-t0-0", "for = 'soon' is not a time", **{"for": "soon"})
+    refused(FaultError, "link", "h0:p0-t0-0", "for = '0s' must be longer", **{"for": "0s"})
+
+
+def test_it_is_taken_back_when_its_time_is_over() -> None:
+    cluster = SimulatedCluster(TINY)
+    whole = state(cluster)
+    cluster.inject("flap", "h0-p0", period="20us", duty=0.5, **{"for": "90us"})
+    cluster.inject("silent", "p0-t1-1", reboot="30us", **{"for": "50us"})
+    early = cluster.inject("port", "h1-p0", **{"for": "70us"})
+    cluster.clear(early.number)
+    cluster.clock.sleep(60 * US)
+    assert [fault.target.kind for fault in cluster.faults()] == ["flap", "silent"]
+    cluster.clock.sleep(25 * US)
+    assert [fault.target.kind for fault in cluster.faults()] == ["flap"]
+    cluster.clock.sleep(10 * US)
+    assert cluster.faults() == [] and state(cluster) == whole
+    heals = {event.number: event.t for event in cluster.fault_events() if event.phase == "heal"}
+    assert heals == {1: 90 * US, 2: 80 * US, early.number: 0}
+
+
 # --- each kind comes and goes --------------------------------------------------------------------------------------
 
 
@@ -93,7 +121,7 @@ def paths(fabric: Fabric) -> list[tuple[int, int, int, frozenset[str]]]:
     return [(*pair, ev, frozenset(link.name for link in path_links(fabric, *pair, ev))) for pair in pairs for ev in path_evs(fabric, *pair)]
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.heals])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.heals and not kind.programs])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drawn_fault_comes_and_goes_and_leaves_nothing(name: str, seed: int) -> None:
     kind, cluster = KINDS[name], SimulatedCluster(TINY)

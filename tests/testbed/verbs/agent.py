@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agents.verbs import layout
+from agents.verbs import layout, rings
 from testbed.verbs import build
 
 WORDS = ("roce", "deaf", "slow", "die-on-post", "old")
-"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one entry a wake-up. die-on-post: goes away at
+"""roce: the transport. deaf: sleeps always, so that each post needs a doorbell. slow: takes one entry at a time, and looks at its sockets
+between them. die-on-post: goes away at
 the first WRITE. old: refuses HELLO with EPROTO."""
 GUID = 0x0200_0A4E_0000_0001
 MOST_QPS, MOST_WRS, MOST_CQES, SLOTS = 64, 1024, 1 << 12, 256
@@ -302,6 +303,11 @@ class Session:
             if "slow" in self.words:
                 break
         ring.put(layout.FLAG_AT, 1)
+        rings.fence()
+
+    def behind(self) -> bool:
+        """Say whether there is work for which nobody rings: left, or posted before our flag was seen."""
+        return "deaf" not in self.words and self.head != self.ring.get(layout.TAIL_AT)
 
     def execute(self, first: tuple[int, ...], entry: bytes) -> None:
         kind, opcode, flags, count, qpn, wr_id, remote, rkey, immediate, inline, slots, *sge = first
@@ -311,7 +317,7 @@ class Session:
         sges: list[tuple[int, int, int]] = []
         if not flags & layout.INLINE:
             sges = [(sge[0], sge[1], sge[2])] if count else []
-            sges += [layout.SGE.unpack_from(more, i * layout.SGE.size) for i in range(count - 1)]  # type: ignore[misc]
+            sges += [layout.SGE.unpack_from(more, i * layout.SGE.size) for i in range(count - 1)]
         check(
             slots == 1 + (-(-inline // layout.SLOT) if flags & layout.INLINE else -(-max(0, count - 1) // 4)), f"{slots} slots of an entry"
         )
@@ -402,6 +408,7 @@ class Agent:
 
     def __init__(self, words: set[str]) -> None:
         self.words = words
+        self.sessions: list[Session] = []
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(layout.SOCKET)
         self.listener.listen(16)
@@ -412,10 +419,14 @@ class Agent:
         """Serve until the program ends; return its exit status."""
         self.selector.register(os.pidfd_open(program.pid), selectors.EVENT_READ, program)
         while True:
-            for key, _ in self.selector.select():
+            behind = [session for session in self.sessions if session.behind()]
+            for session in behind:
+                session.work()
+            for key, _ in self.selector.select(0 if behind else None):
                 if key.data is None:
                     connection = self.listener.accept()[0]
-                    self.selector.register(connection, selectors.EVENT_READ, Session(connection, self.words))
+                    self.sessions.append(Session(connection, self.words))
+                    self.selector.register(connection, selectors.EVENT_READ, self.sessions[-1])
                 elif isinstance(key.data, Session):
                     if not key.data.serve():
                         self.drop(key.data)
@@ -424,6 +435,7 @@ class Agent:
 
     def drop(self, session: Session) -> None:
         self.selector.unregister(session.connection)
+        self.sessions.remove(session)
         session.close()
 
 
