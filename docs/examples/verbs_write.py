@@ -53,8 +53,7 @@ else:
     qp, mr, *there = connect(socket.create_connection((sys.argv[1], 7000)))
     text, rank = f"greetings from {os.environ['MRCBED_HOST']}", int(os.environ["RANK"])
     mr.write(text, len(text))
-    sge = [SGE(mr.buf, len(text), mr.lkey)]
-    wr = SendWR(num_sge=1, sg=sge, opcode=e.IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=socket.htonl(rank), send_flags=e.IBV_SEND_SIGNALED)
+    wr = SendWR(num_sge=1, sg=[SGE(mr.buf, len(text), mr.lkey)], opcode=e.IBV_WR_RDMA_WRITE_WITH_IMM, imm_data=socket.htonl(rank))
     wr.set_wr_rdma(*there)
     qp.post_send(wr)
     completion()

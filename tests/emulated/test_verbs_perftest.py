@@ -106,6 +106,25 @@ def test_while_something_breaks(verbs: Verbs, kind: str) -> None:
         assert [row[1] for row in tables(ended)] == [20, 20]
 
 
+def test_a_peer_that_is_cut_off_is_an_error_after_the_programs_timeout(verbs: Verbs) -> None:
+    """8 times 4.096 us x 2^2 of the network without progress; perftest's status 12 is RETRY_EXC_ERR."""
+
+    def cut_off() -> None:
+        for plane in range(verbs.fabric.planes):
+            verbs.cluster.inject("port", f"h{SERVER}-p{plane}")
+
+    ended = verbs.run(("ib_write_bw", "-n", "5000", "-u", "2", "{server}"), (SERVER, CLIENT), [(6, cut_off)])
+    assert sorted(ended.failed) == [0, 1] and any("Failed status 12" in line for line in ended.said[1]), ended.text()
+    assert not any(agent.call("verbs") for agent in verbs.cluster.agents)
+
+
+def test_an_operation_that_there_is_not_is_refused_in_one_line(verbs: Verbs) -> None:
+    ended = verbs.run(("ib_read_lat", "-n", "5", "{server}"), (SERVER, CLIENT))
+    lines = [line for line in ended.said[1] if line.startswith("mrcbed:")]
+    assert len(lines) == 1 and re.search("RDMA READ: .* RDMA WRITE and WRITE with immediate alone", lines[0]), ended.text()
+    assert ended.failed.keys() == {0, 1}
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("program", ["ib_write_bw", "ib_write_lat"])
 def test_all_sizes(verbs: Verbs, program: str) -> None:
