@@ -16,9 +16,8 @@ import pytest
 from scenarios.schema.fabrics import usual_fabric
 from testbed.emulated.cluster import Cluster
 from testbed.emulated.programs import EmulatedPrograms
-from testbed.errors import UserError
 from testbed.reconvergence import usual
-from testbed.verbs.build import library, missing
+from testbed.verbs.build import BUILT, missing
 from testbed.world import Program
 from tests.waiting import wait_until
 from topologies import load_fabric
@@ -32,11 +31,7 @@ Cues = Sequence[tuple[int, Callable[[], Any]]]
 def needs(*commands: str, package: str = "") -> pytest.MarkDecorator:
     """Skip where the library, or a program of a Debian package, is not there."""
     lacking = [command for command in commands if shutil.which(command) is None]
-    reason = f"no {lacking[0]} here: sudo make rdma-tools installs {package}" if lacking else ""
-    try:
-        library()
-    except UserError as error:
-        reason = str(error)
+    reason = f"no {lacking[0]} here: sudo make rdma-tools installs {package}" if lacking else "" if BUILT.exists() else missing()
     return pytest.mark.skipif(bool(reason), reason=reason or "all is here")
 
 
