@@ -43,7 +43,7 @@ class Stage:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.library, self.program = folder / build.BUILT.name, folder / "hostile"
-        build.compile_library(self.library, folder)
+        build.compile_library(self.library)
         source = str(ROOT / "tests/verbs_programs/hostile.c")
         options = ("-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-libverbs")
         subprocess.run(("gcc", source, "-o", str(self.program), *options), check=True)

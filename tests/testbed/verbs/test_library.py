@@ -20,7 +20,7 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The library, and the program that calls all of it."""
     folder = tmp_path_factory.mktemp("sanitized")
     library = folder / "libmrcbed-verbs.so"
-    build.compile_library(library, folder, ("-g", *SANITIZED))
+    build.compile_library(library, ("-g", *SANITIZED))
     return library, compiled(HERE / "every.c", folder / "every", *SANITIZED, "-libverbs")
 
 
