@@ -58,8 +58,9 @@ def session_or_scenario(
     slower = parse_dilation(dilation, scenario.dilation) or scenario.dilation
     _check(scenario, world, slower)
     used = scenario.transports[0]
-    broken, first = lasting_faults(faults), scenario.seeds[0]
-    line = f"mrcbed: of {scenario.file}: fabric {used.fabric.name}, transport {used.name}, seed {first}, {len(scenario.faults)} faults\n"
+    broken, first, count = lasting_faults(faults), scenario.seeds[0], len(scenario.faults)
+    counted = f"{count} fault{'s' * (count != 1)}"
+    line = f"mrcbed: of {scenario.file}: fabric {used.fabric.name}, transport {used.name}, seed {first}, {counted}\n"
     return Planned(used.fabric, world, used.kind, broken, first, slower, used.options, scenario), line
 
 
