@@ -64,10 +64,10 @@ class Reconvergence:
                 agent.call("reroute", dead_links=dead)
 
 
-def usual(world: World, transport: str) -> Reconvergence | None:
+def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE) -> Reconvergence | None:
     """Make the usual reconvergence of a transport: None where sources route. It knows already what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
-    network = Reconvergence(world, RECONVERGENCE)
+    network = Reconvergence(world, delay_ps)
     network.settle()
     return network

@@ -5,9 +5,9 @@ Shared by the commands that run something on a living fabric, by training, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +22,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Session:
-    """``faults``: (kind, target, keys) each, from the begin to the end. ``dilation``: how many times slower an emulated fabric runs."""
+    """``faults``: (kind, target, keys) each, from the begin to the end. ``dilation``: how many times slower an emulated fabric runs.
+    ``options``: the transport's own."""
 
     fabric: Fabric
     world: str = EMULATED
@@ -30,6 +31,7 @@ class Session:
     faults: Sequence[tuple[str, str, dict[str, Any]]] = ()
     seed: int = 0
     dilation: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def cluster(self, progress: Progress | None = None, **settings: Any) -> World:
         """The fabric in its world, not started. ``settings``: as the world's class has them (``switch``, ``pcap_links`` and so on)."""
@@ -56,7 +58,7 @@ class Session:
                 cluster = self.cluster(progress, **settings)
                 stack.callback(cluster.stop)
                 cluster.start()
-                cluster.start_agents(self.transport, {}, folder, self.seed, policy)
+                cluster.start_agents(self.transport, dict(self.options), folder, self.seed, policy)
             for kind, on, keys in self.faults:
                 cluster.inject(kind, on, run_seed=self.seed, **keys)
             yield cluster

@@ -53,10 +53,12 @@ def dilation_option(default: str = "fabric") -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def session_options(fabric: Callable[[Any], Any], seed: int = 0) -> Callable[[Any], Any]:
+def session_options(
+    fabric: Callable[[Any], Any], seed: int = 0, make: Callable[..., tuple[Session, str]] | None = None
+) -> Callable[[Any], Any]:  # fmt: skip
     """Add the options of a session; the command gets them as ``session``, and ``twin``, a line for people if the fabric is one's twin.
 
-    ``fabric``: the option or argument of that name. ``seed``: the default.
+    ``fabric``: the option or argument of that name. ``seed``: the default. ``make``: used instead of :func:`session_of`, which it is like.
     """
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +66,7 @@ def session_options(fabric: Callable[[Any], Any], seed: int = 0) -> Callable[[An
         def with_session(
             fabric: str, transport: str, world: str, faults: tuple[str, ...], seed: int, dilation: str, **others: Any
         ) -> Any:  # fmt: skip
-            session, twin = session_of(fabric, dilation, transport, world, faults, seed)
+            session, twin = (make or session_of)(fabric, dilation, transport, world, faults, seed)
             return command(session=session, twin=twin, **others)
 
         options = (
@@ -90,16 +92,21 @@ def session_of(
     ``name``, ``dilation`` and ``faults`` as they were typed. Raises :class:`UserError`, :class:`FabricError`.
     """
     fabric, slower = dilated(name, dilation)
-    try:
-        broken = [read_words(text.split(), FAULT) for text in faults]
-    except FaultError as error:
-        raise UserError(f"--fault: {error}") from None
+    broken = lasting_faults(faults)
     used = usual_fabric(transport, fabric)
     twin = ""
     if used.planes != fabric.planes:
         ports = f"where the {fabric.planes} ports of a host are one"
         twin = f"mrcbed: a queue pair of {transport} has one path: it runs on {used.name}, {ports}\n"
     return Session(used, world, transport, broken, seed, slower), twin
+
+
+def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, Any]]]:
+    """(kind, target, keys) of each ``--fault``. Raises :class:`UserError`."""
+    try:
+        return [read_words(text.split(), FAULT) for text in faults]
+    except FaultError as error:
+        raise UserError(f"--fault: {error}") from None
 
 
 def dilated(name: str, dilation: str) -> tuple[Fabric, float]:

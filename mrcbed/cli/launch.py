@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,25 +15,33 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from mrcbed.cli.common import carry_out, needs_root, say, session_options
+from mrcbed.cli.launch_scenario import Planned, breaking, session_or_scenario
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.faults.kinds import KINDS
 from testbed.machine.caller import made
 from testbed.machine.sandbox import caller_uid
 from testbed.options import argument, option
-from testbed.reconvergence import usual
+from testbed.reconvergence import RECONVERGENCE, usual
 from testbed.session import Session
 from testbed.streams import verbatim
 from testbed.world import SIMULATED, Program, World
 from topologies import Fabric, FabricError
 
 if TYPE_CHECKING:
+    from scenarios.run.breaking import Breaking
     from testbed.emulated.cluster import Cluster
 
 
 @click.command(name="launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @argument("program")
 @argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@session_options(option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one."))
+@session_options(option("--fabric", default="demo", show_default=True, help="A fabric file, or the name of one."), make=session_or_scenario)
+@option(
+    "--scenario", metavar="FILE|NAME",
+    help="Take fabric, first transport, seed and faults with their times from it, where no option says otherwise; its workload, "
+    "expectations and figures are not used.",
+)  # fmt: skip
 @option("-n", "--ranks", type=click.IntRange(2), metavar="N", help="Number of ranks, on hosts from h0 on. Default: every host.")
 @option("--log", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the agents' logs there.")
 @option("--verbs", is_flag=True, help="PROGRAM uses RDMA verbs, like perftest's; {server}, {rank} and so on are filled in.")
@@ -41,8 +50,8 @@ if TYPE_CHECKING:
     help='Break or mend something meanwhile, like "2s break p0-t1-0", TIME in wall time. Repeatable.',
 )  # fmt: skip
 def command(
-    program: str, arguments: tuple[str, ...], session: Session, twin: str, ranks: int | None, log: Path | None, verbs: bool,
-    timed: tuple[str, ...],
+    program: str, arguments: tuple[str, ...], session: Session, twin: str, scenario: str | None, ranks: int | None, log: Path | None,
+    verbs: bool, timed: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run PROGRAM (a Python file, or any command) with its ARGUMENTS on every host; it uses mrcbed.Communicator. See docs/jobs.md.
 
@@ -58,6 +67,8 @@ def command(
         raise UserError(f"--ranks {count}: fabric {session.fabric.name!r} has {hosts} hosts")
     if verbs:
         _check_verbs(session, arguments)
+    else:
+        _check_no_verbs(session)
     if timed and session.world == SIMULATED:
         raise UserError(f"--at {timed[0]!r} is a time of the wall, of which the {SIMULATED} world has none: use --fault")
     faults = sorted((_timed(text, session.fabric) for text in timed), key=lambda fault: fault[0])
@@ -67,12 +78,15 @@ def command(
         program = str(Path(program).resolve())
     elif session.world != SIMULATED and shutil.which(program) is None:
         raise UserError(f"{program}: no such command, and no Python file (.py)")
-    started = Program((program, *arguments), caller_uid(), verbs=verbs)
+    planned = session.planned if isinstance(session, Planned) else None
+    started = Program((program, *arguments), caller_uid(), planned.qps if planned else 1, verbs=verbs)
 
     def work() -> int:
-        with session.up(log) as cluster:
+        with session.up(log, policy=planned.controller if planned else "none") as cluster:
             sys.stderr.write(twin)
-            return run(cluster, started, list(range(count)), session.transport, faults)
+            hosts, delay = list(range(count)), planned.reconvergence_ps if planned else None
+            with breaking(cluster, session, log) if isinstance(session, Planned) else nullcontext() as broken:
+                return run(cluster, started, hosts, session.transport, faults, broken, RECONVERGENCE if delay is None else delay)
 
     needs_root(session.world)
     if log is not None:
@@ -93,6 +107,15 @@ def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
     library()
 
 
+def _check_no_verbs(session: Session) -> None:
+    """Refuse faults of verbs without --verbs. Raises :class:`UserError`."""
+    kinds = [kind for kind, _, _ in session.faults]
+    kinds += [fault.kind for fault in session.scenario.faults] if isinstance(session, Planned) and session.scenario else []
+    for kind in kinds:
+        if KINDS[kind].programs:
+            raise UserError(f"fault {kind} is for programs of RDMA verbs: add --verbs")
+
+
 def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
     """(seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
     from mrcbed.prompt.fault_commands import TIMED, FaultCommands
@@ -107,14 +130,19 @@ def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
     return float(found[1]), found[2]
 
 
-def run(cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = ()) -> int:
+def run(
+    cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = (),
+    broken: Breaking | None = None, delay_ps: int = RECONVERGENCE,
+) -> int:  # fmt: skip
     """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
-    command of the prompt), in order."""
-    network = usual(cluster, transport)
+    command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``: until a network that re-routes has done so."""
+    network = usual(cluster, transport, delay_ps)
     if cluster.name != SIMULATED:
         program = replace(program, faults=cast("Cluster", cluster).injections.socket_for(program.user))
     programs = cluster.programs(program, hosts)
     begun, coming = time.monotonic(), list(faults)
+    if broken is not None:
+        broken.start()
     out = verbatim(sys.stdout)  # the user's own program may steer the terminal
 
     def look() -> int | None:
@@ -122,11 +150,11 @@ def run(cluster: World, program: Program, hosts: list[int], transport: str, faul
             at, line = coming.pop(0)
             say(f"after {at:g} s: {line}")
             _carry_out(cluster, line)
-        sooner = None if network is None else network.look()
+        dues = [] if broken is None else [broken.act(cluster.clock.now())]
+        dues += [] if network is None else [network.look()]
         if coming:
-            due = cluster.clock.patience(max(0.0, coming[0][0] - (time.monotonic() - begun)))
-            sooner = due if sooner is None else min(due, sooner)
-        return sooner
+            dues.append(cluster.clock.patience(max(0.0, coming[0][0] - (time.monotonic() - begun))))
+        return min((due for due in dues if due is not None), default=None)
 
     try:
         failed = programs.run(lambda rank, line: print(f"{rank}: {line}", file=out, flush=True), lambda rank, note: None, look)

@@ -20,10 +20,11 @@ from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
 from scenarios.jobs.plan import Plan, estimate, rehearse
 from scenarios.jobs.replay import RANK, write_plan
+from scenarios.run.breaking import Breaking
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.run.mapping import Mapping
 from scenarios.run.port_log import PortLog
-from scenarios.run.timeline import NEVER, Action, Timeline, busiest_edge, fault_ranks, resolve_used
+from scenarios.run.timeline import NEVER, Timeline, busiest_edge, fault_ranks, resolve_used
 from scenarios.run.watch import LOOKS_PER_RTT, Watch
 from scenarios.schema.scenario import SINGLE_PATH, USED_BY_QP, Scenario, Transport
 from scenarios.schema.sweep import suffix
@@ -118,8 +119,8 @@ class OneRun:
         self.step_count = 0  # steps that have ended, summed over ranks
         self.latest_step = -1  # the latest measured step that a rank has begun
         self.timeline = Timeline(self.fabric, spec.scenario.faults, spec.seed)
-        self.injected: dict[int, Injected] = {}  # by the fault's place in the scenario
-        self.killed_hosts: list[int] = []  # hosts whose agents a fault has killed
+        # A network that re-routes reacts to cables only.
+        self.breaking = Breaking(cluster, self.timeline, self.journal, *(() if self.network is None else (self.network.changed,)))
         self.record: dict[str, Any] = {"kind": spec.transport.kind}
         directory.mkdir(parents=True, exist_ok=True)
         self.journal_file = open(directory / "runner.jsonl", "w", encoding="utf-8", buffering=1)
@@ -153,10 +154,7 @@ class OneRun:
             watch.start()
         try:
             self.record["counters_before"] = self.cluster.counters()
-            self.cluster.fault_events()  # discard those of an earlier run
-            for action in self.timeline.begin_before():
-                self.change(action)
-            self.journal_faults()
+            self.breaking.begin_before()
             kinds = [KINDS[fault.kind] for fault in self.spec.scenario.faults]
             alone = any(kind.stalls or not kind.heals for kind in kinds)  # they act on a host's process
             options, policy = dict(transport.options), transport.controller
@@ -172,8 +170,8 @@ class OneRun:
             self.outcome, self.reason = "interrupted", "stopped by the user"
             raise
         except Exception as error:
-            if self.killed_hosts and isinstance(error, (UserError, AgentError, OSError)):
-                host = self.killed_hosts[0]  # a fault of the scenario killed the agent: the run ends without an error of ours
+            if (killed := self.breaking.killed_hosts) and isinstance(error, (UserError, AgentError, OSError)):
+                host = killed[0]  # a fault of the scenario killed the agent: the run ends without an error of ours
                 self.window[1] = self.clock.now()
                 self.end("failed", f"rank {self.hosts.index(host)} (h{host}) is gone: {error}")
                 self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
@@ -185,7 +183,7 @@ class OneRun:
         finally:
             try:
                 self.background.end()
-                self.heal()
+                self.breaking.heal(self.mapping.release)
             finally:  # the calls above journal, and the disk may be full
                 if watch is not None:
                     watch.stop()
@@ -435,46 +433,9 @@ class OneRun:
         due = min([self.timeline.planned_ps(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
-        for action in self.timeline.due(now):
-            self.change(action)
-        self.journal_faults()
+        self.breaking.act(now)
         for dead in self.network.act(now) if self.network is not None else ():
             self.journal(self.clock.now(), "reconverged", dead_links=dead)
-
-    def change(self, action: Action) -> None:
-        """Inject a fault or clear it."""
-        fault, target = action.fault, action.target
-        if action.phase == "heal":
-            self.cluster.clear(self.injected[action.number].number)
-            return
-        self.injected[action.number] = self.cluster.strike(target)
-        if target.host >= 0 and not KINDS[fault.kind].heals:
-            self.killed_hosts.append(target.host)
-
-    def journal_faults(self, over: bool = False) -> None:
-        """Journal what faults did; with ``over``, that they end with the run. A network that re-routes reacts to cables only."""
-        by_number = {injected.number: number for number, injected in self.injected.items()}
-        for event in self.cluster.fault_events():
-            if event.number not in by_number:
-                continue  # a fault that is not of this run
-            number = by_number[event.number]
-            fault, target = self.spec.scenario.faults[number], self.injected[number].target
-            self.journal(
-                event.t, "fault", name=fault.name, fault=fault.kind, on=target.on, phase="end" if over else event.phase,
-                links=list(event.links), keys=target.keys,
-            )  # fmt: skip
-            if self.network is not None:
-                self.network.changed(event.t)
-
-    def heal(self) -> None:
-        """Clear every fault of the run, whatever its outcome. A fault that lasted until the end of the run ends in phase "end"."""
-        try:
-            self.mapping.release()
-            self.journal_faults()
-            self.cluster.heal()
-            self.journal_faults(over=True)
-        except Exception as error:  # the cluster is breaking down: it is removed as a whole, and the fault with it
-            self.journal(self.clock.now(), "unhealed", reason=f"{type(error).__name__}: {error}")
 
     # --- after -----------------------------------------------------------------------------------------------
 
@@ -501,7 +462,7 @@ class OneRun:
                 agents = {str(host): dict(agent.call("counters")) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
             except (AgentError, OSError) as error:
                 self.journal(self.clock.now(), "uncounted", reason=str(error))
-                if not self.killed_hosts:  # if the scenario killed it, the run ends without an error
+                if not self.breaking.killed_hosts:  # if the scenario killed it, the run ends without an error
                     self.raise_if_process_died()
                 break
             agents = {host: counters.get("counters", counters) for host, counters in agents.items()}

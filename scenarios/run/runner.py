@@ -27,7 +27,7 @@ from scenarios.run.one_run import OneRun, Spec, serves_again
 from scenarios.run.planning import blocks_of, plan
 from scenarios.run.processes import at_once
 from scenarios.run.resume import directory_lock, former_manifest, holds_run, interruption_notice, sort_out, write_json
-from scenarios.schema.scenario import Scenario, ScenarioError
+from scenarios.schema.scenario import Scenario, ScenarioError, check_no_verbs
 from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
@@ -325,6 +325,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     from testbed.emulated import ovs
     from testbed.emulated.iperf_flows import require_iperf3
 
+    check_no_verbs(scenario)
     if scenario.backgrounds:
         require_iperf3()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.captures import captured_links
-from scenarios.schema.scenario import Scenario, ScenarioError
+from scenarios.schema.scenario import Scenario, ScenarioError, check_no_verbs
 from testbed.faults.kinds import KINDS
 from testbed.simulated.split import why_not
 from testbed.world import SIMULATED
@@ -41,6 +41,7 @@ ONE_PROCESS = Worlds()
 
 def check_simulable(scenario: Scenario) -> None:
     """Refuse what only the emulated world has. Raises :class:`ScenarioError`, one line."""
+    check_no_verbs(scenario)
     for variant in scenario.variants:
         kernel = [t.name for t in variant.scenario.transports if t.kind in KERNEL_KINDS]
         if kernel:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from scenarios.schema.scenario import Scenario
+from scenarios.schema.scenario import Scenario, check_no_verbs
 from scenarios.schema.values import ScenarioError
 from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS
@@ -53,6 +54,7 @@ def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
 def check_emulable(scenario: Scenario, dilation: float) -> None:
     """Check that the emulated world can run it. Raises :class:`ScenarioError` for what only simulated switches do, or takes hours here, and
     :class:`topologies.FabricError` for links that are too slow, or too fast, at this dilation."""
+    check_no_verbs(scenario)
     if reason := needs_simulation(scenario):
         raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
     for transport in scenario.transports:
@@ -63,15 +65,17 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
         "workload.victim_alone": work.victim_alone_ps,
         **{f"workload.flow {flow.name!r}": flow.start_ps + (flow.for_ps or 0) for flow in work.flows},
         **{f"options.reconvergence of transport {t.name!r}": t.reconvergence_ps for t in scenario.transports},
-        **{f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0) for fault in scenario.faults},
         **{f"background {flow.name!r}": flow.start_ps + (flow.for_ps or 0) for flow in scenario.backgrounds},
     }
-    for name, time in waits.items():
-        if time is not None and (wall_s := time / S * dilation) > MOST_WAIT_S:
-            raise ScenarioError(
-                f"{scenario.file}: {name} lasts {duration(time / NS)} in the network, {wall_s / 3600:.1f} hours of this machine's "
-                f"time at a dilation of {dilation:,.0f}: shorten it, or run it with --world simulated, which does not wait"
-            )
+    _check_waits(scenario, waits, dilation)
+    check_faults(scenario, dilation)
+
+
+def check_faults(scenario: Scenario, dilation: float) -> None:
+    """Check that its faults can be had at this dilation. Raises :class:`ScenarioError` for waits of hours and for cycles that are too
+    short."""
+    waits = {f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0) for fault in scenario.faults}
+    _check_waits(scenario, waits, dilation)
     for fault in scenario.faults:
         for key in KINDS[fault.kind].keys:
             if key.kind is Period and key.name in fault.keys and fault.keys[key.name] / S * dilation < LEAST_PERIOD_S:
@@ -79,3 +83,12 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
                     f"{scenario.file}: fault {fault.name!r}: {key.name} = {duration(fault.keys[key.name] / NS)} takes less than "
                     f"{LEAST_PERIOD_S * 1e3:g} ms of this machine at a dilation of {dilation:,.0f}: make it longer"
                 )
+
+
+def _check_waits(scenario: Scenario, waits: Mapping[str, int | None], dilation: float) -> None:
+    for name, time in waits.items():
+        if time is not None and (wall_s := time / S * dilation) > MOST_WAIT_S:
+            raise ScenarioError(
+                f"{scenario.file}: {name} lasts {duration(time / NS)} in the network, {wall_s / 3600:.1f} hours of this machine's "
+                f"time at a dilation of {dilation:,.0f}: shorten it, or run it with --world simulated, which does not wait"
+            )

@@ -18,9 +18,6 @@ from topologies import Fabric, FabricError
 from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
 from topologies.units import Duration, Span
 
-OF_RUNS = tuple(name for name, kind in KINDS.items() if not kind.programs)
-"""The kinds that a run can have."""
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -64,7 +61,7 @@ class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kind(Struct):
-    kind: Annotated[str, one_of(OF_RUNS)]
+    kind: Annotated[str, one_of(KINDS)]
 
 
 _COMMON = FaultTable.__struct_encode_fields__
@@ -79,9 +76,6 @@ def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], wo
 
 
 def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
-    if (named := KINDS.get(str(data.get("kind")))) is not None and named.programs:
-        fix = f"mrcbed launch --verbs --at '2s fault {named.name} ...'"
-        raise Refused(f"{where}.kind", f"= {named.name!r} is for programs of RDMA verbs, and a run has none: {fix}")
     kind = KINDS[convert(data, _Kind, where).kind]
     known = (*_COMMON, *(key.name for key in kind.keys))
     for key in data:

@@ -22,7 +22,7 @@ from agents.kernel.options import Knobs
 from agents.mrc import config as mrc
 from agents.roce import options as roce
 from scenarios.schema.fabrics import QueueOptions
-from scenarios.schema.fault_tables import OF_RUNS, FaultTable
+from scenarios.schema.fault_tables import FaultTable
 from scenarios.schema.iperf_tables import Entries
 from scenarios.schema.scenario_tables import CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.workload_tables import TABLES as WORKLOADS
@@ -38,7 +38,7 @@ from topologies.theory import COLLECTIVES
 from topologies.toml_files import FORMAT
 
 SCENARIO, FABRIC = FILES = ("scenario", "fabric")
-CHOICES: dict[str, tuple[str, ...]] = {"workload": tuple(WORKLOADS), "fault": OF_RUNS}
+CHOICES: dict[str, tuple[str, ...]] = {"workload": tuple(WORKLOADS), "fault": tuple(FAULTS)}
 """Tables whose keys depend on their kind -> the kinds."""
 UNNAMED = "left out"
 """The default of a key that has none."""
@@ -147,7 +147,7 @@ def _scenario_tables() -> Iterator[Table]:
     path = "transport.clustermapper"
     probing = _keys(SCENARIO, path, clustermapper.OPTIONS, defaults=defaults_of(clustermapper.Options))
     yield Table(SCENARIO, path, "clustermapper", "How hosts probe their own links; times are in base RTTs", probing)
-    yield from (_fault_table(entry) for entry in map(FAULTS.__getitem__, OF_RUNS))
+    yield from (_fault_table(entry) for entry in FAULTS.values())
     background = _items_of(inspect.type_info(Entries))
     assert background is not None
     yield Table(SCENARIO, "background", "[[background]]", "Other traffic on the same links", _keys(SCENARIO, "background", background))

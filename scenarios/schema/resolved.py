@@ -17,7 +17,7 @@ from testbed.faults.keys import Period
 from testbed.faults.kinds import KINDS
 from topologies import Fabric
 from topologies.toml_files import FORMAT
-from topologies.units import Duration, written
+from topologies.units import Duration, Span, written
 
 if TYPE_CHECKING:
     from scenarios.schema.scenario import Scenario, Transport
@@ -80,7 +80,7 @@ def _transport(transport: Transport, base: Fabric) -> dict[str, Any]:
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
-    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period)}
+    times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period, Span)}
     keys = {key: written(value) if key in times and type(value) is int else value for key, value in fault.keys.items()}
     return {**keys, **_row(fault, FaultTable)}
 

@@ -22,6 +22,7 @@ from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, 
 from scenarios.schema.values import ScenarioError, parse_duration, parse_size
 from scenarios.schema.workload_tables import read_workload
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits
+from testbed.faults.kinds import KINDS as FAULTS
 from testbed.faults.kinds import USED_BY_QP
 from testbed.reconvergence import RECONVERGENCE
 from testbed.streams import printable
@@ -167,6 +168,14 @@ def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[S
             if fabrics.setdefault(transport.fabric.name, transport.fabric) != transport.fabric:
                 raise ScenarioError(f"{file}: two different fabrics are named {transport.fabric.name!r}: give each its own name")
     return replace(scenarios[0], swept=tuple(variants)) if settings[0] else scenarios[0]
+
+
+def check_no_verbs(scenario: Scenario) -> None:
+    """Refuse faults of RDMA verbs where there are none: in a run. Raises :class:`ScenarioError`, one line."""
+    for fault in (fault for variant in scenario.variants for fault in variant.scenario.faults):
+        if FAULTS[fault.kind].programs:
+            fix = f"mrcbed launch --verbs --scenario {scenario.file} -- PROGRAM"
+            raise ScenarioError(f"{scenario.name}: fault {fault.name!r} is for programs of RDMA verbs, and a run has none: {fix}")
 
 
 class _Reader:

@@ -67,7 +67,7 @@ class Kind:
     slows = False  # takes capacity that theory does not know about: figures leave out what passes during the fault
     stalls = False  # the host's agent does not run all the time: its lateness says nothing about the machine
     one_site = False  # plans for fabrics of two sites have none
-    programs = False  # acts on programs of RDMA verbs, which a living emulated fabric alone has: no scenario and no plan has it
+    programs = False  # acts on programs of RDMA verbs, which a living emulated fabric alone has: no run and no plan has it
     heals = True  # can be taken back; otherwise it is over at once, together with the process
 
     # --- as written ----------------------------------------------------------------------------------------------------

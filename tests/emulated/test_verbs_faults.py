@@ -25,6 +25,7 @@ from tests.emulated.remains import CLOSED
 from tests.emulated.ring import wait_until
 from topologies import load_fabric
 from topologies.fabrics import DILATION
+from topologies.units import US
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -140,3 +141,57 @@ try:
 except Exception as error:
     print(error.error_code)
 """
+SCENARIO = f"""
+format = 3
+fabric = "tiny"
+dilation = {DILATION}
+[workload]
+kind = "ring-allreduce"
+message_bytes = "64KiB"
+steps = 1
+[[transport]]
+kind = "mrc"
+options = {{ active_evs = 4 }}
+[[fault]]
+name = "no memory"
+kind = "verbs-refused"
+on = "h1"
+before = true
+for = "60us"
+call = "reg_mr"
+errno = "EPERM"
+[[fault]]
+kind = "plane"
+on = "p1"
+at = "10us"
+"""
+WAITS = """
+import time
+from pyverbs.device import Context; from pyverbs.pd import PD; from pyverbs.mr import MR
+pd, errors = PD(Context(name="mrcbed0")), set()
+while True:
+    try:
+        MR(pd, 4096, 1)
+        break
+    except Exception as error:
+        errors.add(error.error_code)
+        time.sleep(0.01)
+print("made", *errors)
+"""
+
+
+def test_a_scenarios_faults_under_a_program(tmp_path: Path) -> None:
+    file, log = tmp_path / "own.toml", tmp_path / "log"
+    file.write_text(SCENARIO)
+    done = mrcbed("launch", "--scenario", str(file), "--verbs", "-n", "2", "--log", str(log), "--", PYTHON, "-c", WAITS)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["0: made", f"1: made {errno.EPERM}"]), done.stderr
+    assert "fabric tiny, transport mrc, seed 1, 2 faults" in done.stderr
+    rows = [json.loads(line) for line in (log / "runner.jsonl").read_text().splitlines()]
+    assert [(row["kind"], row.get("name"), row.get("phase")) for row in rows] == [
+        ("fault", "no memory", "begin"), ("start", None, None), ("fault", "plane p1", "begin"), ("fault", "no memory", "heal"),
+        ("fault", "plane p1", "end"),
+    ]  # fmt: skip
+    begun = rows[1]["t"]
+    assert rows[2]["t"] - begun >= 10 * US and rows[3]["t"] - begun >= 60 * US and len(rows[2]["links"]) == 8
+    hits = [json.loads(line) for line in (log / "h1.jsonl").read_text().splitlines() if '"verbs-fault"' in line]
+    assert [row["phase"] for row in hits] == ["begin", "heal"] and hits[-1]["hits"] >= 1

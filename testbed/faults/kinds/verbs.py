@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import random
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from agents.verbs import faults
-from testbed.faults.base import Change, Kind, Machine
+from testbed.faults.base import Change, Drawn, Kind, Machine
 from testbed.faults.keys import Key, in_us
 from testbed.faults.targets import Injected, Target
 from topologies.clos import Fabric
@@ -41,6 +42,10 @@ class VerbsFault(Kind):
 
     def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
         return Target(self.name, on, keys, host=fabric.host_number(on))
+
+    def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
+        known = {"program": "ib_write_bw", "count": 1}
+        return rng.choice(list(fabric.hosts)), {key.name: known[key.name] for key in self.keys if key.name in known}
 
     def not_simulated(self, on: str) -> str:
         return "is for programs of RDMA verbs"

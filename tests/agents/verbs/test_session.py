@@ -177,11 +177,11 @@ def test_peers_memory_is_guarded(rig: Rig, wrong: str, hosts: tuple[int, int]) -
 
 @pytest.mark.parametrize("hosts", [(0, 3), (1, 1)])
 def test_a_peer_that_is_gone(rig: Rig, hosts: tuple[int, int]) -> None:
-    e = Ends(rig, hosts, timeout=10)
+    e = Ends(rig, hosts, timeout=6)
     e.b.end()
     assert rig.servers[hosts[1]].count == (0 if hosts[0] != hosts[1] else 1)
     e.write(wr_id=1)
-    rig.run(20 * SOME)
+    rig.run(SOME)
     assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(1, RETRY_EXC_ERR)]
     e.a.end()
     assert not rig.servers[0].owners and not rig.servers[0].sessions[:]
@@ -206,14 +206,13 @@ def test_a_program_says_how_long_it_waits(rig: Rig, returns: bool) -> None:
     assert [(wc.wr_id, wc.status) for wc in e.a.poll(e.cq_a)] == [(2, SUCCESS if returns else RETRY_EXC_ERR)]
 
 
-@pytest.mark.dear("an engine that tries again all the time")
 def test_and_zero_is_for_ever(rig: Rig) -> None:
     e = Ends(rig, timeout=0)
     rig.net.fate = lambda frame, link, now: False
     e.write(wr_id=1)
-    rig.run(40 * SOME)
+    rig.run(2 * SOME)  # with the engine's own retries it would give up after 8.5 ms
     rig.net.fate = lambda frame, link, now: True
-    rig.run(100 * SOME)
+    rig.run(4 * SOME)
     assert [wc.status for wc in e.a.poll(e.cq_a)] == [SUCCESS]
 
 

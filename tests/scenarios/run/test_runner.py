@@ -14,7 +14,7 @@ import pytest
 from agents.process.control import AgentError
 from scenarios.figures.stats import percentile
 from scenarios.figures.summary import exit_status
-from scenarios.run.one_run import OneRun
+from scenarios.run.breaking import Breaking
 from scenarios.run.planning import plan
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import load_scenario
@@ -70,13 +70,13 @@ def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(
 
 def test_a_runner_that_is_kept_from_its_faults_says_by_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped for 0.3 s right after a fault begins, it ends it late."""
-    change = OneRun.change
+    change = Breaking.change
 
-    def stopped(self: OneRun, action: Any) -> None:
+    def stopped(self: Breaking, action: Any) -> None:
         change(self, action)
-        self.clock.sleep(self.clock.patience(0.3) if action.phase == "begin" else 0)
+        self.world.clock.sleep(self.world.clock.patience(0.3) if action.phase == "begin" else 0)
 
-    monkeypatch.setattr(OneRun, "change", stopped)
+    monkeypatch.setattr(Breaking, "change", stopped)
     found = run(tmp_path, [*QUICK, "workload.steps=24"])[0]["runs"][0]
     late = json.loads((tmp_path / "raw" / found["run"] / "run.json").read_text())["acts_late_ps"]
     assert 10 * US < late < 200 * US

@@ -9,7 +9,6 @@ from typing import Any
 import fastjsonschema
 import pytest
 
-from scenarios.schema.fault_tables import OF_RUNS
 from scenarios.schema.json_schema import json_schema, of_type
 from scenarios.schema.key_search import LISTS, example_in_file, example_of_set, find, named, nearest_keys
 from scenarios.schema.keys import FILES, SCENARIO, Key, keys, tables
@@ -63,7 +62,7 @@ def test_every_field_of_every_workload_and_every_key_of_every_fault_is_a_key() -
     for kind, struct in TABLES.items():
         for name in struct.__struct_encode_fields__:
             assert any(kind in key.kinds or not key.kinds for key in by_dotted(f"workload.{name}")), (kind, name)
-    for kind in OF_RUNS:
+    for kind in KINDS:
         for own in KINDS[kind].keys:
             (key,) = (key for key in by_dotted(f"fault.{own.name}") if kind in key.kinds or not key.kinds)
             assert key.required == own.required

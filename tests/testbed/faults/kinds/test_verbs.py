@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.verbs.faults import CALLS, Rule
+from scenarios.run.runner import run_scenario
+from scenarios.run.simulate import check_simulable
+from scenarios.schema.dilation import check_emulable
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from testbed.errors import UserError
 from testbed.faults.kinds import KINDS, FaultError
@@ -90,11 +95,18 @@ def test_errors_and_calls_are_names() -> None:
 
 
 @pytest.mark.parametrize("kind", WORDS)
-def test_where_there_are_no_programs_one_line_says_so(kind: str) -> None:
+def test_where_there_are_no_programs_one_line_says_so(kind: str, tmp_path: Path) -> None:
     cluster = SimulatedCluster(TINY)
     with pytest.raises(UserError, match="simulated world runs no programs of RDMA verbs: drop --world simulated"):
         cluster.inject(kind, "h0", **WORDS[kind])
     assert cluster.faults() == [] == cluster.fault_events()
     entry = ", ".join(f'{key} = "{value}"' for key, value in {"kind": kind, "on": "h0", "at": "1us", **WORDS[kind]}.items())
-    with pytest.raises(ScenarioError, match=rf"kind = '{kind}' is for programs of RDMA verbs, and a run has none: mrcbed launch --verbs"):
-        load_scenario("smoke", overrides=[f"fault=[{{{entry}}}]"])
+    loaded = load_scenario("smoke", overrides=[f"fault=[{{{entry}}}]"])
+    assert [fault.kind for fault in loaded.faults] == [kind]
+    fix = f"mrcbed launch --verbs --scenario {loaded.file} -- PROGRAM"
+    line = f"smoke: fault '{kind} h0' is for programs of RDMA verbs, and a run has none: {fix}"
+    for refuses in (check_simulable, partial(check_emulable, dilation=10_000), partial(run_scenario, directory=tmp_path)):
+        with pytest.raises(ScenarioError) as refusal:
+            refuses(loaded)
+        assert str(refusal.value) == line
+    assert list(tmp_path.iterdir()) == []
