@@ -34,7 +34,8 @@ class Logs:
         return float(median(sum(line["tx"]) * 8000 / line["bin_ps"] for line in bins))
 
     def failed(self) -> int:
-        return sum(line["state"] == "ERROR" for line in self.of("qp"))
+        """Queue pairs that used up their retries; one that is "unknown at the peer" met the end of the other program."""
+        return sum(line["state"] == "ERROR" and line["cause"] == "retries exhausted" for line in self.of("qp"))
 
 
 class Launched(Planned):
@@ -94,7 +95,7 @@ LESSON = Lesson(
         ),
         Question(
             "c",
-            "How many queue pairs of the client failed under MRC?",
+            "How many queue pairs of the client used up their retries under MRC?",
             lambda results: log(results, MRC).failed(),
             "The last line that the Python lines print for mrc.",
             "Packets were lost, but no message.",
