@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from agents.clock import WallClock
@@ -49,10 +50,14 @@ class Host(Agent):
         """Return the sockets that requests come from."""
         return self.server.readers() if self.verbs is None else [*self.server.readers(), *self.verbs.readers()]
 
-    def serve(self) -> None:
-        """Answer requests. Whoever has begun a program may ask for nothing else from then on: its user need not be ours."""
+    def serve(self, ready: Sequence[socket.socket]) -> None:
+        """Answer requests on sockets that are ready. Whoever has begun a program may ask for nothing else from then on: its user need not
+        be ours."""
         if self.verbs is not None:
-            self.verbs.serve()
+            of_programs = self.verbs.readers()
+            self.verbs.serve(ready)
+            if all(sock in of_programs for sock in ready):
+                return
         for client, request in self.server.requests():
             own = client is self.calls.owner
             if own and request.get("op") not in PROGRAM_REQUESTS:
@@ -88,7 +93,7 @@ class Host(Agent):
         while self.running:
             readers = self.device.turn(self.wake_at(self.clock()), self.readers())
             if readers:
-                self.serve()
+                self.serve(readers)
             self.go_on()
 
     def go_on(self) -> None:
@@ -141,7 +146,7 @@ class Wakers:
             if sock not in now:
                 del self.acts[fd]
         known = [pair for pair in before if pair[0] in now]
-        known += [(sock, self._listen(host, sock, host.serve)) for sock in now if sock not in [old for old, _ in known]]
+        known += [(sock, self._listen(host, sock, partial(host.serve, [sock]))) for sock in now if sock not in [old for old, _ in known]]
         self.clients[host.number] = known
 
     def arm(self, host: Host) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,8 +25,6 @@ from topologies.clos import Fabric
 MOST_SESSIONS: Final = 64
 MOST_QPS: Final = 4096
 """Of a host [ours]. Each queue pair takes tens of kilobytes."""
-REQUESTS_AT_ONCE: Final = 32
-"""Requests of a session before others have their turn [ours]."""
 LOCAL_PIECE: Final = 1 << 16
 """Bytes that a WRITE to the same host moves in a turn [ours]."""
 PIECES_AT_ONCE: Final = 64
@@ -113,48 +111,46 @@ class Server:
     def readers(self) -> list[socket.socket]:
         return self.sockets
 
-    def serve(self) -> None:
-        """Accept programs, and answer their requests."""
-        with suppress(OSError):
-            for _ in range(MOST_SESSIONS):
+    def serve(self, ready: Sequence[socket.socket]) -> None:
+        """Accept programs, and answer their requests, where sockets are ready: asking one in vain would cost an exception."""
+        if self.listener in ready:
+            with suppress(OSError):
                 control, _ = self.listener.accept()
                 if len(self.sessions) >= MOST_SESSIONS or control.fileno() >= MOST_FD or self.closer.behind() > MOST_CLOSING:
                     self.strangers += 1
                     self.closer.close(control.detach())
-                    continue
-                self.sessions.append(Session(self, control))
-                self.sockets = [*self.sockets, control]
+                else:
+                    self.sessions.append(Session(self, control))
+                    self.sockets = [*self.sockets, control]
         for session in self.sessions:
-            try:
-                self._serve(session)
-            except Garbage:
-                self.garbage += 1
-                session.close()
-            except OSError:
-                session.close()
+            if session.control in ready:
+                try:
+                    self._serve(session)
+                except Garbage:
+                    self.garbage += 1
+                    session.close()
+                except OSError:
+                    session.close()
         self._forget_closed()
 
     def _serve(self, session: Session) -> None:
-        for _ in range(REQUESTS_AT_ONCE):
-            try:
-                request, ancillary, flags, _ = session.control.recvmsg(
-                    layout.REQUEST.size + 1, socket.CMSG_SPACE(4 * MOST_FDS), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-                )
-            except BlockingIOError:
-                return
-            given: list[int] = []
-            for level, kind, data in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    given += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-            try:
-                if not request:
-                    raise OSError(errno.EPIPE, "the program is gone")
-                if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-                    raise Garbage("a request with more than fits")
-                session.answer(request, given)
-            finally:
-                for fd in given:
-                    self.closer.close(fd)
+        """Answer one request: whoever has more is ready in the next turn, too."""
+        request, ancillary, flags, _ = session.control.recvmsg(
+            layout.REQUEST.size + 1, socket.CMSG_SPACE(4 * MOST_FDS), socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        )
+        given: list[int] = []
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                given += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+        try:
+            if not request:
+                raise OSError(errno.EPIPE, "the program is gone")
+            if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
+                raise Garbage("a request with more than fits")
+            session.answer(request, given)
+        finally:
+            for fd in given:
+                self.closer.close(fd)
 
     def _forget_closed(self) -> None:
         if any(session.closed for session in self.sessions):

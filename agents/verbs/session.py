@@ -65,6 +65,8 @@ _PID: Final = struct.Struct("i")
 _CREDENTIALS: Final = 12
 """Bytes of struct ucred, which begins with the pid."""
 
+_DOORBELL: Final = layout.DOORBELL.to_bytes(4, "little")
+
 
 class Refused(Exception):
     """A request is refused with an errno."""
@@ -126,11 +128,11 @@ class Session:
         """Carry out a request that came with descriptors, and answer. Raises :class:`Garbage`, OSError if the program is gone."""
         if len(request) != layout.REQUEST.size:
             raise Garbage(f"a request of {len(request)} bytes")
-        op, serial, *arguments = layout.REQUEST.unpack(request)
-        if op == layout.DOORBELL:
+        if request.startswith(_DOORBELL):
             if self.ring is not None:
                 self.ring.wake()
             return
+        op, serial, *arguments = layout.REQUEST.unpack(request)
         handler = self.handlers.get(op)
         if handler is None or (op == layout.HELLO) == (self.ring is not None):
             raise Garbage(f"request {op}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -65,7 +66,7 @@ class Rig:
     def turn(self) -> None:
         """What each agent does in a turn of its loop."""
         for server in self.servers:
-            server.serve()
+            server.serve(select.select(server.sockets, [], [], 0)[0])
             self.rest += server.take(server.device.engine.completions())
             server.advance()
             for t, kind, fields in server.device.engine.events():
@@ -117,11 +118,16 @@ class Program:
         self.serial += 1
         request = layout.REQUEST.pack(op, self.serial, *arguments, *[0] * (layout.ARGUMENTS - len(arguments)))
         socket.send_fds(self.sock, [request], fds or [])
-        self.server.serve()
+        self.serve()
         answer, got, _, _ = socket.recv_fds(self.sock, layout.ANSWER.size, 2)
         serial, self.error, *results = layout.ANSWER.unpack(answer)
         assert serial == self.serial
         return results, got
+
+    def serve(self) -> None:
+        """Let the server answer, one request after the other."""
+        while self.session.control.fileno() >= 0 and select.select([self.session.control], [], [], 0)[0]:
+            self.server.serve([self.session.control])
 
     def ask(self, op: int, *arguments: int, fds: list[int] | None = None) -> int:
         return self.call(op, *arguments, fds=fds)[0][0]
@@ -238,7 +244,7 @@ class Program:
             sock.close()
         for ring in (self.work, *self.rings.values()):
             ring.close()
-        self.server.serve()
+        self.serve()
 
 
 class Buffer:

@@ -52,6 +52,7 @@ def test_nothing_but_the_stranger_ends(transport: str, seed: int | None, memory:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(0)  # a turn has answered, or never will
         server.sessions.append(Session(server, theirs))
+        server.sockets = [*server.sockets, theirs]
 
         def pump(number: int = number) -> None:
             rig.turn()

@@ -344,7 +344,7 @@ def test_regions(rig: Rig, tmp_path: object) -> None:
 def _send(p: Program, data: bytes, fds: list[int] | None = None) -> bool:
     """Whether the session is alive after that datagram."""
     socket.send_fds(p.sock, [data], fds or [])
-    p.server.serve()
+    p.serve()
     p.rig.turn()
     return not p.session.closed
 
@@ -390,7 +390,7 @@ def test_who_does_not_read_answers_is_not_waited_for(rig: Rig) -> None:
     asked = 0
     while not p.session.closed:
         p.sock.send(layout.REQUEST.pack(layout.QUERY_PORT, 1, 1, *[0] * 29), socket.MSG_DONTWAIT)
-        p.server.serve()
+        p.serve()
         asked += 1
     assert 10 < asked < 10_000 and not rig.servers[0].sessions
 
@@ -421,7 +421,7 @@ def test_what_takes_long_to_be_closed_holds_nobody_up(rig: Rig, how: str) -> Non
         socket.send_fds(p.sock, [request], [*plain, fd])
         for mine in (*plain, fd):
             os.close(mine)
-        p.server.serve()
+        p.serve()
         other.call(layout.QUERY_PORT, 1)
         assert other.error == 0 and p.session.closed == (how == "unread")
     other.end()
