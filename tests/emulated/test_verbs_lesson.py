@@ -22,6 +22,7 @@ pytestmark = [
 SOONER = (("4s", "3s"), ("8s", "6s"), ("timeout 14", "timeout 9"), ("-D 2", "-D 1"))
 
 
+@pytest.mark.dear("two launches of ib_write_bw")
 def test_lesson_6(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = {}

@@ -94,7 +94,8 @@ MUTATIONS = (
     _bug("control packets begin on plane 0", "mrc/receiver/reverse.py", "rotation", ("self.turn = plane", "self.turn = 0")),
     _bug(
         "queue pairs take turns by number", "mrc/departures.py", "rotation",
-        ("qps.insert(turn, qps.pop(at))", "pass"), ("self.turn = turn + 1 if turn + 1 < len(qps) else 0\n\n    def next", "\n    def next"),
+        ("qps.insert(turn, qps.pop(at))", "pass"),
+        ("self.turn = turn + 1 if turn + 1 < len(qps) else 0\n\n    def forget", "\n    def forget"),
     ),
     _bug(
         "an overtaking retransmission proves a loss", "mrc/sender/requester.py", "second_paper",
@@ -144,11 +145,15 @@ MUTATIONS = (
     _bug("duplicate placed again", "mrc/receiver/responder.py", "responder", ("if i < 0 or self.received >> i & 1:", "if i < 0:")),
     _bug(
         "immediate delivered when it arrives", "mrc/receiver/responder.py", "responder delivery",
-        ("                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot], 0))\n", ""),
+        (
+            "                self.completions.append(Completion(self.qpn, wr, RECEIVE, OK, self.imm[slot] & _WORD,"
+            " (self.imm[slot] >> 32) + _HALF))\n",
+            "",
+        ),
         (
             "        if i == 0:\n            self._advance()\n",
-            "        if imm >= 0 and self.recv_head < len(self.recv_queue):\n"
-            "            self.completions.append(Completion(self.qpn, self.recv_queue[self.recv_head], RECEIVE, OK, imm, 0))\n"
+            "        if p.imm >= 0 and self.recv_head < len(self.recv_queue):\n"
+            "            self.completions.append(Completion(self.qpn, self.recv_queue[self.recv_head], RECEIVE, OK, p.imm, p.dmalen))\n"
             "        if i == 0:\n            self._advance()\n",
         ),
     ),

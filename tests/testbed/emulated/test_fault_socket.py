@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -41,12 +42,14 @@ def cluster() -> SimulatedCluster:
 
 
 @pytest.fixture
-def served(cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultSocket]:
-    monkeypatch.setattr(sandbox, "PROGRAMS_DIR", str(tmp_path))
+def served(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultSocket]:
+    folder = tempfile.mkdtemp(prefix="mrcbed-", dir="/tmp")  # a socket's path has 108 bytes
+    monkeypatch.setattr(sandbox, "PROGRAMS_DIR", folder)
     made = FaultSocket(cluster.injections, None)
     yield made
     made.close()
     made.close()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
