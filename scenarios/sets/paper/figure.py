@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +10,7 @@ import msgspec
 from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.sets.paper.claims import Evidence, Row
-from scenarios.sets.paper.plots import DRAW, Draw
+from scenarios.sets.paper.plots import DRAW
 from scenarios.sets.paper.statement import Statement
 from testbed.world import SIMULATED, WORLDS
 from topologies.structs import one_of
@@ -52,27 +50,16 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.quick if quick else self.full
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures.toml has of a figure beside its statements; its head explains the keys."""
+class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What figures.toml has of a figure; its head explains the keys. ``parts`` is empty if the figure is computed."""
 
+    id: str
     title: str
     draw: Annotated[str, one_of(DRAW)]
     parts: tuple[Part, ...] = ()
     note: str = ""
     section: str = ""
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure. ``parts`` is empty if it is computed."""
-
-    id: str
-    title: str
-    draw: Draw
-    parts: tuple[Part, ...]
-    note: str
-    section: str
-    statements: Mapping[str, Statement]
+    statements: dict[str, Statement] = {}
 
     @property
     def heading(self) -> str:

@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from scenarios.sets.paper.figure import HERE, Head, PaperFigure
-from scenarios.sets.paper.plots import DRAW
+from scenarios.sets.paper.figure import HERE, PaperFigure
 from scenarios.sets.paper.statement import Statement
 from testbed.errors import UserError
 from topologies.structs import Refused, convert, there_are
@@ -26,8 +25,7 @@ def read_figures(text: str) -> tuple[PaperFigure, ...]:
     for id, table in data["figure"].items():
         where = f"figures.toml: figure.{id}"
         statements = _statements(table.pop("says"), words, f"{where}.says", shared)
-        head = convert(_with_words(table, words), Head, where)
-        figures.append(PaperFigure(id, head.title, DRAW[head.draw], head.parts, head.note, head.section, statements))
+        figures.append(replace(convert({**_with_words(table, words), "id": id}, PaperFigure, where), statements=statements))
     return tuple(figures)
 
 

@@ -17,6 +17,7 @@ from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Eviden
 from scenarios.sets.paper.figure import HERE
 from scenarios.sets.paper.figures import FIGURES, chosen, read_figures
 from scenarios.sets.paper.lossless import SENDERS
+from scenarios.sets.paper.plots import DRAW
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import by_claim, counts
 from scenarios.sets.paper.statement import OF_PARTS, OF_RUNS, Statement
@@ -511,5 +512,5 @@ def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 4 + [CANNOT]
     from scenarios.figures.stored import Stored
 
-    files = figure.draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
+    files = DRAW[figure.draw]({"main": Stored(tmp_path)}, tmp_path, "fig-18")
     assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)
