@@ -1,17 +1,14 @@
-"""Statements with their results and verdicts; and the figures of stored summaries that verdicts depend on. Pure."""
+"""Verdicts on statements, and the figures of stored summaries that verdicts depend on. Pure."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from string import Formatter
 from typing import Any
 
 import msgspec
-
-from testbed.terminal import duration
 
 AGREES, DIFFERS, CANNOT, NO_DATA = "agrees", "differs", "cannot be emulated here", "no data"
 VERDICTS = (AGREES, DIFFERS, CANNOT, NO_DATA)
@@ -20,21 +17,6 @@ Run = Mapping[str, Any]
 """An entry of summary.json's ``runs``."""
 Figure = str | Callable[[Run], float | None]
 """A dotted key of a run's entry, or a function of it."""
-
-
-class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures.toml says of a part of a claim; its head explains the keys. Texts have places for what was measured."""
-
-    claim: int = 0
-    text: str = ""
-    asked: str = ""
-    seen: str = ""
-    ideal: str = ""
-    unit: str = ""
-    why: str = ""
-    cannot: str = ""
-    like: str = ""
-    who: str = ""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -55,59 +37,6 @@ class Row(msgspec.Struct, frozen=True):
         return {**msgspec.structs.asdict(self), "value": self.value if self.value is None or math.isfinite(self.value) else None}
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was measured for a statement. ``ok`` None: there is no figure to judge. ``places``: name -> value for its texts; None if nothing
-    was seen."""
-
-    ok: bool | None
-    value: float | None = None
-    places: Mapping[str, Any] | None = None
-
-
-def found(ok: bool | None, value: float | None = None, **places: Any) -> Found:
-    """Make a :class:`Found` whose texts can show the value, and the places."""
-    return Found(ok, value, {"value": value, **places})
-
-
-class _Texts(Formatter):
-    def format_field(self, value: Any, form: str) -> str:
-        """``.1%``, ``.0f`` and the like of a number or None; ``rtts``; ``duration`` of ns; no form: as Python writes the value."""
-        match form:
-            case "":
-                return str(value)
-            case "rtts":
-                return rtts(value)
-            case "duration":
-                return duration(value)
-        return number(value, form)
-
-
-def rows(statements: Mapping[str, Statement], results: Mapping[str, Found]) -> list[Row]:
-    """Return a row for each statement, in order. ``results``: statement -> result, of each that shows something.
-
-    Raises ValueError if results and statements do not belong together.
-    """
-    wanted = {id for id, statement in statements.items() if statement.seen}
-    if wanted != results.keys():
-        raise ValueError(f"figures.toml and its function differ in these statements: {', '.join(sorted(wanted ^ results.keys()))}")
-    return [_row(statement, results.get(id, Found(None))) for id, statement in statements.items()]
-
-
-def _row(it: Statement, result: Found) -> Row:
-    def filled(text: str) -> str:
-        return _Texts().vformat(text, (), result.places or {})
-
-    seen = "" if result.places is None else filled(it.seen)
-    if it.cannot:
-        verdict, why = CANNOT, it.cannot
-    elif result.ok is None:
-        verdict, why = NO_DATA, "no run that ended well has this figure"
-    else:
-        verdict, why = (AGREES, "") if result.ok else (DIFFERS, filled(it.why))
-    return Row(it.claim, it.text, filled(it.asked), seen or "–", result.value, it.unit, filled(it.ideal), verdict, why)
-
-
 def overall(verdicts: Collection[str]) -> str:
     """Return the verdict on several rows: "differs" if any does, else "no data" if any lacks data, else "agrees" if any agrees."""
     return next((v for v in (DIFFERS, NO_DATA, AGREES) if v in verdicts), CANNOT if verdicts else NO_DATA)
@@ -119,30 +48,19 @@ class Evidence:
 
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def runs(
-        self, part: str, transport: str, where: Mapping[str, Any] | None = None, placement: str | None = None, ended: bool = True
-    ) -> list[Run]:
-        """Return the runs of a transport at a setting (the keys in ``where``). ``ended``: only those that ended well."""
+    def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
+        """Return the runs of a transport at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
         return [
             run
             for run in self.parts.get(part, {}).get("runs", ())
             if run["transport"] == transport
-            and placement in (None, run["placement"])
-            and all(run.get("settings", {}).get(key) == value for key, value in (where or {}).items())
+            and all({**run.get("settings", {}), "placement": run["placement"]}.get(key) == value for key, value in (where or {}).items())
             and (not ended or run["outcome"] == "done")
         ]
 
-    def median(
-        self,
-        part: str,
-        transport: str,
-        figure: Figure,
-        where: Mapping[str, Any] | None = None,
-        placement: str | None = None,
-        ended: bool = True,
-    ) -> float | None:
+    def median(self, part: str, transport: str, figure: Figure, where: Mapping[str, Any] | None = None, ended: bool = True) -> float | None:
         """Return the median over the seeds (and placements, unless one is given); None if no run has the figure."""
-        samples = values(self.runs(part, transport, where, placement, ended), figure)
+        samples = values(self.runs(part, transport, where, ended), figure)
         return statistics.median(samples) if samples else None
 
     def settings(self, part: str, key: str) -> list[Any]:
@@ -179,27 +97,15 @@ def bus_share(run: Run) -> float | None:
     return float(run["busbw_bps"]) / float(run["ideal_busbw_bps"])
 
 
-def all_hold(values: Sequence[bool | None]) -> bool | None:
+def all_hold(values: Collection[bool | None]) -> bool | None:
     """Whether all conditions hold; None if one is unknown and none fails."""
     if any(value is False for value in values):
         return False
     return None if not values or any(value is None for value in values) else True
 
 
-def at_least(value: float | None, bound: float) -> bool | None:
-    return None if value is None else value >= bound
-
-
-def at_most(value: float | None, bound: float) -> bool | None:
-    return None if value is None else value <= bound
-
-
 def ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or not b else a / b
-
-
-def is_more(a: float | None, b: float | None) -> bool | None:
-    return None if a is None or b is None else a > b
 
 
 def number(value: float | None, form: str) -> str:
@@ -212,11 +118,6 @@ def number(value: float | None, form: str) -> str:
 
 def percent(value: float | None, digits: int = 0) -> str:
     return number(value, f".{digits}%")
-
-
-def rtts(value: float | None) -> str:
-    """A time in base RTTs, with its unit where it has one."""
-    return number(value, ".0f") if value is None or math.isinf(value) else f"{value:.0f} base RTTs"
 
 
 def or_never(value: float | None, awaited: bool) -> float | None:

@@ -1,9 +1,7 @@
-"""A figure of the paper: its scenarios in full and quick form, its statements, how they are evaluated, and how it is drawn."""
+"""A figure of the paper: its scenarios in full and quick form, its statements, and how it is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +9,9 @@ import msgspec
 
 from scenarios.schema.dilation import needs_simulation
 from scenarios.schema.scenario import Scenario, load_scenario
-from scenarios.sets.paper.claims import Evidence, Found, Row, Statement, rows
-from scenarios.sets.paper.plots import DRAW, Draw
+from scenarios.sets.paper.claims import Evidence, Row
+from scenarios.sets.paper.plots import DRAW
+from scenarios.sets.paper.statement import Statement
 from testbed.world import SIMULATED, WORLDS
 from topologies.structs import one_of
 
@@ -51,28 +50,16 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.quick if quick else self.full
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What figures.toml has of a figure beside its statements; its head explains the keys."""
+class PaperFigure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What figures.toml has of a figure; its head explains the keys. ``parts`` is empty if the figure is computed."""
 
+    id: str
     title: str
     draw: Annotated[str, one_of(DRAW)]
     parts: tuple[Part, ...] = ()
     note: str = ""
     section: str = ""
-
-
-@dataclass(frozen=True)
-class PaperFigure:
-    """A figure. ``judge`` measures: evidence -> statement -> result. ``parts`` is empty if the figure is computed."""
-
-    id: str
-    title: str
-    draw: Draw
-    parts: tuple[Part, ...]
-    note: str
-    section: str
-    statements: Mapping[str, Statement]
-    judge: Callable[[Evidence], Mapping[str, Found]]
+    statements: dict[str, Statement] = {}
 
     @property
     def heading(self) -> str:
@@ -83,4 +70,4 @@ class PaperFigure:
 
     def evaluate(self, evidence: Evidence) -> list[Row]:
         """Return the verdict on each statement."""
-        return rows(self.statements, self.judge(evidence))
+        return [statement.judged(evidence) for statement in self.statements.values()]

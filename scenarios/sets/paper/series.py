@@ -18,6 +18,7 @@ from scenarios.sets import series
 from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, VERDICTS, Evidence, overall
 from scenarios.sets.paper.figure import PaperFigure
 from scenarios.sets.paper.figures import FIGURES
+from scenarios.sets.paper.plots import DRAW
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.series import FORMAT, INTERRUPTED, Form, RunOne, Tell, doubts_of
 
@@ -52,7 +53,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
     directory.mkdir(parents=True, exist_ok=True)
     plots: list[Path] = []
     try:
-        plots = figure.draw(stored, directory, f"fig-{figure.id}") if stored or not figure.parts else []
+        plots = DRAW[figure.draw](stored, directory, f"fig-{figure.id}") if stored or not figure.parts else []
     except Exception as error:  # the verdicts must be kept if drawing fails
         trouble.append(f"not drawn: {type(error).__name__}: {error}")
     conclusion = {

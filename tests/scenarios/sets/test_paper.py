@@ -12,13 +12,15 @@ import pytest
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import named_scenarios
 from scenarios.sets import estimate
-from scenarios.sets.paper import claims, collectives
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, Statement, bus_share, found, overall, value_of
+from scenarios.sets.paper import collectives
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, bus_share, overall, value_of
 from scenarios.sets.paper.figure import HERE
-from scenarios.sets.paper.figures import FIGURES, JUDGES, chosen, read_figures
+from scenarios.sets.paper.figures import FIGURES, chosen, read_figures
 from scenarios.sets.paper.lossless import SENDERS
+from scenarios.sets.paper.plots import DRAW
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import by_claim, counts
+from scenarios.sets.paper.statement import OF_PARTS, OF_RUNS, Statement
 from scenarios.show.plots.style import looks
 from testbed.errors import UserError
 from tests.scenarios import plays, synthetic
@@ -36,13 +38,13 @@ SIZE, LOSS = collectives.SIZE, collectives.LOSS
 def test_every_figure_of_the_paper_is_there_once() -> None:
     wanted = {"4", "5-7", "8", "9a", "9b", "9c", "9d", *(str(number) for number in range(10, 23)), "5.2.1"}
     wanted |= {"sizing", "ecmp", "planes", "operations"}
-    assert {figure.id for figure in FIGURES} == wanted and [figure.id for figure in FIGURES] == list(JUDGES)
+    assert {figure.id for figure in FIGURES} == wanted and len(FIGURES) == len(wanted)
 
 
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ([], list(JUDGES)),
+        ([], [figure.id for figure in FIGURES]),
         (["16"], ["16"]),
         (["18", "4"], ["4", "18"]),
         (["9"], ["9a", "9b", "9c", "9d"]),
@@ -338,7 +340,8 @@ def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
 
 
 def judged(claim: int, ok: bool | None) -> Row:
-    return claims.rows({"a": Statement(claim, "text", seen="seen")}, {"a": found(ok)})[0]
+    numbers = {"value": "mrc kept" if ok is None else "mrc seed"}
+    return Statement(claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}").judged(evidence({"main": [run()]}))
 
 
 def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
@@ -398,16 +401,52 @@ def test_every_claim_of_the_paper_is_there_once_and_has_evidence_or_a_reason() -
 
 
 def test_texts_are_used_and_no_other_is_asked_for() -> None:
-    """A figure that measures what no statement has, or the other way round, is an error."""
     for figure in FIGURES:
-        rows = figure.evaluate(Evidence())
+        rows = figure.evaluate(Evidence())  # every name in a text or a condition has a number
         assert [row.claim for row in rows] == [statement.text for statement in figure.statements.values()]
         assert figure.parts or {row.verdict for row in rows} == {AGREES}  # what is computed needs no run
-    with pytest.raises(ValueError, match="differ in these statements: b, c"):
-        claims.rows({"a": Statement(seen="1"), "b": Statement(seen="2")}, {"a": found(True), "c": found(True)})
+        statements = figure.statements.values()
+        assert all(bool(it.holds) != bool(it.cannot) for it in statements)
+        assert {it.part for it in statements} <= {"", *(part.name for part in figure.parts)}
     words, shared, figures = (tomllib.loads(TEXTS)[key] for key in ("words", "shared", "figure"))
     assert set(shared) <= {table.get("like") for figure in figures.values() for table in figure["says"].values()}
     assert all(f"{{{word}}}" in TEXTS for word in words)
+    every = [statement for figure in FIGURES for statement in figure.statements.values()]
+    assert {it.by for it in every} == {"", *OF_PARTS}
+    assert set(OF_RUNS) <= {words.split()[1] for it in every for words in it.numbers.values() if " " in words}
+
+
+@pytest.mark.parametrize(
+    ("holds", "kept", "verdict"),
+    [
+        ("value >= 0.5, value <= 3/4", 0.75, AGREES),
+        ("value >= 0.5, value <= 3/4", 0.76, DIFFERS),
+        ("value < seed, value > 0", 0.5, AGREES),
+        ("value < seed, value > 0", 1, DIFFERS),
+        ("value == 1, seed == 1", None, NO_DATA),
+        ("value == 1, seed == 2", None, DIFFERS),  # whatever is not known
+    ],
+)
+def test_conditions(holds: str, kept: float | None, verdict: str) -> None:
+    it = Statement(seen="{value:at .0% of it}{seed:+.0f}", numbers={"value": "mrc kept", "seed": "mrc seed"}, holds=holds)
+    row = it.judged(evidence({"main": [run(kept=kept)]}))
+    assert row.verdict == verdict and row.seen == ("+1" if kept is None else f"at {100 * kept:.0f} % of it+1") and row.value == kept
+
+
+def test_numbers_are_of_a_part_its_settings_and_of_each_other() -> None:
+    numbers = {
+        "a": "roce kept size=1",
+        "b": "roce kept placement=packed",
+        "value": "a / b",
+        "less": "a - b",
+        "both": "a + b",
+        "none": "c / b",
+    }
+    runs = [run("roce", {"size": size}, kept=kept, placement=place) for size, kept, place in (("1", 6, "interleaved"), ("2", 3, "packed"))]
+    it = Statement(part="x", seen="{value} {less} {both} {none:.0f}", numbers={"c": "mrc kept", **numbers}, holds="value > 0")
+    assert it.judged(evidence({"x": runs})).seen == "2.0 3.0 9.0 –"
+    with pytest.raises(KeyError):
+        Statement(seen="{value}", numbers={"value": "nothing"}).judged(Evidence())
 
 
 @pytest.mark.parametrize(
@@ -416,6 +455,8 @@ def test_texts_are_used_and_no_other_is_asked_for() -> None:
         ("unit = ", "unti = ", "shared.rides.unti is not a key: did you mean 'unit'?"),
         ('draw = "loads"', 'draw = "load"', "figure.ecmp.draw = 'load': there are"),
         ('like = "rides"', 'like = "ride"', "figure.4.says.rides.like = 'ride': there are"),
+        ('by = "ride"', 'by = "rides"', "shared.rides.by = 'rides': there are"),
+        ('holds = "value == 0"', 'holds = "value = 0"', "shared.rides.holds = 'value = 0' must be conditions like"),
     ],
 )
 def test_texts_are_checked(right: str, wrong: str, said: str) -> None:
@@ -471,5 +512,5 @@ def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 4 + [CANNOT]
     from scenarios.figures.stored import Stored
 
-    files = figure.draw({"main": Stored(tmp_path)}, tmp_path, "fig-18")
+    files = DRAW[figure.draw]({"main": Stored(tmp_path)}, tmp_path, "fig-18")
     assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)
