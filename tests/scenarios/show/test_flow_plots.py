@@ -12,8 +12,8 @@ import pytest
 from scenarios.figures.invariants import hop_of
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
-from scenarios.show.plots.ev_shares import grid
-from scenarios.show.plots.queue_hops import NAMES
+from scenarios.show.plots.evs import grid
+from scenarios.show.plots.packets import NAMES
 from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios import plays

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.show.plots.style import STRIP, figure, save
-from scenarios.show.plots.worth import COLOURS, worth
+from scenarios.show.plots.style import COLOURS, STRIP, figure, save, worth
 
 
 def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:
