@@ -19,11 +19,14 @@ SAMPLES = {"queues": 400, "windows": 200}
 MARKING = ("ECN marking range", "#F0E442", 0.35)
 
 
-def series(stored: Stored, run: dict[str, Any], name: str, width_ns: int) -> tuple[Any, Any]:
-    """Return (µs since t0, % of line) of a flow, at the centres of the bins."""
-    bins = stored.rows("flows", run)
-    bins = bins[bins["flow"] == name]
-    begin = stored.begin_ns(run) or 0
+def series(stored: Stored, run: dict[str, Any], name: str, span_ns: float) -> tuple[Any, Any]:
+    """Return (µs since t0, % of line) of a flow while it receives, at the centres of as many bins as suit a figure of ``span_ns``."""
+    begin, table = stored.begin_ns(run) or 0, stored.rows("flows", run)
+    bins = table[table["flow"] == name]
+    if bins.empty:  # it received nothing
+        return [], []
+    bin_ns = float(table["bin_ns"].max())
+    width_ns = bin_ns * max(1, round(span_ns / POINTS / bin_ns))
     edges = np.arange(bins["t_ns"].min(), bins["t_ns"].max() + width_ns + 1, width_ns)
     received, _ = np.histogram(bins["t_ns"] + bins["bin_ns"] / 2, bins=edges, weights=bins["rx_bytes"])
     line = run["flows"][name]["line_bps"] / 8e9 * width_ns
@@ -41,13 +44,11 @@ def flows(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     handles: dict[str, Any] = {}
     fig, shown = run_panels(stored, runs, "Goodput per flow", y="goodput, % of line", sharey=True)
     for ax, run in shown:
-        bin_ns = float(stored.rows("flows", run)["bin_ns"].max())
-        width = bin_ns * max(1, round(span / POINTS / bin_ns))
         for group, colour, style in _line_styles(run):
             names = [n for n, flow in run["flows"].items() if flow["group"] == group or n == group]
             thick = 1.3 if len(names) == 1 else 0.6
             for flow in names:
-                ax.plot(*series(stored, run, flow, width), color=colour, linewidth=thick, linestyle=style, zorder=3)
+                ax.plot(*series(stored, run, flow, span), color=colour, linewidth=thick, linestyle=style, zorder=3)
                 label = spell(group) if len(names) == 1 else f"{spell(group)}, {len(names)} flows"
                 handles.setdefault(label, line(label, colour, style, thick))
         incast = run["groups"].get("incast")
