@@ -165,14 +165,6 @@ class Stored:
         frame = self.table("steps")
         return frame[~frame["warmup"].astype(bool)] if len(frame) else frame
 
-    @cached_property
-    def events(self) -> pd.DataFrame:
-        return self.whole.events if self.whole else self.table("events")
-
-    @cached_property
-    def goodput(self) -> pd.DataFrame:
-        return self.whole.goodput if self.whole else self.table("goodput")
-
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
         if name not in self._tables:
             self._tables[name] = self.table(name)

@@ -32,11 +32,8 @@ def shown_ns(stored: Stored, beside: dict[str, Any]) -> float:
 
 def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] | None:
     """Return (µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
-    begin, table = stored.begin_ns(run), stored.goodput
-    if begin is None or not len(table) or not run["ideal_busbw_bps"]:
-        return None
-    bins = table[table["run"] == run["run"]]
-    if bins.empty:
+    begin, bins = stored.begin_ns(run), stored.rows("goodput", run)
+    if begin is None or bins.empty or not run["ideal_busbw_bps"]:
         return None
     bin_ns = float(bins["bin_ns"].max())
     end = begin + min(run["measured_ns"], span)

@@ -40,12 +40,8 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
 
 def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
     """Return (from, to, state) of one path, times in ns; GOOD until the first change."""
-    spans, start, state = [], 0.0, "GOOD"
-    for t, new in zip(changes["t_ns"], changes["to"], strict=True):
-        spans.append((start, float(t), state))
-        start, state = float(t), str(new)
-    spans.append((start, end, state))
-    return spans
+    times = [0.0, *map(float, changes["t_ns"]), end]
+    return list(zip(times, times[1:], ["GOOD", *map(str, changes["to"])], strict=False))
 
 
 @per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)

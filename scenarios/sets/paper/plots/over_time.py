@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,11 @@ BINS = 100
 
 def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
     """Return when packets were found lost on the way, in µs since the first measured step or t0, as a sorted array."""
-    events = stored.events
-    begin = stored.begin_ns(run)
+    begin, events = stored.begin_ns(run), stored.rows("events", run)
     if begin is None or not len(events):
         return np.array([])
-    run_events = events[(events["run"] == run["run"]) & (events["kind"] == "loss")]
-    rules = [json.loads(detail or "{}").get("rule") for detail in run_events["detail"]]
-    times_ns = run_events.loc[[rule not in NO_LOSS for rule in rules], "t_ns"] if len(run_events) else run_events["t_ns"]
+    losses = events[events["kind"] == "loss"]
+    times_ns = losses["t_ns"][[json.loads(detail or "{}").get("rule") not in NO_LOSS for detail in losses["detail"]]]
     return np.sort((times_ns.to_numpy(dtype="float64") - begin) / 1e3)
 
 
@@ -77,10 +75,10 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_us: float) -> tuple[Any, Any]:
-    """Return (µs since t0, bits/s) of some flows together, as counted by their receivers."""
+def rates(stored: Stored, run: dict[str, Any], name: str, span_us: float) -> tuple[Any, Any]:
+    """Return (µs since t0, bits/s) of a flow, as counted by its receiver."""
     table = stored.rows("flows", run)
-    bins = table[table["flow"].isin(list(names))]
+    bins = table[table["flow"] == name]
     begin_ns, bin_ns = stored.begin_ns(run) or 0, float(bins["bin_ns"].max()) if len(bins) else 1.0
     width_ns = bin_ns * max(1, round(span_us * 1e3 / BINS / bin_ns))
     edges = np.arange(begin_ns, begin_ns + span_us * 1e3 + 1, width_ns)
@@ -104,7 +102,7 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
             span, begin = _span_us(run), results.begin_ns(run) or 0
             fault_bands(ax, results.outages(run), begin, span)
             for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
-                x, y = rates(results, run, [flow], span)
+                x, y = rates(results, run, flow, span)
                 ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
             lossy = {f["probability"] for f in run["failovers"] if f["kind"] == "path-loss"}
             what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run["fabric"]]
