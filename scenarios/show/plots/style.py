@@ -309,6 +309,9 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
         fig.draw_without_rendering()
     fig.set_layout_engine("none")  # the layout is done
+    for ax in fig.axes:  # its last digits differ between processes, and the SVG has names made of them
+        for which, box in (("original", ax.get_position(True)), ("active", ax.get_position())):
+            ax.set_position([round(edge, 9) for edge in box.bounds], which=which)
     # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
     for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
