@@ -5,7 +5,7 @@ A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,14 +165,6 @@ class Stored:
         frame = self.table("steps")
         return frame[~frame["warmup"].astype(bool)] if len(frame) else frame
 
-    @cached_property
-    def events(self) -> pd.DataFrame:
-        return self.whole.events if self.whole else self.table("events")
-
-    @cached_property
-    def goodput(self) -> pd.DataFrame:
-        return self.whole.goodput if self.whole else self.table("goodput")
-
     def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
         if name not in self._tables:
             self._tables[name] = self.table(name)
@@ -222,14 +214,6 @@ class Stored:
         runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
         return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
 
-    def per_seed(self, wanted: Callable[[dict[str, Any]], Any]) -> Iterator[tuple[str, int, list[dict[str, Any]]]]:
-        """Yield (placement, seed, its runs for which ``wanted`` holds), in order; only seeds that are shown and have such runs."""
-        for placement, seeds in self.groups():
-            for seed in self.shown_seeds(seeds):
-                runs = [run for run in self.ordered(placement, seed) if wanted(run)]
-                if runs:
-                    yield placement, seed, runs
-
     def fabric(self, run: dict[str, Any]) -> Fabric:
         """Return the network that a run stands for."""
         derived = self.manifest.get("fabrics", {}).get(run["fabric"])
@@ -246,6 +230,11 @@ class Stored:
             return float(run["t0_ns"])
         steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
         return float(steps["start_ns"].min()) if len(steps) else None
+
+    @staticmethod
+    def since(run: dict[str, Any]) -> str:
+        """Write what :meth:`begin_ns` finds, as the label of an axis."""
+        return f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]"
 
     def step_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
         """Return the times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that
@@ -276,3 +265,11 @@ class Stored:
                 times = begin, ENDLESS if end is None else end
                 outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], *times, links, *options))
         return sorted(outages, key=lambda outage: outage.begin)
+
+
+def by_transport(runs: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return transport -> its runs, in the order of the first ones."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        of.setdefault(run["transport"], []).append(run)
+    return of

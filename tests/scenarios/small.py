@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.schema.scenario import Scenario, load_scenario
-from scenarios.show import plots
+from scenarios.show.plots import figures
 
 TRANSPORTS = """
 [[transport]]
@@ -65,11 +63,10 @@ def undrawn() -> Iterator[None]:
 
 @contextmanager
 def only_drawn(*kinds: str) -> Iterator[None]:
-    """Of all figures only these are drawn meanwhile, each named by its module: the others take seconds where no test looks at them."""
+    """Of all figures only these kinds are drawn meanwhile: the others take seconds where no test looks at them."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in {module.name for module in pkgutil.iter_modules(plots.__path__)} - set(kinds):
-            if hasattr(import_module(f"scenarios.show.plots.{name}"), "draw"):
-                patch.setattr(f"scenarios.show.plots.{name}.draw", lambda stored, directory: [])
+        for kind in figures().keys() - set(kinds):
+            patch.setitem(figures(), kind, lambda stored, directory: [])
         yield
 
 

@@ -39,6 +39,7 @@ BY_NAME = {
     "agents.collectives.registry": "agents.collectives.*",
     "agents.nic.device": "agents.*.endpoint",
     "mrcbed.cli": "mrcbed.cli.*",
+    "scenarios.show.plots": "scenarios.show.plots.*",
     "testbed.faults.kinds": "testbed.faults.kinds.*",
 }
 """Modules that import others by a name made at run time, which no reader of imports sees."""

@@ -58,10 +58,10 @@ def command(
     else:
         _print(rows, single, largest, job, dead_links)
     if plot is not None:
-        from scenarios.show.plots.fluid import draw
+        from scenarios.show.plots.computed import draw_steps
 
         with writing(plot, ".png") as file:
-            draw(rows, dead_links, file)
+            draw_steps(rows, dead_links, file)
         if not as_json:
             print(f"Plot: {file}")
 

@@ -55,10 +55,10 @@ def command(
     else:
         _print(rows, nics)
     if plot is not None:
-        from scenarios.show.plots.sizes import draw
+        from scenarios.show.plots.computed import draw_sizes
 
         with writing(plot, ".png") as file:
-            draw(lambda count, split: fewest_tiers(count, *rates, split, ratio), [size.planes for size in designs], given, nics, file)
+            draw_sizes(lambda count, split: fewest_tiers(count, *rates, split, ratio), [size.planes for size in designs], given, nics, file)
         if not as_json:
             print(f"Plot: {file}")
 

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.cost import within_noise
-from scenarios.figures.stored import Stored
+from scenarios.figures.stored import Stored, by_transport
 from scenarios.show.cost_table import cost_groups, extra_time, world_words
 from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
 from scenarios.show.html.drawings import figures
@@ -69,8 +69,7 @@ def content(stored: Stored) -> Document:
 def plain_headline(stored: Stored) -> str:
     """Write the goodput of each transport in one sentence, for runs in which nothing broke."""
     phrases = []
-    for transport in dict.fromkeys(r["transport"] for r in stored.runs):
-        runs = [r for r in stored.runs if r["transport"] == transport]
+    for transport, runs in by_transport(stored.runs).items():
         busbw_shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in runs if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
         line_shares = [g["of_line"] for r in runs for g in r.get("groups", {}).values() if g.get("of_line") is not None]
         if values := busbw_shares or line_shares:

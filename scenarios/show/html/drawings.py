@@ -6,7 +6,6 @@ The name that scenarios.show.plots gives a figure says which runs it shows: one 
 from __future__ import annotations
 
 import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +67,10 @@ def prefix_of(name: str) -> str | None:
 
 def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
     rest = name.removeprefix(f"{prefix}-")
-    exact = [r for r in stored.runs if r["run"] == rest]
-    if exact:
-        return exact
-    placement = next((p for p, _ in stored.groups() if re.match(rf"((busbw|goodput|steps-.+)-)?{re.escape(p)}(-|$)", rest)), None)
-    if placement is None:
-        return list(stored.runs)
-    after = rest[rest.index(placement) + len(placement) :]
-    seed = re.match(r"-s(\d+)", after)
-    tail = after[seed.end() :] if seed else after
-    candidates = [r for r in stored.runs if r["placement"] == placement and (seed is None or r["seed"] == int(seed[1]))]
     if prefix == "sweep":
-        return candidates
-    variant = next((v for v in stored.variants if v.tag == tail), stored)
-    return [r for r in candidates if r in variant.runs]
+        return [r for r in stored.runs if rest.endswith(f"-{r['placement']}")]
+    tagged = ((run, run["placement"], variant.tag) for variant in stored.variants for run in variant.runs)
+    return [run for run, place, tag in tagged if rest in (run["run"], f"{place}{tag}", f"{place}-s{run['seed']}{tag}")]
 
 
 def figures(stored: Stored) -> list[Block]:

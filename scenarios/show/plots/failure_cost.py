@@ -12,8 +12,8 @@ from scenarios.show.plots.style import GREY, area, legend, line, look_of, panels
 BAND = "#DDDDDD"
 
 
-@per_placement("failure-cost")
-def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+@per_placement()
+def failure_cost(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     rows = [row for row in costs(runs) if row["extra_ns"] is not None]
     if not rows:
         return None
@@ -48,5 +48,4 @@ def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
         handles.append(area("noise", BAND))
     if any(row["ideal_extra_ns"] is not None for row in rows):
         handles.append(line("theory", marker="|", markersize=8, markeredgewidth=1.4))
-    legend(fig, handles)
-    return fig
+    return legend(fig, handles)

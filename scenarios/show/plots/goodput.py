@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scenarios.figures.outages import changes, dead_at
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import fault_area, fault_bands, legend, line, look_of, panels, run_title, save, styled, title
+from scenarios.show.plots.style import fault_area, fault_bands, legend, line, look_of, per_seed, run_panels, run_title, title
 from topologies.theory import bus_bandwidth, place_ranks
 
 BINS = 120
 """Points over time: about as many as a column of text can show."""
 
 
-def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> float:
-    """Return the duration of the runs to show, ns: all, or with faults up to the last repair plus the duration of that fault (at least 50
-    base RTTs). Otherwise a slow transport would squeeze the time that matters into a corner."""
+def shown_ns(stored: Stored, beside: dict[str, Any]) -> float:
+    """Return the duration to show of a run and of those beside it, ns: all, or with faults up to the last repair plus the duration of that
+    fault (at least 50 base RTTs). Otherwise a slow transport would squeeze the time that matters into a corner."""
+    runs = stored.ordered(beside["placement"], beside["seed"])
     longest = max(float(r["measured_ns"]) for r in runs)
     ends = []
     for run in runs:
@@ -32,11 +32,8 @@ def shown_ns(stored: Stored, runs: list[dict[str, Any]]) -> float:
 
 def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] | None:
     """Return (µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
-    begin, table = stored.begin_ns(run), stored.goodput
-    if begin is None or not len(table) or not run["ideal_busbw_bps"]:
-        return None
-    bins = table[table["run"] == run["run"]]
-    if bins.empty:
+    begin, bins = stored.begin_ns(run), stored.rows("goodput", run)
+    if begin is None or bins.empty or not run["ideal_busbw_bps"]:
         return None
     bin_ns = float(bins["bin_ns"].max())
     end = begin + min(run["measured_ns"], span)
@@ -65,24 +62,14 @@ def capacity(stored: Stored, run: dict[str, Any], begin: float, last: float) -> 
     return x, y
 
 
-def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement and seed."""
-    files: list[Path] = []
-    for placement, seed, runs in stored.per_seed(lambda run: True):
-        span = shown_ns(stored, runs)
-        curves = [(r, s) for r in runs if (s := series(stored, r, span)) is not None]
-        if curves:
-            with styled():
-                fig = _figure(stored, curves, span, f"{title(runs[0])} goodput, {placement} ranks{stored.seed_words(seed)}")
-                files += save(fig, directory, f"goodput-{placement}-s{seed}{stored.tag}", [run for run, _ in curves])
-    return files
-
-
-def _figure(stored: Stored, curves: list[tuple[dict[str, Any], tuple[Any, Any]]], span: float, head: str) -> Any:
-    x_label, y_label = "time since the first measured step [µs]", "payload received, % of ideal"
-    fig, axes = panels(len(curves), 1.15 + 1.05 * len(curves), head=head, x=x_label, y=y_label, sharey=True)
-    last = max(float(x[-1]) for _, (x, _) in curves)
-    for ax, (run, (x, y)) in zip(axes, curves, strict=True):
+@per_seed(lambda stored, run: series(stored, run, shown_ns(stored, run)) is not None)
+def goodput(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+    span = shown_ns(stored, runs[0])
+    curves = [curve for run in runs if (curve := series(stored, run, span)) is not None]
+    head = f"{title(runs[0])} goodput, {runs[0]['placement']} ranks"
+    fig, shown = run_panels(stored, runs, head, height=1.15 + 1.05 * len(runs), y="payload received, % of ideal", sharey=True)
+    last = max(float(x[-1]) for x, _ in curves)
+    for (ax, run), (x, y) in zip(shown, curves, strict=True):
         begin = stored.begin_ns(run) or 0
         fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
         ax.plot(*capacity(stored, run, begin, last * 1.02), color="black", linewidth=0.8, linestyle="--")
@@ -92,7 +79,6 @@ def _figure(stored: Stored, curves: list[tuple[dict[str, Any], tuple[Any, Any]]]
         run_title(ax, stored, run, cut)
         ax.set(xlim=(0, last * 1.02), ylim=(0, 126), yticks=[0, 50, 100])
     lines = [line("ideal, all links", "black", ":")]
-    if any(stored.faults(r) for r, _ in curves):
+    if any(stored.faults(r) for r in runs):
         lines += [line("ideal, links that are up", "black", "--"), fault_area()]
-    legend(fig, lines, 3)
-    return fig
+    return legend(fig, lines, 3)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import colour_bar, heat, mark_planes, panels, per_seed, run_title
+from scenarios.show.plots.style import colour_bar, heat, mark_planes, per_seed, run_panels, run_title
 
 _UPLINK = re.compile(r"p(\d+)-t0-(\d+)-u(\d+)")
 MOST = 3.0
@@ -28,13 +28,12 @@ def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
     return totals if totals.sum() > 0 else None
 
 
-@per_seed("path-heat", lambda stored, run: uplinks(stored, run) is not None)
-def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+@per_seed(lambda stored, run: uplinks(stored, run) is not None)
+def path_heat(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
-    head = f"Load of the T0s' uplinks, {runs[0]['placement']} ranks{stored.seed_words(runs[0]['seed'])}"
-    options: dict[str, Any] = {"sharex": False, "gridspec_kw": {"height_ratios": rows}}
-    fig, axes = panels(len(runs), 1.0 + sum(rows) + 0.36 * len(runs), head=head, **options)
-    for ax, run in zip(axes, runs, strict=True):
+    head, height = f"Load of the T0s' uplinks, {runs[0]['placement']} ranks", 1.0 + sum(rows) + 0.36 * len(runs)
+    fig, shown = run_panels(stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows})
+    for ax, run in shown:
         fabric, sent = stored.fabric(run), uplinks(stored, run)
         relative = sent / sent.mean()
         picture = heat(ax, relative, "cividis", MOST)
@@ -44,5 +43,5 @@ def draw(stored: Stored, runs: list[dict[str, Any]]) -> Any:
         ax.tick_params(length=0, pad=1.5, labelsize=6.5)
         ax.spines[:].set_visible(False)
         run_title(ax, stored, run, f": {relative.min():.2f} to {relative.max():.2f} × mean")
-    colour_bar(fig, picture, axes, "bytes that a T0 sends over a cable [mean of all cables]")
+    colour_bar(fig, picture, [ax for ax, _ in shown], "bytes that a T0 sends over a cable [mean of all cables]")
     return fig

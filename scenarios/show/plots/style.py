@@ -9,11 +9,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.show.plots.worth import worth
+from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, verdict_of
+from testbed.world import SIMULATED
 
 if TYPE_CHECKING:
     from scenarios.figures.stored import Stored
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 Run = dict[str, Any]
 Draw = Callable[["Stored", Path], list[Path]]
 """Draws the figures of one kind of a results directory into another; returns the files."""
-Wanted = Callable[["Stored", Run], Any]
-"""Says whether a run is drawn."""
+FIGURES: dict[str, Draw] = {}
+"""Kind, the first part of a file's name -> what draws it; the decorators below enter theirs."""
 Look = tuple[str, str]
 """Colour and marker."""
 
@@ -36,6 +37,8 @@ LETTER = 3.3
 """Width of a letter of a fault's name, points, about."""
 STRIP = 0.15
 """Height, inches, of the line below every figure on the fidelity of its runs."""
+COLOURS = {TRUSTWORTHY: "#707070", DOUBTFUL: "#B25000", INVALID: "#C00000"}
+"""Colours of that line."""
 KNOWN = {"mrc": ("#0072B2", "o"), "roce": ("#D55E00", "s"), "tcp": ("#44AA99", ">"), "mptcp": ("#CC79A7", "v")}
 """Look of the transports that nearly all scenarios have."""
 _COLOURS = {
@@ -54,31 +57,20 @@ FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 """Colours of planes, stacked."""
 _RC: Any = {
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.titleweight": "bold",
+    **dict.fromkeys(("font.size", "axes.labelsize", "figure.labelsize"), 7.5),
+    **dict.fromkeys(("axes.titlesize", "figure.titlesize"), 8),
+    **dict.fromkeys(("legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 7),
+    **dict.fromkeys(("axes.titleweight", "figure.titleweight"), "bold"),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "axes.titlelocation": "left",
     "axes.titlepad": 4,
-    "axes.labelsize": 7.5,
-    "figure.titlesize": 8,
-    "figure.titleweight": "bold",
-    "figure.labelsize": 7.5,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.3,
     "grid.linewidth": 0.3,
     "grid.color": "#DDDDDD",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.3,
-    "legend.frameon": False,
     "text.parse_math": False,  # the name of a fault may contain any characters
     "svg.hashsalt": "mrcbed",
-    "figure.dpi": 240,  # as in files: a layout for fewer dots has narrower letters, and cut titles
-    "savefig.dpi": 240,
+    **dict.fromkeys(("figure.dpi", "savefig.dpi"), 240),  # both: a layout for fewer dots has narrower letters, and cut titles
     "figure.constrained_layout.use": True,
 }
 
@@ -124,41 +116,38 @@ def _stored_looks(text: str, transports: tuple[tuple[str, str], ...]) -> dict[st
 # --- loops over runs: each makes a Draw of a function that draws one figure ------------------------------------------
 
 
-def per_run(kind: str, wanted: Wanted) -> Callable[[Callable[[Stored, Run], Any]], Draw]:
-    """Draw a figure per shown run for which ``wanted`` holds."""
-    return _drawing(kind, wanted, lambda stored: ((run["run"], [run]) for run in stored.shown_runs), single=True)
-
-
-def per_seed(kind: str, wanted: Wanted) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
-    """Draw a figure per placement and shown seed, of its runs for which ``wanted`` holds."""
-    return _drawing(
-        kind, wanted, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
-    )
-
-
-def per_placement(kind: str, wanted: Wanted = lambda stored, run: True) -> Callable[[Callable[[Stored, list[Run]], Any]], Draw]:
-    """Draw a figure per placement, of all seeds' runs for which ``wanted`` holds."""
-    return _drawing(kind, wanted, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups()))
-
-
 def _drawing(
-    kind: str, wanted: Wanted, groups: Callable[[Stored], Iterable[tuple[str, list[Run]]]], single: bool = False
+    groups: Callable[[Stored], Iterable[tuple[str, Any]]], wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
 ) -> Callable[[Callable[[Stored, Any], Any]], Draw]:
-    """``groups`` yields (name, runs); the function that is decorated returns a figure of them, or None if there is nothing to show."""
+    """``groups`` yields (name, runs, or one run), of which those are drawn for which ``wanted`` holds. The function that is decorated
+    returns a figure of them, or None if there is nothing to show; its name is that of the kind."""
 
     def decorate(one: Callable[[Stored, Any], Any]) -> Draw:
+        kind = one.__name__.replace("_", "-")
+
         def draw(stored: Stored, directory: Path) -> list[Path]:
             files: list[Path] = []
             for name, group in groups(stored):
-                runs = [run for run in group if wanted(stored, run)]
+                runs = [run for run in ([group] if isinstance(group, dict) else group) if wanted(stored, run)]
                 with styled():
-                    if runs and (fig := one(stored, runs[0] if single else runs)) is not None:
+                    if runs and (fig := one(stored, group if isinstance(group, dict) else runs)) is not None:
                         files += save(fig, directory, f"{kind}-{name}", runs)
             return files
 
+        FIGURES[kind] = draw
         return draw
 
     return decorate
+
+
+per_run = partial(_drawing, lambda stored: ((run["run"], run) for run in stored.shown_runs))
+"""Draw a figure per shown run."""
+per_seed = partial(
+    _drawing, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
+)
+"""Draw a figure per placement and shown seed, of its runs."""
+per_placement = partial(_drawing, lambda stored: ((f"{p}{stored.tag}", stored.ordered(p)) for p, _ in stored.groups()))
+"""Draw a figure per placement, of all seeds' runs."""
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
@@ -188,6 +177,15 @@ def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = ""
     if head:
         fig.suptitle(head, x=0.01, ha="left")
     return fig, axes
+
+
+def run_panels(stored: Stored, runs: Sequence[Run], head: str, **options: Any) -> tuple[Any, list[tuple[Any, Run]]]:
+    """Return (figure, (axes, run) from top to bottom) of :func:`panels`: one with a title for each run of a seed."""
+    options = {"height": 1.25 + 0.95 * len(runs), "x": stored.since(runs[0]), **options}
+    fig, axes = panels(len(runs), head=f"{head}{stored.seed_words(runs[0]['seed'])}", **options)
+    for ax, run in zip(axes, runs, strict=True):
+        run_title(ax, stored, run)
+    return fig, list(zip(axes, runs, strict=True))
 
 
 @contextmanager
@@ -222,9 +220,10 @@ def fault_area() -> Any:
     return area("fault", FAULT, 0.35)
 
 
-def legend(fig: Any, handles: Sequence[Any], columns: int = 2) -> None:
-    """Write the legend below all panels."""
+def legend(fig: Any, handles: Sequence[Any], columns: int = 2) -> Any:
+    """Write the legend below all panels; return the figure."""
     fig.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=2.0, columnspacing=1.2)
+    return fig
 
 
 def note(ax: Any, text: str, at: tuple[Any, Any], shift: tuple[float, float] = (2, 2), **more: Any) -> None:
@@ -310,6 +309,9 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     while wrap_titles(fig):  # other lines of a title may move the axes, and so the title
         fig.draw_without_rendering()
     fig.set_layout_engine("none")  # the layout is done
+    for ax in fig.axes:  # its last digits differ between processes, and the SVG has names made of them
+        for which, box in (("original", ax.get_position(True)), ("active", ax.get_position())):
+            ax.set_position([round(edge, 9) for edge in box.bounds], which=which)
     # The layout left room for the legend above the line on fidelity, but the legend would be drawn across that line.
     for legend in fig.legends if runs is not None else ():
         legend.set_bbox_to_anchor((0, share, 1, 1 - share), fig.transFigure)
@@ -319,6 +321,22 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     canvas: Any = FigureCanvasSVG(fig)
     canvas.print_svg(svg, metadata={"Date": None})
     return [png, svg]
+
+
+def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return (text, colour) of the line on the fidelity of runs of summary.json; each run counts once."""
+    distinct = {str(run["run"]): run for run in runs}.values()
+    if not distinct:
+        return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
+    verdicts = [verdict_of(run) for run in distinct]
+    count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
+    if n := sum(run.get("world") == SIMULATED for run in distinct):
+        count += ", simulated" if n == len(verdicts) else f", {n} of them simulated"
+    worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
+    if len(set(verdicts)) == 1:
+        return f"fidelity: {worst} ({count})", COLOURS[worst]
+    parts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
+    return f"fidelity: {parts} ({count})", COLOURS[worst]
 
 
 def wrap_titles(fig: Any) -> bool:
@@ -344,4 +362,4 @@ def title(run: dict[str, Any]) -> str:
 
 def spell(group: str) -> str:
     """Name a group of flows in a legend."""
-    return {"incast": "incast", "victim": "victim flow", "permutation": "permutation"}.get(group, group)
+    return "victim flow" if group == "victim" else group

@@ -11,8 +11,8 @@ from typing import Any
 from scenarios.figures.stats import interval_note
 from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
-from scenarios.show.plots.step_times import plain_log
-from scenarios.show.plots.style import GREY, legend, line, look_of, panels, save, styled
+from scenarios.show.plots.style import FIGURES, GREY, legend, line, look_of, panels, save, styled
+from scenarios.show.plots.times import plain_log
 from topologies.units import NS, parse_duration, parse_size
 
 
@@ -35,7 +35,7 @@ PANELS = 4
 """The most settings of the other variables that get a panel each; further ones are only in comparison.csv [ours]."""
 
 
-def draw(stored: Stored, directory: Path) -> list[Path]:
+def sweep(stored: Stored, directory: Path) -> list[Path]:
     """Draw one figure per placement and measure, over the variable with most values, with a panel for each setting of the others."""
     settings = [variant.settings or {} for variant in stored.variants]
     if len(settings) < 2:
@@ -52,6 +52,9 @@ def draw(stored: Stored, directory: Path) -> list[Path]:
                     fig = _figure(stored, runs, axis, others[:PANELS], measure)
                     files += save(fig, directory, f"sweep-{measure.file}-{placement}", runs)
     return files
+
+
+FIGURES["sweep"] = sweep
 
 
 def _steps_of(job: str) -> Measure:
@@ -159,5 +162,4 @@ def _figure(stored: Stored, runs: list[dict[str, Any]], axis: str, others: list[
         handles.append(line("ideal", "black", ":"))
     if bars:
         handles.append(line(interval_note(count.values()), GREY, "-", 0.9, marker="_"))
-    legend(fig, handles)
-    return fig
+    return legend(fig, handles)

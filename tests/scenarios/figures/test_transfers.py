@@ -8,7 +8,7 @@ from typing import Any
 
 from scenarios.figures.measure import tables_of
 from scenarios.figures.summary import run_summary
-from scenarios.show.plots.step_times import POINTS, curve
+from scenarios.show.plots.times import POINTS, curve
 from tests.scenarios.broken import MS, NET_MS, at, steps, write
 
 

@@ -110,7 +110,7 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
 @pytest.mark.dear("two jobs alone and together, with the figure of their steps")
 def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> None:
     changes = ("workload.steps=4", "workload.alone_steps=3", "workload.job.0.compute=20us", "workload.job.0.gradient=128KiB")
-    with only_drawn("step_times"):
+    with only_drawn("step-times"):
         (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
     a, b = run["jobs"]["a"], run["jobs"]["b"]
     assert a["steps"] == 4 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]

@@ -58,7 +58,7 @@ def ask(*words: Any) -> int:
 @pytest.mark.dear("makes the runs that the other tests merge, too")
 def test_other_transports_stand_side_by_side(results: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for name in ("mrc", "roce") for path in results[name].glob("*.*")}
-    with only_drawn("step_times"):
+    with only_drawn("step-times"):
         assert execute(["results", "compare", str(results["mrc"]), str(results["roce"]), "--out", str(tmp_path / "out")]) == 0
     assert {path: path.read_bytes() for path in before} == before, "the old ones are as they were"
     shown = capsys.readouterr().out

@@ -18,8 +18,8 @@ from scenarios.figures.summary import exit_status, run_summary, summarise
 from scenarios.run.timeline import Timeline
 from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios
 from scenarios.show.plots import draw_all
-from scenarios.show.plots.host_goodput import expected_line
-from scenarios.show.plots.plane_shares import deviations
+from scenarios.show.plots.planes import deviations
+from scenarios.show.plots.ports import expected_line
 from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios.broken import MS, TINY, at, fault, net_at, verdict, write
@@ -55,7 +55,7 @@ def drawn(directory: Path, *kinds: str) -> set[str]:
 
 def test_ports_and_planes(tmp_path: Path) -> None:
     summary = results(tmp_path, "plane-lost", DOWN, host_flows(), flows=FLOWS)
-    assert drawn(tmp_path, "host_goodput", "plane_shares", "ev_activity") == {f"ports-{KEY}.png", f"plane-shares-{KEY}.png"}
+    assert drawn(tmp_path, "ports", "plane-shares", "ev-activity") == {f"ports-{KEY}.png", f"plane-shares-{KEY}.png"}
     run = summary["runs"][0]
     x, y = expected_line(run, "h0", net_at(0), net_at(20), 2)
     assert x == pytest.approx([0.0, 500.0, 500.0, 1200.0, 1200.0, 2000.0]) and y == [100.0, 100.0, 50.0, 50.0, 100.0, 100.0]
@@ -70,7 +70,7 @@ def test_flaps(tmp_path: Path) -> None:
     ]
     summary = results(tmp_path, "flapping", cycle, [*host_flows(), *moves], flows=FLOWS)
     assert [(row["n"], row["back"]) for row in summary["runs"][0]["flaps"]] == [(2, 2), (2, 0)]
-    assert f"flap-penalty-{KEY}.png" in drawn(tmp_path, "flap_penalty")
+    assert f"flap-penalty-{KEY}.png" in drawn(tmp_path, "flap-penalty")
     outages = Stored(tmp_path).outages(summary["runs"][0])
     network = [round(net_at(t)) for t in (2, 3, 5, 6)]
     assert [(o.begin, o.end, o.links) for o in outages] == [(*network[:2], (CUT,)), (*network[2:], (CUT,))]
@@ -81,7 +81,7 @@ def test_a_lossy_path(tmp_path: Path) -> None:
     lines = [{"t": at(t), "kind": "evs", "host": 0, "peer": 2, "bin_ps": 100 * MS, "tx": n} for t, n in counts]
     found = [loss(0, 2, BAD, 2.3, 2.2), verdict(0, 2, BAD, 2.32, 2.25)]
     results(tmp_path, "flapping", LOSSY, [*host_flows(), *lines, *found], flows=FLOWS)  # the scenario gives fabric and transport
-    assert f"ev-activity-{KEY}.png" in drawn(tmp_path, "ev_activity")
+    assert f"ev-activity-{KEY}.png" in drawn(tmp_path, "ev-activity")
 
 
 def test_a_table_of_faults(tmp_path: Path) -> None:

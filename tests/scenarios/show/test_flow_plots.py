@@ -12,11 +12,12 @@ import pytest
 from scenarios.figures.invariants import hop_of
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.plots import draw_all
-from scenarios.show.plots.ev_shares import grid
-from scenarios.show.plots.queue_hops import NAMES
+from scenarios.show.plots.evs import grid
+from scenarios.show.plots.packets import NAMES
 from scenarios.show.run_tables import show
 from testbed import terminal
 from tests.scenarios import plays
+from tests.scenarios.small import only_drawn
 from tests.scenarios.synthetic import Play, make
 from topologies import load_fabric
 
@@ -58,6 +59,10 @@ def test_ev_balance(tmp_path: Path) -> None:
     summary = make(tmp_path, load_scenario("ev-balance"), {"mrc": plays.part(5.0, 0.5, 1)})
     assert drawn(tmp_path) == {"flows-packed-s1.png", "windows-packed-s1.png", "ev-shares-mrc-wide-packed-s1.png"}
     assert "A shares 8 of its 128 EVs with B and left them within" in " ".join(printed(summary, tmp_path).split())
+    flows = pd.read_parquet(tmp_path / "flows.parquet")
+    flows[flows["flow"] != "B"].to_parquet(tmp_path / "flows.parquet")
+    with only_drawn("flows"):
+        assert drawn(tmp_path) == {"flows-packed-s1.png"}, "also of a run in which B received nothing"
 
 
 def test_without_data_no_plots_but_tables(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from scenarios.show.html import LONG, grid, write_report
 from scenarios.show.html.content import medians, reproduce
 from scenarios.show.html.drawings import KINDS, prefix_of, runs_in
 from scenarios.show.plots import draw_all
-from scenarios.show.plots.losses import totals
-from scenarios.show.plots.plane_loads import loads
+from scenarios.show.plots.packets import totals
+from scenarios.show.plots.planes import loads
 from scenarios.show.plots.sweep import as_number, points
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
@@ -252,7 +252,7 @@ def test_a_run_not_to_be_trusted_is_named_beside_its_figures(results: Path) -> N
 
 
 def test_nothing_broken_says_what_was_carried(tmp_path: Path) -> None:
-    where = run(tmp_path / "out", drawn=("failure_cost",), fault="[]")
+    where = run(tmp_path / "out", drawn=("failure-cost",), fault="[]")
     seen = page(where)
     assert "What the failure cost" not in seen.sections["cost"]
     assert "Nothing was broken. Goodput as a share of the ideal bus bandwidth: mrc" in seen.sections["cost"]
@@ -279,7 +279,7 @@ def test_flows(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_over_its_variable(tmp_path: Path) -> None:
-    both = run(tmp_path / "out", more=SWEEP, drawn=("sweep", "step_times"))
+    both = run(tmp_path / "out", more=SWEEP, drawn=("sweep", "step-times"))
     names = {p.stem for p in (both / "plots").glob("*.png")}
     assert {"sweep-busbw-interleaved", "step-times-interleaved-message_bytes=8KiB", "step-times-interleaved-message_bytes=40KiB"} <= names
     assert "step-times-interleaved" not in names, "settings are never pooled"
@@ -343,7 +343,7 @@ def test_without_figures_the_fix_is_named_and_works(results: Path, capsys: pytes
     (results / "steps.parquet").write_bytes(b"PAR1")
     assert execute(["results", "plot", str(results)]) == 2
     assert f"mrcbed results plot --tables {results}" in capsys.readouterr().err
-    with only_drawn("step_times"):
+    with only_drawn("step-times"):
         assert execute(["results", "plot", "--tables", str(results)]) == 0
     assert execute(["results", "report", str(results)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(results / "report.html")
@@ -367,7 +367,7 @@ def test_loads_are_in_equal_shares(tmp_path: Path, shared: Path) -> None:
     frame = pd.DataFrame({"run": "x", "host": [0, 0, 1], "plane": [0, 1, 1], "tx_bytes": [300, 100, 400], "rx_bytes": 0})
     stored._tables["goodput"] = frame
     entry = {**stored.runs[0], "run": "x"}
-    assert loads(stored, [entry], entry["transport"]) == [(0.75, 0.0, 1.5), (1.25, 0.5, 2.0)]
+    assert loads(stored, [entry]) == [(0.75, 0.0, 1.5), (1.25, 0.5, 2.0)]
 
 
 def test_losses_are_per_thousand_sent() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.show.plots.style import STRIP, figure, save
-from scenarios.show.plots.worth import COLOURS, worth
+from scenarios.show.plots.style import COLOURS, STRIP, figure, save, worth
 
 
 def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:
@@ -64,6 +63,18 @@ def test_a_legend_stays_above_the_line_and_a_long_title_inside(tmp_path: Path) -
         assert box.y0 >= STRIP * fig.dpi and ax.get_tightbbox().y0 > box.y1, "the line below the legend, the axes above it"
         head = ax.get_title(loc="left")
         assert head.count("\n") and " ".join(head.split()) == title and ax._left_title.get_window_extent().x1 <= fig.bbox.x1
+
+
+def test_the_last_digits_of_a_layout_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(name: str, shift: float) -> bytes:
+        with figure(1, 1.5) as (fig, ax):
+            ax.plot([0, 1], [0, 1])
+            done = fig.set_layout_engine
+            moved = [edge + shift for edge in (0.1, 0.2, 0.8, 0.7)]
+            monkeypatch.setattr(fig, "set_layout_engine", lambda engine: (done(engine), ax.set_position(moved)))
+            return save(fig, tmp_path / name, "f", [run("a")])[1].read_bytes()
+
+    assert drawn("first", 0) == drawn("second", 3e-15)
 
 
 @pytest.mark.parametrize("letters", range(12, 20))

@@ -1,17 +1,16 @@
-"""Figures over time: a job's goodput and losses under faults, a host's ports, losses at the start."""
+"""Figures over time: a job's goodput and losses under faults, flows, losses at the start."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from scenarios.figures.outages import NO_LOSS, dead_at
+from scenarios.figures.outages import NO_LOSS
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.goodput import capacity, series
 from scenarios.show.plots.style import FLOWS, KNOWN, fault_area, fault_bands, figure, legend, line, note, panels, save, styled
@@ -19,23 +18,16 @@ from testbed.terminal import duration
 
 BINS = 100
 """About as many points as the width of a column can show."""
-X, Y = "time since the flows began [µs]", "goodput [% of line]"
 
 
 def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
     """Return when packets were found lost on the way, in µs since the first measured step or t0, as a sorted array."""
-    events = stored.events
-    begin = stored.begin_ns(run)
+    begin, events = stored.begin_ns(run), stored.rows("events", run)
     if begin is None or not len(events):
         return np.array([])
-    run_events = events[(events["run"] == run["run"]) & (events["kind"] == "loss")]
-    rules = [json.loads(detail or "{}").get("rule") for detail in run_events["detail"]]
-    times_ns = run_events.loc[[rule not in NO_LOSS for rule in rules], "t_ns"] if len(run_events) else run_events["t_ns"]
+    losses = events[events["kind"] == "loss"]
+    times_ns = losses["t_ns"][[json.loads(detail or "{}").get("rule") not in NO_LOSS for detail in losses["detail"]]]
     return np.sort((times_ns.to_numpy(dtype="float64") - begin) / 1e3)
-
-
-def _legend(fig: Any, colour: str, theory: str) -> None:
-    legend(fig, [line("seen", colour, "-", 1.1), line(theory, "black", "--"), fault_area()], 3)
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, Any]]]:
@@ -76,17 +68,17 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
             bottom.set(ylim=(0, max(4, 1.1 * lost.max(initial=0))), ylabel=f"lost per\n{duration(1e3 * end_us / BINS)}")
             bottom.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-        _legend(fig, colour, "what theory leaves")
+        legend(fig, [line("seen", colour, "-", 1.1), line("what theory leaves", "black", "--"), fault_area()], 3)
         return save(fig, directory, name, [run for _, run, _ in panel_runs])
 
 
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def rates(stored: Stored, run: dict[str, Any], names: Sequence[str], span_us: float) -> tuple[Any, Any]:
-    """Return (µs since t0, bits/s) of some flows together, as counted by their receivers."""
+def rates(stored: Stored, run: dict[str, Any], name: str, span_us: float) -> tuple[Any, Any]:
+    """Return (µs since t0, bits/s) of a flow, as counted by its receiver."""
     table = stored.rows("flows", run)
-    bins = table[table["flow"].isin(list(names))]
+    bins = table[table["flow"] == name]
     begin_ns, bin_ns = stored.begin_ns(run) or 0, float(bins["bin_ns"].max()) if len(bins) else 1.0
     width_ns = bin_ns * max(1, round(span_us * 1e3 / BINS / bin_ns))
     edges = np.arange(begin_ns, begin_ns + span_us * 1e3 + 1, width_ns)
@@ -99,48 +91,18 @@ def _span_us(run: dict[str, Any]) -> float:
     return float((window[1] - run["t0_ns"]) / 1e3 if window else run["measured_ns"] / 1e3)
 
 
-def host_ports(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw what the host with failing ports sends and receives, and what its live ports carry."""
-    runs = [(results, run) for results, run in _first_runs(stored) if run.get("ports")]
-    if not runs:
-        return []
-    results, run = runs[0]
-    host, fabric = run["ports"][0]["host"], results.fabric(run)
-    line, span = next(iter(run["flows"].values()))["line_bps"], _span_us(run)
-    begin, outages = results.begin_ns(run) or 0, results.outages(run)
-    with figure(2, 3.1, x=X, y=Y, sharey=True) as (fig, axes):
-        for ax, direction, end in zip(axes, ("sends", "receives"), ("src", "dst"), strict=True):
-            names = [flow for flow, row in run["flows"].items() if row[end] == host]
-            x, y = rates(results, run, names, span)
-            fault_bands(ax, outages, begin, span)
-            edges = [0.0, *sorted({(t - begin) / 1e3 for o in outages for t in (o.begin, o.end) if 0 < (t - begin) / 1e3 < span}), span]
-            for a, b in pairwise(edges):
-                ax.plot([a, b], [100 * _live(fabric, host, dead_at(outages, begin + (a + b) / 2 * 1e3))] * 2, "k--", linewidth=0.8)
-            ax.plot(x, 100 * y / line, color=FLOWS[0], linewidth=1.1)
-            ax.set_title(f"{host} {direction}, {fabric.planes} NIC ports, seed {run['seed']}", fontsize=7.5)
-            ax.set(xlim=(0, span), ylim=(0, 112))
-        _legend(fig, FLOWS[0], "live ports")
-        return save(fig, directory, name, [run])
-
-
-def _live(fabric: Any, host: str, dead: frozenset[str]) -> float:
-    """Return the share of a host's NIC ports that are up."""
-    ports = [link.name for link in fabric.links if link.kind == "nic" and link.a.node == host]
-    return sum(link not in dead for link in ports) / len(ports)
-
-
 def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw the goodput of every flow of the first seed over time, a panel per setting."""
     runs = [(results, run) for results, run in _first_runs(stored) if run.get("flows")]
     if not runs:
         return []
     with styled():
-        fig, axes = panels(len(runs), 0.9 + 1.3 * len(runs), x=X, y=Y, sharey=True)
+        fig, axes = panels(len(runs), 0.9 + 1.3 * len(runs), x="time since the flows began [µs]", y="goodput [% of line]", sharey=True)
         for ax, (results, run) in zip(axes, runs, strict=True):
             span, begin = _span_us(run), results.begin_ns(run) or 0
             fault_bands(ax, results.outages(run), begin, span)
             for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
-                x, y = rates(results, run, [flow], span)
+                x, y = rates(results, run, flow, span)
                 ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
             lossy = {f["probability"] for f in run["failovers"] if f["kind"] == "path-loss"}
             what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run["fabric"]]

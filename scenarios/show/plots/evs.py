@@ -1,7 +1,9 @@
-"""Draws how a flow leaves the EVs of another: packets of both per EV over time, and the share that the free flow keeps on those EVs."""
+"""Packets of a host pair per EV over time: around a lossy path (when the sender leaves it, which EVs replace it, when it returns), and of a
+flow that leaves the EVs of another."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,12 @@ import pandas as pd
 
 from scenarios.figures.flows import SEPARATED, SMOOTH_RTTS
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import FLOWS, colour_bar, heat, margin_note, note, panels, per_run
+from scenarios.show.plots.style import FLOWS, colour_bar, heat, margin_note, mark_planes, note, panels, per_run
 from topologies.addressing import ev_fields
+from topologies.paths import path_evs
 
+COLUMNS = 160
+LOSSY = "#D55E00"
 MOST = 2.0
 """Top of the colour scale, in fair shares."""
 
@@ -32,8 +37,8 @@ def _evs(n: int, which: str = "") -> str:
     return f"{n} {which}EV{'s' if n != 1 else ''}"
 
 
-@per_run("ev-shares", lambda stored, run: run.get("separations") and len(stored.rows("evs", run)))
-def draw(stored: Stored, run: dict[str, Any]) -> Any:
+@per_run(lambda stored, run: run.get("separations") and len(stored.rows("evs", run)))
+def ev_shares(stored: Stored, run: dict[str, Any]) -> Any:
     separation = run["separations"][0]
     packets = stored.rows("evs", run)
     begin, rtt = stored.begin_ns(run) or 0, run["base_rtt_ns"]
@@ -51,7 +56,7 @@ def draw(stored: Stored, run: dict[str, Any]) -> Any:
     shares = [grid(m, e, origin, width, bins) for m, e in zip(pair_packets, evs, strict=True)]
     shared = [i for i, ev in enumerate(evs[0]) if ev in separation["shared_evs"]]
     others = [i for i in range(len(evs[0])) if i not in shared]
-    fig, axes = panels(3, 4.7, x="time since the first flow began [µs]", gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]})
+    fig, axes = panels(3, 4.7, x=stored.since(run), gridspec_kw={"height_ratios": [1.1, 2.2, 0.6]})
     top = axes[0]
     kept, elsewhere = (shares[0][rows].mean(axis=0) for rows in (shared, others))
     top.plot(x, kept, color=FLOWS[0], label=f"on {names[1]}'s {_evs(len(shared))}")
@@ -86,4 +91,42 @@ def draw(stored: Stored, run: dict[str, Any]) -> Any:
         ax.set_xlim(0, (origin - begin + bins * width) / 1e3)
     label = f"packets on an EV [the flow's fair shares]\n(grey: none sent; a column is {width / rtt:.0f} base RTTs)"
     colour_bar(fig, picture, axes[1:], label)
+    return fig
+
+
+def _lossy(run: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the first lossy path of a run that data took."""
+    return next((row for row in run.get("lossy_paths", ()) if row["first_loss_ns"] is not None), None)
+
+
+@per_run(lambda stored, run: _lossy(run) and len(stored.rows("evs", run)))
+def ev_activity(stored: Stored, run: dict[str, Any]) -> Any:
+    packets, fabric, lossy = stored.rows("evs", run), stored.fabric(run), _lossy(run) or {}
+    pair = int(lossy["host"][1:]), int(lossy["peer"][1:])
+    pair_packets = packets[(packets["host"] == pair[0]) & (packets["peer"] == pair[1])]
+    begin, bin_ns = stored.begin_ns(run) or 0, float(pair_packets["bin_ns"].max())
+    span = float(pair_packets["t_ns"].max()) + bin_ns - begin
+    width = bin_ns * max(1, round(span / COLUMNS / bin_ns))
+    evs = list(path_evs(fabric, *pair))
+    columns = math.ceil(span / width)
+    shares = grid(pair_packets, evs, begin, width, columns)
+    active = int(np.median((np.nan_to_num(shares) > 0).sum(axis=0))) or 1
+    shares = np.where(shares > 0, shares * active / len(evs), np.nan)  # in shares of the EVs in use
+    fig, (ax,) = panels(1, 3.45, x=f"{stored.since(run)}; a column is {width / run['base_rtt_ns']:.0f} base RTTs")
+    extent = (0, columns * width / 1e3, len(evs) - 0.5, -0.5)
+    picture = heat(ax, np.ma.masked_invalid(shares), "Blues", 2, extent=extent)
+    ax.set_facecolor("white")
+    mark_planes(ax, fabric.planes, len(evs) // fabric.planes, color="#999999", linewidth=0.6)
+    margin_note(ax, "◂ lossy", evs.index(lossy["ev"]), color=LOSSY)
+    for other in lossy["replaced_by"]:
+        margin_note(ax, "◂ replaces it", evs.index(other))
+    for outage in stored.outages(run):
+        for when, label in ((outage.begin, f"loses {outage.probability:.0%}"), (outage.end, "clean")):
+            if begin <= when <= begin + span:
+                ax.axvline((when - begin) / 1e3, color=LOSSY, linewidth=0.9, linestyle="--")
+                note(ax, label, ((when - begin) / 1e3, -0.5), (2, 3))
+    plane, uplink = ev_fields(lossy["ev"])
+    head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}: h{pair[0]} → h{pair[1]}"
+    ax.set_title(f"{head}\npath {uplink} of plane {plane} is lossy", pad=12)
+    colour_bar(fig, picture, ax, f"packets on an EV [fair shares of {active} EVs] (white: none)")
     return fig

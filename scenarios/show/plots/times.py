@@ -5,8 +5,6 @@ log scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pandas as pd
 
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
-from scenarios.show.plots.style import legend, line, look_of, note, panels, save, styled, title
+from scenarios.show.plots.style import legend, line, look_of, note, panels, per_placement, title
 from testbed.terminal import duration
 
 Run = dict[str, Any]
@@ -32,47 +30,16 @@ POINTS = 500
 """Points of a curve that lie evenly in its upper panel, and as many that lie evenly in the tail: with fewer values every one is drawn."""
 
 
-@dataclass(frozen=True)
-class Times:
-    """A kind of times: ``of`` gives those of a run, ns; ``ideal_of`` what they would be without losses and queues, None if unknown."""
-
-    name: str
-    """First part of the file's name."""
-    many: str
-    """The plural of the name, in the title and in the axes' labels."""
-    axis: Callable[[Run], str]
-    """Label of the axis, without its unit."""
-    of: Callable[[Stored, Run], dict[str, pd.Series[Any]]]
-    """Times of a run, ns, by job; "" without jobs."""
-    ideal_of: Callable[[Run], float | None]
+@per_placement(lambda stored, run: len(stored.steps))
+def step_times(stored: Stored, runs: list[Run]) -> Any:
+    x = f"time of one {'training step' if runs[0]['workload'] == 'job' else title(runs[0]).lower()}, slowest rank"
+    ideal = next((r["ideal_step_ns"] for r in runs if r["ideal_step_ns"] is not None), None)
+    return _times(stored, runs, "steps", x, stored.step_times, ideal)
 
 
-STEPS = Times(
-    "step-times",
-    "steps",
-    lambda run: f"time of one {'training step' if run['workload'] == 'job' else title(run).lower()}, slowest rank",
-    Stored.step_times,
-    lambda run: run["ideal_step_ns"],
-)
-TRANSFERS = Times("transfer-times", "transfers", lambda run: "time of one transfer", Stored.transfer_times, lambda run: None)
-
-
-def draw(stored: Stored, directory: Path) -> list[Path]:
-    """Draw one figure per placement for steps and for transfers; the seeds of a transport are pooled."""
-    files: list[Path] = []
-    for placement, _ in stored.groups():
-        runs = stored.ordered(placement) if len(stored.steps) else []
-        for times in (STEPS, TRANSFERS):
-            series: dict[Curve, list[pd.Series[Any]]] = {}
-            for run in runs:
-                for job, values in times.of(stored, run).items():
-                    series.setdefault((run["transport"], job), []).append(values)
-            pooled = {curve: pd.concat(each).sort_values().to_numpy() for curve, each in series.items() if any(map(len, each))}
-            if pooled:
-                with styled():
-                    name = f"{times.name}-{placement}{stored.tag}"
-                    files += save(_figure(stored, times, runs, pooled), directory, name, runs)
-    return files
+@per_placement(lambda stored, run: len(stored.steps))
+def transfer_times(stored: Stored, runs: list[Run]) -> Any:
+    return _times(stored, runs, "transfers", "time of one transfer", stored.transfer_times)
 
 
 def curve(n: int) -> Any:
@@ -89,9 +56,18 @@ def _label(name: str, ordered: Any) -> str:
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 
 
-def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curve, Any]) -> Any:
-    """Draw one figure. ``pooled``: ordered times of each curve, ns."""
-    ideal = next((ideal for ideal in map(times.ideal_of, runs) if ideal is not None), None)
+def _times(
+    stored: Stored, runs: Sequence[Run], many: str, label: str, of: Callable[[Run], dict[str, pd.Series[Any]]], ideal: float | None = None
+) -> Any:  # fmt: skip
+    """Draw times; the seeds of a transport are pooled. ``of`` returns a run's times by job ("" without jobs), ns; ``ideal`` is what they
+    would be without losses and queues, None if unknown."""
+    series: dict[Curve, list[pd.Series[Any]]] = {}
+    for run in runs:
+        for job, values in of(run).items():
+            series.setdefault((run["transport"], job), []).append(values)
+    pooled = {curve: pd.concat(each).sort_values().to_numpy() for curve, each in series.items() if any(map(len, each))}
+    if not pooled:
+        return None
     most = max(map(len, pooled.values()))
     tail = most >= FEWEST_FOR_TAIL
     top = max(float(ordered[-1]) for ordered in pooled.values())
@@ -101,7 +77,7 @@ def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curv
     jobs = list(dict.fromkeys(job for _, job in pooled))
     labels = [_label(f"{transport}, job {job}" if len(jobs) > 1 else transport, ordered) for (transport, job), ordered in pooled.items()]
     height = 2.1 + 0.26 * len(pooled) + 0.12 * sum(label.count("\n") for label in labels) + (1.5 if tail else 0)
-    fig, axes = panels(2 if tail else 1, height, x=f"{times.axis(runs[0])} [{name}]" + (", log scale" if log else ""))
+    fig, axes = panels(2 if tail else 1, height, x=f"{label} [{name}]" + (", log scale" if log else ""))
     ax = axes[0]
     if ideal is not None:
         for panel in axes:
@@ -115,13 +91,8 @@ def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curv
         x = ordered[np.maximum(ranks - 1, 0)] / unit
         marked = [min(n, round((i + 0.5 + k / len(pooled)) * n / MARKERS)) for i in range(MARKERS - 1)] + [n]
         style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": DASHES[jobs.index(job) % len(DASHES)], "linewidth": 1.3}
-        steps = {
-            **style,
-            "markersize": 4,
-            "clip_on": False,
-            "drawstyle": "steps-post",
-            "markevery": np.searchsorted(ranks, marked).tolist(),
-        }
+        at = np.searchsorted(ranks, marked).tolist()
+        steps = {**style, "markersize": 4, "clip_on": False, "drawstyle": "steps-post", "markevery": at}
         ax.plot(x, ranks / n, **steps)
         if tail:  # n - i values are longer than the i-th shortest of n; the curve ends at the longest
             axes[1].plot(x, np.maximum(n - ranks, 1) / n, **steps)
@@ -133,7 +104,7 @@ def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curv
         ax.set_xlim(0, max(top, ideal or 0) / unit * 1.06)
     ax.set_ylim(0, 1)
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
-    ax.set_ylabel(f"share of {times.many} done")
+    ax.set_ylabel(f"share of {many} done")
     if tail:
         shares = [s for s in (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6) if s >= 0.5 / most]
         axes[1].set_yscale("log")
@@ -144,19 +115,14 @@ def _figure(stored: Stored, times: Times, runs: Sequence[Run], pooled: dict[Curv
         panel.grid(axis="y")
     seeds = len({r["seed"] for r in runs})
     where = f"{runs[0]['placement']} ranks" + (f"\n{seeds} seeds pooled" if seeds > 1 else "") + stored.settings_words
-    ax.set_title(f"{title(runs[0])} {times.many.removesuffix('s')} times, {where}", pad=11)
-    legend(fig, handles, 1)
-    return fig
+    ax.set_title(f"{title(runs[0])} {many.removesuffix('s')} times, {where}", pad=11)
+    return legend(fig, handles, 1)
 
 
-def plain_log(ax: object, low: float, high: float) -> None:
+def plain_log(ax: Any, low: float, high: float) -> None:
     """Set ticks in plain numbers: 0.5 1 2 5 10, not 10^0."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
     digits = (1, 2, 5) if high < 1000 * low else (1,)  # their labels would run into each other
     ticks = [m * 10.0**e for e in range(-6, 7) for m in digits if low * 0.6 <= m * 10.0**e <= high * 1.5]
-    ax.set_xlim(low * 0.8, high * 1.2)  # type: ignore[attr-defined]
-    axis = ax.xaxis  # type: ignore[attr-defined]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(NullLocator())
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_xlim(low * 0.8, high * 1.2)  # after the ticks, which widen it
+    ax.minorticks_off()

@@ -34,8 +34,8 @@ def expected_line(run: dict[str, Any], host: str, begin: float, end: float, plan
     return [*x, (end - begin) / 1e3], [*y, y[-1]]
 
 
-@per_run("ports", lambda stored, run: run.get("ports") and len(stored.rows("goodput", run)))
-def draw(stored: Stored, run: dict[str, Any]) -> Any:
+@per_run(lambda stored, run: run.get("ports") and len(stored.rows("goodput", run)))
+def ports(stored: Stored, run: dict[str, Any]) -> Any:
     fabric, begin = stored.fabric(run), stored.begin_ns(run) or 0
     hosts = list(dict.fromkeys(row["host"] for row in run["ports"]))
     host = hosts[0]  # the first whose ports change
@@ -51,7 +51,7 @@ def draw(stored: Stored, run: dict[str, Any]) -> Any:
     colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
     suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
     head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{suffix}"
-    fig, axes = panels(2, 3.5, head=head, x="time since the first flow began [µs]", y="payload, % of the host's line", sharey=True)
+    fig, axes = panels(2, 3.5, head=head, x=stored.since(run), y="payload, % of the host's line", sharey=True)
     for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
         fault_bands(ax, stored.outages(run), begin, last)
         shares = stacked(bins, column, edges, fabric.planes, payload_line)
@@ -61,5 +61,4 @@ def draw(stored: Stored, run: dict[str, Any]) -> Any:
         ax.set(xlim=(0, last), ylim=(0, 112), yticks=[0, 25, 50, 75, 100])
     handles = [area(f"plane {plane}", colour) for plane, colour in enumerate(colours)]
     handles += [line("ideal, ports that are up", "black", "--", 0.9), fault_area()]
-    legend(fig, handles, 4 if fabric.planes > 4 else 3)
-    return fig
+    return legend(fig, handles, 4 if fabric.planes > 4 else 3)

@@ -1,0 +1,140 @@
+"""Packets in the network: those lost, by cause, per thousand sent; those that switches marked or trimmed, which are not lost, in a panel of
+their own; and by kind of hop the mean backlog that they met at each port, and the peaks that are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.invariants import hop_of
+from scenarios.figures.stored import Stored, by_transport
+from scenarios.show.plots.style import GREY, area, beside, legend, line, look_of, note, panels, per_placement
+
+CAUSES = {
+    "drop_link_down": ("link down", "#0072B2"),
+    "flushed": ("in the queue of a link that died", "#56B4E9"),
+    "drop_tail": ("buffer full", "#D55E00"),
+    "drop_silent": ("silent switch", "#CC79A7"),
+    "drop_switch_down": ("dead switch", "#882255"),
+    "drop_fault_loss": ("lossy link", "#009E73"),
+    "drop_fault_path": ("lossy path", "#117733"),
+    "drop_trunk": ("between machines", "#AA4499"),
+    "tx_refused": ("refused at the sender", "#E69F00"),
+    "rx_ring_drops": ("receive socket full", "#000000"),
+}
+"""Counter -> (label, colour). Other counters are drawn grey and labelled with their names."""
+
+SWITCHES = {"marked": ("marked (ECN)", "#999933"), "trimmed": ("trimmed", "#332288")}
+NAMES = {"host": "host to T0", "t0_up": "T0 to T1", "t1_across": "T1 to T1", "t1_down": "T1 to T0", "last_hop": "T0 to host"}
+"""Hop -> its name in the figure."""
+_ORDER = list(NAMES)
+FLOOR = 0.1
+"""Smaller queues are drawn at this value, kB."""
+
+
+def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return per transport ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
+    rows = []
+    for transport, own in by_transport(runs).items():
+        packets = [r["packets"] for r in own]
+        sent = sum(p["sent"] for p in packets)
+        if sent:
+            all_causes = dict.fromkeys(cause for p in packets for cause in p["causes"])
+            causes = {cause: 1e3 * sum(p["causes"].get(cause, 0) for p in packets) / sent for cause in all_causes}
+            switch_counts = {key: 1e3 * sum(p[key] or 0 for p in packets) / sent for key in ("marked", "trimmed")}
+            rows.append({"transport": transport, "n": len(packets), "sent": sent, "causes": causes, **switch_counts})
+    return rows
+
+
+@per_placement()
+def losses(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+    rows = totals(runs)  # the seeds of a transport are added up
+    lost = any(row["causes"] for row in rows)
+    altered = any(row["marked"] or row["trimmed"] for row in rows)
+    if not lost and not altered:
+        return None
+    others = sorted({c for row in rows for c in row["causes"]} - set(CAUSES))
+    styles = {c: CAUSES[c] for c in CAUSES if any(c in row["causes"] for row in rows)}
+    styles |= {c: (c.replace("_", " "), ("#777777", "#AAAAAA", "#CCCCCC")[i % 3]) for i, c in enumerate(others)}
+    count = lost + altered
+    height = 0.75 + count * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
+    fig, axes = panels(count, height, x="packets per 1,000 sent", sharex=False)
+    where = f"{runs[0]['placement']} ranks{stored.settings_words}"
+    for y, row in enumerate(rows):
+        if lost:
+            left = 0.0
+            for cause, (_, colour) in styles.items():
+                axes[0].barh(y, row["causes"].get(cause, 0.0), left=left, height=0.62, color=colour, linewidth=0)
+                left += row["causes"].get(cause, 0.0)
+            note(axes[0], f"{left:.3g}", (left, y), (3, 0), va="center")
+        for k, (key, (_, colour)) in enumerate(SWITCHES.items() if altered else ()):
+            at = y + (k - 0.5) * 0.34
+            axes[-1].barh(at, row[key], height=0.3, color=colour, linewidth=0)
+            note(axes[-1], f"{row[key]:.3g}", (row[key], at), (3, 0), fontsize=6, va="center")
+    if altered:
+        axes[-1].set_title("Marked or trimmed, but delivered" + ("" if lost else f"\n{where}"))
+    if lost:
+        axes[0].set_title(f"Lost packets by cause, {where}")
+    for ax in axes:
+        ax.set_yticks(range(len(rows)), [f"{row['transport']}, n = {row['n']}" for row in rows])
+        for label, row in zip(ax.get_yticklabels(), rows, strict=True):
+            label.set_color(look_of(stored, row["transport"])[0])
+        ax.tick_params(axis="y", length=0)
+        ax.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.16 * max(p.get_x() + p.get_width() for p in ax.patches)))
+    return legend(fig, [area(*style) for style in [*styles.values(), *(SWITCHES.values() if altered else ())]])
+
+
+def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return one row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is
+    NaN. Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it."""
+    frames = [stored.rows("counters", r) for r in runs]
+    frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
+    if not frames:
+        return pd.DataFrame()
+    rows = pd.concat(frames)
+    rows = rows[rows["met_packets"] > 0]
+    hop = rows["port"].map(lambda name: -1 if (hop := hop_of(name)) is None else _ORDER.index(hop))
+    raised = rows["raised_peak_bytes"] if "raised_peak_bytes" in rows else pd.Series(float("nan"), index=rows.index)
+    frame = pd.DataFrame({"hop": hop, "mean": rows["backlog_mean_bytes"] / 1e3, "peak": raised.astype(float) / 1e3})
+    return frame[frame["hop"] >= 0]
+
+
+@per_placement()
+def queue_hops(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+    of = by_transport(runs)
+    frames = {transport: frame for transport, own in of.items() if len(frame := ports(stored, own))}
+    if not frames:
+        return None
+    hops = sorted({int(h) for frame in frames.values() for h in frame["hop"]})
+    fig, (ax,) = panels(1, 2.35 + 0.16 * ((len(frames) + 3) // 2))
+    handles = []
+    for k, (transport, frame) in enumerate(frames.items()):
+        colour, marker = look_of(stored, transport)
+        for place, hop in enumerate(hops):
+            group = frame[frame["hop"] == hop]
+            x = place + beside(k, len(frames))
+            if len(group):
+                least, middle, most = (max(float(v), FLOOR) for v in (group["mean"].min(), group["mean"].median(), group["mean"].max()))
+                ax.plot([x] * 2, [least, most], color=colour, linewidth=2.2, alpha=0.45, zorder=2)
+                ax.plot(x, middle, linestyle="none", marker=marker, markersize=4, color=colour, zorder=3, clip_on=False)
+            if group["peak"].notna().any():
+                ax.plot(x, group["peak"].max(), linestyle="none", marker="_", markersize=7, markeredgewidth=1.3, color=colour, zorder=3)
+        handles.append(line(f"{transport}, n = {len(of[transport])}", colour, marker=marker))
+    handles.append(line("mean: least to most loaded port", GREY, "-", 2.2, alpha=0.5))
+    handles.append(line("largest known peak", GREY, marker="_", markersize=7, markeredgewidth=1.3))
+    buffers = sorted({stored.summary["fabrics"][r["fabric"]]["buffer_bytes"] / 1e3 for r in runs})
+    for size in buffers:
+        ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
+    note(ax, "buffer", (0.0, buffers[0]), (2, -7), xycoords=("axes fraction", "data"))
+    ax.set_yscale("log")
+    ticks = [10.0**e for e in range(-1, 7) if 10.0**e <= 1.5 * buffers[-1]]
+    ax.set_yticks(ticks, [f"≤ {FLOOR:g}", *(f"{t:,.0f}" for t in ticks[1:])])
+    ax.minorticks_off()
+    for edge in range(1, len(hops)):
+        ax.axvline(edge - 0.5, color="#DDDDDD", linewidth=0.5, zorder=0)
+    ax.set_xticks(range(len(hops)), [NAMES[_ORDER[h]] for h in hops])
+    ax.tick_params(axis="x", length=0)
+    ax.set(xlim=(-0.5, len(hops) - 0.5), ylim=(FLOOR, 1.5 * buffers[-1]), ylabel="queue at a port [kB]")
+    ax.set_title(f"Queues by hop, {runs[0]['placement']} ranks{stored.settings_words}")
+    return legend(fig, handles)

@@ -1,0 +1,132 @@
+"""The state of every path between two hosts over time, as the sender saw it, and how long a path stays out of use each time that it is
+given up: a flapping link costs less each time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from scenarios.figures.flaps import flap_rows, given_up, path_of
+from scenarios.figures.outages import Outage, hit_evs
+from scenarios.figures.stored import Stored
+from scenarios.show.plots.style import area, fault_area, fault_bands, legend, line, look_of, margin_note, mark_planes, note, panels, per_run
+from topologies import Fabric
+from topologies.paths import path_evs
+
+COLOURS = {"GOOD": "#CFE3F1", "SKIP": "#F0E442", "ASSUMED_BAD": "#D55E00", "DENIED": "#000000"}
+WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied"}
+LABELLED = 4
+"""The most outages whose lines have labels: with more, no line has one."""
+NAMED = 3
+"""The most faults that the title names; it counts further ones."""
+MOST = 10
+"""The largest n in the upper panel, which shows the n-th time that a path is given up."""
+SPREAD = 0.34
+"""Width over which the paths of one n lie side by side, of the distance between two n."""
+
+
+def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
+    """Choose the pair to show: among the pairs whose paths most outages hit, that with most state changes."""
+    changes = events[events["kind"] == "ev"]
+    if changes.empty:
+        return None
+    counts = changes.groupby(["host", "peer"]).size()
+    hits = {pair: sum(bool(hit_evs(fabric, outage, int(pair[0]), int(pair[1]))) for outage in outages) for pair in counts.index}
+    best = max(counts.index, key=lambda pair: (hits[pair], counts[pair], -pair[0]))
+    return int(best[0]), int(best[1])
+
+
+def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
+    """Return (from, to, state) of one path, times in ns; GOOD until the first change."""
+    times = [0.0, *map(float, changes["t_ns"]), end]
+    return list(zip(times, times[1:], ["GOOD", *map(str, changes["to"])], strict=False))
+
+
+@per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)
+def paths(stored: Stored, run: dict[str, Any]) -> Any:
+    begin, fabric, events, outages = stored.begin_ns(run) or 0.0, stored.fabric(run), stored.rows("events", run), stored.outages(run)
+    if (pair := pair_of(fabric, events, outages)) is None:
+        return None
+    evs = path_evs(fabric, *pair)
+    changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
+    end = float(begin + run["measured_ns"])
+    broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
+    height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
+    fig, (ax,) = panels(1, height, x=stored.since(run))
+    states: set[str] = {"GOOD"}
+    thick = 0.86 if len(evs) <= 32 else 1.0
+    for row, ev in enumerate(evs):
+        for a, b, state in intervals(changes[changes["ev"] == ev], end):
+            a, b = max(a, float(begin)), min(b, end)
+            if b > a:
+                states.add(state)
+                colour = COLOURS.get(state, "#999999")
+                ax.barh(row, (b - a) / 1e3, left=(a - begin) / 1e3, height=thick, color=colour, linewidth=0)
+    mark_planes(ax, fabric.planes, len(evs) // fabric.planes, color="white", linewidth=2.0)  # rows of a plane: T0 uplink 0 on top
+    ax.set(ylim=(len(evs) - 0.4, -0.6), xlim=(0, (end - begin) / 1e3), ylabel="one row per path")
+    few = len(outages) <= LABELLED
+    for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
+        labels = ("down", "up") if outage.kills else ("begins", "ends")
+        for when, label in zip((outage.begin, outage.end), labels, strict=True):
+            if begin <= when <= end:
+                ax.axvline((when - begin) / 1e3, color="black", linewidth=0.9 if few else 0.5, linestyle="--")
+                note(ax, label if few else "", ((when - begin) / 1e3, -0.6))
+    for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
+        margin_note(ax, "◂ hit", evs.index(ev))
+    fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
+    suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
+    head = f"{run['transport']} on {run['fabric']}, {run['placement']} ranks{stored.seed_words(run['seed'])}"
+    faults = f"\n{', '.join(fault_names[:NAMED])}{suffix}" if fault_names else ""
+    ax.set_title(f"{head}\n{len(evs)} paths from h{pair[0]} to h{pair[1]}{faults}", pad=11)
+    shown = [state for state in [*COLOURS, *sorted(states - set(COLOURS))] if state in states]
+    return legend(fig, [area(WORDS.get(state, state), COLOURS.get(state, "#999999")) for state in shown], 4)
+
+
+def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of scenarios.figures.flaps, from the stored events."""
+    events = stored.rows("events", run)
+    moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
+    keys = ("t_ns", "host", "peer", "ev", "from", "to")
+    told = [dict(zip(("t", *keys[1:]), values, strict=True)) for values in moves[list(keys)].itertuples(index=False, name=None)]
+    for move, detail in zip(told, moves["detail"], strict=True):
+        move["qpn"] = json.loads(detail).get("qpn") if isinstance(detail, str) else None
+    return flap_rows(stored.fabric(run), given_up(told), stored.outages(run))
+
+
+@per_run(lambda s, run: max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(s.rows("events", run)))
+def flap_penalty(stored: Stored, run: dict[str, Any]) -> Any:
+    rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
+    colour, marker = look_of(stored, run["transport"])
+    all_numbers = sorted({row["number"] for row in rows})
+    numbers = all_numbers[:MOST]
+    end = begin + int(run["measured_ns"])
+    paths = sorted({path_of(row) for row in rows})
+    fig, (top, bottom) = panels(2, 3.9, x=stored.since(run), sharex=False, gridspec_kw={"height_ratios": [1.25, 1]})
+    # Each path in a line of its own: those that are given up most often are those that were soon back, so one through the medians would
+    # turn down at the end.
+    for k, path in enumerate(paths):
+        own = [row for row in rows if path_of(row) == path and row["number"] in numbers]
+        shift = SPREAD * (k / max(1, len(paths) - 1) - 0.5)
+        back = [(r["number"] + shift, (r["back_ns"] - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is not None]
+        still_out = [(r["number"] + shift, (end - r["out_ns"]) / 1e3) for r in own if r["back_ns"] is None]
+        top.plot(*zip(*back, strict=True) if back else ((), ()), color=colour, linewidth=0.4, marker=marker, markersize=2.8, alpha=0.8)
+        for at in still_out:
+            top.plot(*at, marker="^", markersize=2.8, alpha=0.8, markerfacecolor="white", markeredgecolor=colour)
+    top.set_xticks(numbers, [f"{n}.\n{sum(r['number'] == n for r in rows)}" for n in numbers])
+    top.set(xlim=(0.5, numbers[-1] + 0.5), ylabel="out of use for [µs]")
+    top.set_ylim(bottom=0)
+    first = f"\n(the first {MOST} of {len(all_numbers)} times)" if len(all_numbers) > MOST else ""
+    top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
+    top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use")
+    for row in rows:
+        until = end if row["back_ns"] is None else row["back_ns"]
+        left = (row["out_ns"] - begin) / 1e3
+        bottom.barh(paths.index(path_of(row)), (until - row["out_ns"]) / 1e3, left=left, height=0.7, color=colour, linewidth=0, zorder=2)
+    fault_bands(bottom, stored.outages(run), begin, (end - begin) / 1e3)
+    bottom.set(xlim=(0, (end - begin) / 1e3), ylim=(len(paths) - 0.4, -0.6), yticks=[], ylabel=f"{len(paths)} paths")
+    handles = [line("one path", colour, "-", 0.4, marker=marker, markersize=3.5)]
+    if any(row["back_ns"] is None for row in rows):
+        handles.append(line("still out at the end", marker="^", markersize=3.5, markerfacecolor="white", markeredgecolor=colour))
+    return legend(fig, [*handles, area("out of use", colour), fault_area()], 3)
