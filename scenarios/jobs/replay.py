@@ -21,6 +21,7 @@ from topologies import Fabric, load_fabric, named_fabrics
 NO_BYTES = 1e15
 """A sigma that leaves delays alone."""
 RANK = Path(__file__).with_name("rank.py")
+GPT_RANK = RANK.with_name("gpt_rank.py")
 PLAN_FILE = "plan.jsonl"
 
 

@@ -22,6 +22,7 @@ def draw_all(directory: Path) -> list[Path]:
         flow_goodput,
         goodput,
         host_goodput,
+        loss,
         losses,
         path_heat,
         path_states,
@@ -38,7 +39,7 @@ def draw_all(directory: Path) -> list[Path]:
     stored.judge()
     plots = directory / "plots"
     kinds = (
-        failure_cost, step_times, goodput, flow_goodput, flow_bars, host_goodput, plane_loads, plane_shares, path_heat, path_states,
+        failure_cost, loss, step_times, goodput, flow_goodput, flow_bars, host_goodput, plane_loads, plane_shares, path_heat, path_states,
         ev_activity, ev_shares, flap_penalty, queue_hops, queue_depth, losses, windows,
     )  # fmt: skip
     plots.mkdir(exist_ok=True)  # a sweep may have nothing to draw
