@@ -12,7 +12,7 @@ from mrcbed import cli
 from scenarios.figures.measure import Run
 from scenarios.figures.summary import run_summary
 
-STEPS = 10
+STEPS = 12
 SMALL = "ranks=2, compute='1us', gradient=4"
 GPT = f"{{name='gpt', {SMALL}, trains=true}}"
 
