@@ -1,4 +1,4 @@
-"""The program of every rank of a job that trains (agents.communicator): ``gpt_rank.py STEPS SEED COMPUTE_S RANKS``.
+"""The program of every rank of a job that trains (agents.communicator): ``gpt_rank.py STEPS SEED COMPUTE_S RANKS TEXT``.
 
 A step: gradient of this rank's own sequences, one all-reduce, Adam. Computing takes COMPUTE_S of the network's time, as if a GPU did it:
 a rank that was quicker waits. After each step a rank reports what scenarios/jobs/rank.py does, and its loss; at the end the SHA-256 of its
@@ -7,29 +7,17 @@ parameters. Ranks from RANKS on do nothing.
 
 import hashlib
 import sys
+from pathlib import Path
 
 import numpy as np
 
 from agents.communicator import Communicator
-from scenarios.jobs.gpt import CONTEXT, Adam, initial, loss_and_gradient, tokens_of
-from testbed.errors import UserError
-from testbed.installation import documents
+from scenarios.jobs.gpt import CONTEXT, Adam, Array, initial, loss_and_gradient, tokens_of
 
 SEQUENCES = 4
 
 
-def text_of_docs() -> bytes:
-    """Read the project's own documents. Raises :class:`UserError` where they are not there."""
-    place = documents()
-    files = [place / "README.md", *sorted((place / "docs").glob("*.md"))]
-    text = b"\n".join(path.read_bytes() for path in files if path.is_file())
-    if len(text) < 10_000:
-        raise UserError("a job that trains reads the project's docs/*.md, and they are not there: run it from a complete clone or wheel")
-    return text
-
-
-def train(comm: Communicator, steps: int, seed: int, compute_s: float) -> None:
-    tokens = tokens_of(text_of_docs())
+def train(comm: Communicator, tokens: Array, steps: int, seed: int, compute_s: float) -> None:
     parameters = comm.broadcast(initial(seed))
     adam = Adam(parameters)
     algorithm = "ring" if comm.size & comm.size - 1 else "tree"
@@ -51,13 +39,13 @@ def train(comm: Communicator, steps: int, seed: int, compute_s: float) -> None:
     comm.tell(digest=hashlib.sha256(parameters.tobytes()).hexdigest())
 
 
-def main(steps: int, seed: int, compute_s: float, ranks: int) -> None:
+def main(steps: int, seed: int, compute_s: float, ranks: int, text: str) -> None:
     comm = Communicator.open()
     group = comm if ranks == comm.size else comm.group(range(ranks))
     if group is not None:
-        train(group, steps, seed, compute_s)
+        train(group, tokens_of(Path(text).read_bytes()), steps, seed, compute_s)
     comm.barrier()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

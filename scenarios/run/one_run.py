@@ -19,7 +19,7 @@ from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
 from scenarios.jobs.plan import Plan, estimate, rehearse
-from scenarios.jobs.replay import GPT_RANK, RANK, write_plan
+from scenarios.jobs.replay import GPT_RANK, RANK, training_text, write_plan
 from scenarios.run.breaking import Breaking
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.run.mapping import Mapping
@@ -279,7 +279,8 @@ class OneRun:
         first = work.jobs[0]
         words: tuple[object, ...]
         if first.trains:
-            words = (GPT_RANK, self.phases[-1][1], self.spec.seed, first.compute_ps / S, first.ranks)
+            text = training_text(self.directory.parents[1])
+            words = (GPT_RANK, self.phases[-1][1], self.spec.seed, first.compute_ps / S, first.ranks, text)
         else:
             words = (RANK, write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases))
         if self.watch is not None:

@@ -11,6 +11,8 @@ import pytest
 from mrcbed import cli
 from scenarios.figures.measure import Run
 from scenarios.figures.summary import run_summary
+from scenarios.jobs import replay
+from testbed.errors import UserError
 
 STEPS = 12
 SMALL = "ranks=2, compute='1us', gradient=4"
@@ -104,6 +106,18 @@ def test_bad_input_is_one_line(words: list[str], says: str, tmp_path: Path, caps
     assert run(*words, "--out", str(tmp_path / "out")) == 2
     said = capsys.readouterr().err
     assert says in said and said.count("\n") == 1
+
+
+def test_all_runs_read_one_text_and_without_documents_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(replay, "documents", lambda: tmp_path)
+    with pytest.raises(UserError, match="use a complete clone or wheel"):
+        replay.training_text(tmp_path)
+    page = tmp_path / "docs" / "a.md"
+    page.write_text("before " * 2000)
+    text = replay.training_text(tmp_path).read_bytes()
+    page.write_text("edited between two runs " * 2000)
+    assert replay.training_text(tmp_path).read_bytes() == text == b"before " * 2000
 
 
 def test_a_directory_with_something_in_it_is_not_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
