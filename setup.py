@@ -45,7 +45,7 @@ LOOP = [
 RYU = ("ryu", "tinyrpc")
 """Of requirements.txt, what Ryu alone needs."""
 DOCUMENTS = "share/doc/mrcbed"
-"""README.md and docs/ of an installed copy (testbed/installation.py): `mrcbed lesson` names pages, `mrcbed train` reads them."""
+"""README.md and docs/ of an installed copy (testbed/installation.py): `mrcbed lesson` names pages, jobs that train read them."""
 
 
 def say(line: str) -> None:

@@ -45,10 +45,10 @@ def world_option() -> Callable[[Any], Any]:
     return option("--world", type=click.Choice(WORLDS), default=EMULATED, show_default=True, help="Where: simulated needs no root.")
 
 
-def dilation_option(default: str = "fabric") -> Callable[[Any], Any]:
+def dilation_option() -> Callable[[Any], Any]:
     """``--dilation N``."""
     return option(
-        "--dilation", metavar="N", default=default, show_default=True,
+        "--dilation", metavar="N", default="fabric", show_default=True,
         help="Run N times slower than the real network; fabric: as its file says.",
     )  # fmt: skip
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from math import fsum
 from typing import Any
 
 from scenarios.figures.measure import Run
@@ -14,7 +16,9 @@ from scenarios.figures.stats import beside, slowest, spread, whole_steps
 def figures(run: Run) -> dict[str, Any]:
     """Return figures by job: ``step_time_ns`` (slowest rank), ``typical_step_ns``, ``gpu_lost_ns`` and ``gpu_lost_share`` (of all ranks'
     time in measured steps, what was not computing), ``estimate_ns`` of a step, ``late_ns`` (the most by which a rank itself was late in a
-    step), ``alone_step_ns`` and ``slowdown``: typical step over that of the job alone, None where it did not run alone."""
+    step), ``alone_step_ns`` and ``slowdown``: typical step over that of the job alone, None where it did not run alone. Of a job
+    that trains also ``losses``, the ranks' mean by step from the first to warm up, and ``digests``, SHA-256 of their parameters at the end.
+    """
     passes, warm = run.passes, int(run.record["warmup_steps"])
     if passes.empty:
         return {}
@@ -40,5 +44,19 @@ def figures(run: Run) -> dict[str, Any]:
             "late_ns": float(rows["late_ns"].max()) if len(rows) else None,
             "alone_step_ns": typical_alone,
             "slowdown": typical / typical_alone if typical and typical_alone else None,
+            **training(run),
         }
     return result
+
+
+def training(run: Run) -> dict[str, Any]:
+    """Return ``losses`` and ``digests`` of a run whose job trains; {} for another."""
+    losses: dict[int, list[float]] = defaultdict(list)
+    digests = set()
+    for note in (line.get("note", {}) for line in run.of("told")):
+        if "loss" in note:
+            losses[int(note["step"][1])].append(note["loss"])
+        if "digest" in note:
+            digests.add(note["digest"])
+    # fsum: the same bits, in whatever order ranks reported
+    return {"losses": [fsum(losses[step]) / len(losses[step]) for step in sorted(losses)], "digests": sorted(digests)} if losses else {}

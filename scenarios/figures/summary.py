@@ -84,7 +84,9 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
     packets, steps = books(record), collective_figures(run)
     measured = run.steps[~run.steps["warmup"].astype(bool)]
     wrong_counts = [int(n) for n in record.get("wrong", {}).values()], [int(note.get("wrong", 0)) for note in record.get("flow_notes", ())]
-    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, wrong_counts))
+    jobs = job_figures.figures(run)
+    unlike = [len(job.get("digests", ())) - 1 for job in jobs.values()]  # ranks that trained and ended with other parameters
+    wrong = max(int((~run.steps["ok"].astype(bool)).sum()), *map(sum, wrong_counts), *unlike)
     assessment = judgement(run, packets, wrong, expected)
     broken = invariants.broken(run) if record["outcome"] == "done" else []
     reasons = assessment.reasons
@@ -128,7 +130,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "untrimmed_loss": sum(line.get("rule") not in NO_LOSS for line in run.of("loss")),
         **(flow_figures.figures(run) if run.named_flows else {}),
         **({"machine": record["machine"]} if "machine" in record else {}),
-        **({"jobs": job_figures.figures(run)} if run.jobs else {}),
+        **({"jobs": jobs} if run.jobs else {}),
         **pauses.figures(run),
         **iperf_flows.figures(record, fabric, run.directory),
         **failure_figures.figures(run),

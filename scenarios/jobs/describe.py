@@ -13,6 +13,8 @@ from topologies.units import NS
 
 FORWARD = 1 / 3
 """Share of a step's computing that is the forward pass: the backward pass computes two gradients [usual]."""
+GPT_BYTES = 841_216
+"""The gradient of the model that a job may train: scenarios.jobs.gpt."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Job:
     """A job. ``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a
     stage has layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent
     between stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are
-    reduced while earlier layers still compute."""
+    reduced while earlier layers still compute. ``trains``: a model is really trained (scenarios/jobs/gpt_rank.py)."""
 
     name: str
     ranks: int
@@ -34,6 +36,7 @@ class Job:
     activation_bytes: int = 0
     expert_bytes: int = 0
     overlap: bool = True
+    trains: bool = False
 
     @property
     def data(self) -> int:
@@ -42,6 +45,8 @@ class Job:
     def check(self) -> None:
         """Check the numbers together. Raises :class:`PlanError`."""
         shape = f"job {self.name!r}: {self.ranks} ranks"
+        if self.trains and self != Job(self.name, self.ranks, self.compute_ps, GPT_BYTES, layers=1, trains=True):
+            raise PlanError(f"job {self.name!r} trains: it needs gradient = {GPT_BYTES} and layers = 1, and no more than ranks and compute")
         if self.ranks % (self.tensor * self.pipeline):
             raise PlanError(f"{shape} are no multiple of tensor {self.tensor} times pipeline {self.pipeline}")
         if self.data % self.expert:

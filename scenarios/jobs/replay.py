@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -15,12 +16,14 @@ from scenarios.jobs import aicb, chakra
 from scenarios.jobs.content import is_text
 from scenarios.jobs.plan import MOST_BYTES, NeedsHosts, Node, Plan, PlanError, Rehearsal, checked, estimate, rehearse, scaled
 from testbed.errors import UserError
+from testbed.installation import documents
 from testbed.world import Program, World
 from topologies import Fabric, load_fabric, named_fabrics
 
 NO_BYTES = 1e15
 """A sigma that leaves delays alone."""
 RANK = Path(__file__).with_name("rank.py")
+GPT_RANK = RANK.with_name("gpt_rank.py")
 PLAN_FILE = "plan.jsonl"
 
 
@@ -98,6 +101,20 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
             own = [{key: value for key, value in asdict(node).items() if key != "stage"} for node in nodes]
             print(json.dumps({"nodes": own, "incoming": incoming}), file=out)
     file.chmod(0o644)
+    return file
+
+
+def training_text(directory: Path) -> Path:
+    """Write what a job that trains reads, the project's own documents, for all runs of a results directory: those that are there already
+    stay, whatever was edited since. Raises :class:`UserError` where there are none."""
+    file, place = directory / "text.txt", documents()
+    if not file.exists():
+        text = b"\n".join(path.read_bytes() for path in (place / "README.md", *sorted((place / "docs").glob("*.md"))) if path.is_file())
+        if len(text) < 10_000:
+            raise UserError("a job that trains reads docs/*.md of the project, which are not there: use a complete clone or wheel")
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_bytes(text)
+        part.rename(file)
     return file
 
 

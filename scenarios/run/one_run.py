@@ -19,7 +19,7 @@ from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
 from scenarios.jobs.plan import Plan, estimate, rehearse
-from scenarios.jobs.replay import RANK, write_plan
+from scenarios.jobs.replay import GPT_RANK, RANK, training_text, write_plan
 from scenarios.run.breaking import Breaking
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.run.mapping import Mapping
@@ -276,7 +276,13 @@ class OneRun:
             }
             for job, ranks in zip(work.jobs, ranks_of(work.jobs), strict=True)
         ]  # fmt: skip
-        file = write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases)
+        first = work.jobs[0]
+        words: tuple[object, ...]
+        if first.trains:
+            text = training_text(self.directory.parents[1])
+            words = (GPT_RANK, self.phases[-1][1], self.spec.seed, first.compute_ps / S, first.ranks, text)
+        else:
+            words = (RANK, write_plan(Plan(rehearse(plan, duration).ranks), self.directory, self.phases))
         if self.watch is not None:
             self.watch.mark()
         start = self.clock.now()
@@ -292,7 +298,7 @@ class OneRun:
                 raise TimeoutError
             return self.tick()
 
-        programs = self.cluster.programs(Program((str(RANK), str(file)), qps=self.spec.transport.qps), self.hosts)
+        programs = self.cluster.programs(Program(tuple(map(str, words)), qps=self.spec.transport.qps), self.hosts)
         try:
             failed = programs.run(lambda rank, line: lines.append(f"rank {rank}: {line}"), self.handle_note, look)
             for rank, reason in failed.items():

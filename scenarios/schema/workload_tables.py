@@ -161,11 +161,12 @@ class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = None
     experts: Annotated[Size | None, Doc("of a microbatch: all-to-all among expert parallel ranks", default="0", example='"128KiB"')] = None
     overlap: Annotated[bool, Doc("gradients are summed while earlier layers still compute")] = True
+    trains: Annotated[bool, Doc("a small GPT is really trained; needs gradient = 841216 and layers = 1")] = False
 
     def job(self) -> Job:
         return Job(
             self.name, self.ranks, self.compute, self.gradient, self.tensor, self.pipeline, self.expert, self.layers, self.microbatches,
-            self.activation or 0, self.experts or 0, self.overlap,
+            self.activation or 0, self.experts or 0, self.overlap, self.trains,
         )  # fmt: skip
 
 
@@ -183,6 +184,8 @@ class _Jobs(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         names = [job.name for job in self.job]
         if len(set(names)) < len(names):
             raise Refused("job", f"names are not unique ({', '.join(names)}): give each its own name")
+        if len(names) > 1 and any(job.trains for job in self.job):
+            raise Refused("job", f"one that trains is the only one; there are {', '.join(names)}")
         if self.alone_steps and len(names) == 1:
             raise Refused("alone_steps", "is for several jobs")
 

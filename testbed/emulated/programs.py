@@ -258,7 +258,7 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
     return process.poll() is not None
 
 
-def require_readable(file: Path, user: int | None, fix: str = "give --out a folder of theirs") -> None:
+def require_readable(file: Path, user: int | None, fix: str) -> None:
     """Check that a program of ``user`` (None: of root) can read a file. Raises :class:`UserError`, which ends with the fix."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
         raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")

@@ -111,8 +111,9 @@ GROUP = table(
     message_ns=SPREAD, **dict.fromkeys(("of_line", "jain", "kept", "queue_mean_bytes"), Amount),
 )  # fmt: skip
 JOB = table(
-    "ranks steps step_time_ns typical_step_ns~ compute_ns estimate_ns gpu_lost_share~ alone_step_ns?~ slowdown~",
-    ranks=Index, step_time_ns=SPREAD, gpu_lost_share=Number, slowdown=Amount,
+    "ranks steps step_time_ns typical_step_ns~ compute_ns estimate_ns gpu_lost_share~ alone_step_ns?~ slowdown~ "
+    "losses? digests?",
+    losses=list[Number], digests=list[str], ranks=Index, step_time_ns=SPREAD, gpu_lost_share=Number, slowdown=Amount,
 )  # fmt: skip
 PFC = table(
     "pauses paused_ns longest_pause_ns tiers reaction_ns?~",
@@ -222,7 +223,9 @@ _LINES: Table = {
     "qp": table("peer state cause?~"),
     "port": table("port up"),
     "reconverged": table("dead_links"),
-    "told": table("note?", note=table("step?", step=tuple[Whole, Whole, Number, Number, Number, Whole])),
+    "told": table(
+        "note?", note=table("step? loss? digest?", loss=Number, digest=str, step=tuple[Whole, Whole, Number, Number, Number, Whole])
+    ),
     "ports": table("span_ps rows", rows=list[Annotated[list[Number], Meta(min_length=1)]]),
     "end": table("outcome reason?~"),
     "rotation": table("sent due first passed unsure repeats", **dict.fromkeys(("sent", "due", "first"), list[Number])),

@@ -94,23 +94,15 @@ def test_ctrl_c_in_perf_shows_the_rows_before() -> None:
     assert out.splitlines()[-1] == RULE
 
 
-def test_training_into_a_folder_that_the_caller_of_sudo_cannot_read_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    done = mrcbed(
-        "train", "--fabric", "tiny", "--steps", "8", "-t", "mrc", "--out", tmp_path / "x", env={**os.environ, "SUDO_UID": "54321"}
-    )
-    assert done.returncode == 2 and "user 54321, who called sudo and runs the program, cannot read" in done.stderr
-
-
 @pytest.mark.dear("two whole trainings, one of them on the kernel")
 def test_a_model_trains_on_the_kernel_as_in_virtual_time(tmp_path: Path) -> None:
     digests = set()
-    for world in ("emulated", "simulated"):
+    for world, dilation in {"emulated": ("--dilation", "fabric"), "simulated": ()}.items():
         out = tmp_path / world
-        where = ("--world", world, "--fabric", "tiny", "--dilation", "fabric", "--out", out)
-        done = mrcbed("train", *where, "--steps", "8", "-t", "mrc", "--json", env=ROOTS)
-        assert done.returncode in (0, 1), done.stderr  # how long it took is not the subject
-        runs = json.loads(done.stdout)["runs"]
-        digests.update(digest for run in runs.values() for digest in run["hashes"])
-        assert (out / "report.html").exists() and {name: run["failed"] for name, run in runs.items()} == {name: {} for name in runs}
+        where = ("--world", world, "--fabric", "tiny", "--out", out)
+        done = mrcbed("train", *where, *dilation, "--steps", "8", "-t", "mrc", "--json", env=ROOTS)
+        assert done.returncode in (0, 1, 3), done.stderr  # how long it took is not the subject
+        (run,) = json.loads(done.stdout)["runs"]
+        digests.update(run["jobs"]["gpt"]["digests"])
+        assert (out / "report.html").exists() and (run["outcome"], run["wrong"], run["faults_missed"]) == ("done", 0, [])
     assert len(digests) == 1

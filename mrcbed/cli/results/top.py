@@ -31,7 +31,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     """Show steps, goodput by plane, paths, faults and ports of a run.
 
     DIR is a results directory, finished or not. Without it: the run that measures on this machine, else a fabric that is up (under
-    `mrcbed up`, launch, perf or train), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
+    `mrcbed up`, launch or perf), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
     and the run goes on.
     """
     from testbed.view.declared import believing

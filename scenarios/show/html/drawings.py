@@ -25,6 +25,7 @@ KINDS = (
         "Extra time beyond each transport's own healthy pace. Grey: noise; a time within it is neither a loss nor a gain. Black tick: the "
         "extra time expected if throughput fell in proportion to capacity.",
     ),
+    ("loss", "Loss of the model", "Runs of one seed have one curve over the steps, to the last bit, and each its own over time."),
     (
         "step-times", "Step times",
         "Share of steps done within a time, all seeds pooled. Below it, if there are enough steps, the tail on a log scale.",

@@ -55,7 +55,7 @@ class Results:
 
 @dataclass
 class Up:
-    """The agents' logs of a fabric that is up, under ``mrcbed up``, ``launch``, ``perf`` or ``train``, seen from outside its sandbox."""
+    """The agents' logs of a fabric that is up, under ``mrcbed up``, ``launch`` or ``perf``, seen from outside its sandbox."""
 
     directory: Path
     fabric: Fabric

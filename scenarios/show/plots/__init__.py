@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenarios.show.plots.style import FIGURES, Draw
 
-MODULES = ("sweep", "failure_cost", "times", "goodput", "flows", "ports", "planes", "path_heat", "paths", "evs", "packets")
+MODULES = ("sweep", "failure_cost", "loss", "times", "goodput", "flows", "ports", "planes", "path_heat", "paths", "evs", "packets")
 VARIANTS_SHOWN = 4
 """The most settings of a sweep with which all figures are drawn: with more, only those over the swept variable [ours]."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scenarios.train import model
-from scenarios.train.model import CONTEXT, PARAMETERS, VOCABULARY, Adam, initial, loss_and_gradient, tokens_of, views
+from scenarios.jobs import gpt as model
+from scenarios.jobs.describe import GPT_BYTES
+from scenarios.jobs.gpt import CONTEXT, PARAMETERS, VOCABULARY, Adam, initial, loss_and_gradient, tokens_of, views
 
 
 def batch(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -46,4 +47,4 @@ def test_it_learns_a_short_text() -> None:
 
 def test_tokens_are_printable_ascii_and_one_more() -> None:
     assert list(tokens_of(b" A~\n\xff")) == [0, 33, 94, 95, 95]
-    assert PARAMETERS == 210_304
+    assert PARAMETERS == 210_304 and PARAMETERS * 4 == GPT_BYTES
