@@ -161,6 +161,8 @@ class Server:
 
     def take(self, completions: list[Completion]) -> list[Completion]:
         """Pass completions on to the programs whose they are; returns the others."""
+        if not self.owners:
+            return completions
         rest: list[Completion] = []
         now = self.clock() if completions else 0
         for c in completions:
@@ -200,6 +202,11 @@ class Server:
 
     def advance(self) -> None:
         """Do what programs have posted; call after :meth:`take`."""
+        if not self.sessions:  # as in every run without programs; ports are looked at between a session's begin and its first request
+            self.to_flush.clear()
+            self.local.clear()
+            self.awake = False
+            return
         if self.to_flush:
             room = self.limits.flushes
             waiting, self.to_flush = self.to_flush, {}
