@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
-from agents.transport import Domain, Region
-from agents.transport import Foreign as Foreign
+from agents.transport import Domain, Foreign, Region
 
 VA_BASE: Final = 0x10_0000_0000
 """The first virtual address handed out [ours]; regions are far apart so that a stray address hits none."""

@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Final
 
 from agents.packets.headers import psn_delta
-from agents.packets.memory import Foreign
 from agents.roce.congestion import Congestion
 from agents.roce.counters import Counters
 from agents.roce.wire import BODY_AT, ICRC_BYTES, RETH_BYTES
-from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion
+from agents.transport import FLUSHED, LONG_AGO, NEVER, OK, WRITE, Completion, Foreign
 
 RING: Final = 1024
 """The most packets that can be outstanding, a power of two."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.packets.memory import NOTHING, Foreign, read
-from agents.transport import FLUSHED, OK, WRITE, Completion
+from agents.packets.memory import NOTHING, read
+from agents.transport import FLUSHED, OK, WRITE, Completion, Foreign
 
 
 class Message:

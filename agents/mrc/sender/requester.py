@@ -25,8 +25,7 @@ from agents.mrc.sender.rtt import RttTracker
 from agents.mrc.sender.sent_packets import ACKED, LOST, SentPacket, SentPackets
 from agents.mrc.sender.timers import Timers
 from agents.packets import headers
-from agents.packets.memory import Foreign
-from agents.transport import LONG_AGO, NEVER, Event
+from agents.transport import LONG_AGO, NEVER, Event, Foreign
 
 REPORT_RTTS: Final = 5
 """RTT and window are logged every so many base RTTs while samples come."""
