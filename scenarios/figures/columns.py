@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from testbed.view.declared import FAR, MOST
+from testbed.results.values import FAR, MOST
 from topologies.files import FileError, opened
 
 ROOM, TIMES = 64 << 20, 50

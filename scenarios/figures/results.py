@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.stored import Stored
-from testbed.view.declared import ResultsError
+from testbed.results.reading import ResultsError
 
 
 class Results:

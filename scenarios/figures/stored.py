@@ -19,7 +19,8 @@ from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
 from testbed.errors import first_line, refusal
-from testbed.view.declared import AGAIN, MANIFEST, SUMMARY, ResultsError, read
+from testbed.results.reading import AGAIN, ResultsError
+from testbed.view.declared import MANIFEST, SUMMARY, read
 from topologies import Fabric, FabricError
 from topologies.files import FileError
 from topologies.units import NS

@@ -25,8 +25,8 @@ from scenarios.schema.checks import evaluate
 from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
+from testbed.results.reading import believing
 from testbed.view.clock import in_ns
-from testbed.view.declared import believing
 from testbed.world import EMULATED, SIMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
 from topologies.units import NS

@@ -18,7 +18,8 @@ from typing import Any
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
-from testbed.view.declared import MANIFEST, ResultsError, read, read_record
+from testbed.results.reading import ResultsError
+from testbed.view.declared import MANIFEST, read, read_record
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""

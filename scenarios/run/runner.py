@@ -32,8 +32,8 @@ from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
+from testbed.results.reading import believing
 from testbed.session import Session
-from testbed.view.declared import believing
 from testbed.world import World
 from topologies import Fabric
 

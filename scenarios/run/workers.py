@@ -41,8 +41,9 @@ from scenarios.schema.scenario import scenario_of
 from testbed.errors import ClusterDied, UserError, explain, first_line
 from testbed.machine.exclusive import Measuring, refuse_if_measuring
 from testbed.machine.slowness import patient
+from testbed.results.reading import ResultsError
 from testbed.simulated.cluster import SimulatedCluster
-from testbed.view.declared import ANY, ResultsError, read, read_record
+from testbed.view.declared import ANY, read, read_record
 from testbed.world import EMULATED, SIMULATED
 from topologies.toml_files import STANDARD_INPUT, parse_toml, take_format
 

@@ -20,7 +20,8 @@ from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from testbed.machine.quota import quota_cores
-from testbed.view.declared import STRETCHED, ResultsError, read
+from testbed.results.reading import ResultsError
+from testbed.view.declared import STRETCHED, read
 from topologies import FabricError
 from topologies.theory import place_ranks
 

@@ -21,7 +21,7 @@ from scenarios.figures.summary import INTERRUPTED, NOT_TRUSTWORTHY
 from scenarios.run.resume import first_difference, write_json
 from scenarios.sets.whole import Whole
 from testbed.faults.kinds import USED_BY_QP
-from testbed.view.declared import ResultsError
+from testbed.results.reading import ResultsError
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
 """Keys in which the scenarios of compared runs may differ; each setting is compared by itself."""

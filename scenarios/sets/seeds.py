@@ -17,7 +17,8 @@ from scenarios.run.simulate import check_simulable
 from scenarios.schema.checks import names_in
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Kind
-from testbed.view.declared import ResultsError, read, rows_of, table
+from testbed.results.reading import ResultsError
+from testbed.view.declared import read, rows_of, table
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed tools bench seeds")
 VERDICT = "verdict.json"

@@ -18,7 +18,8 @@ from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
 from testbed.machine.caller import written
-from testbed.view.declared import ResultsError, read, table
+from testbed.results.reading import ResultsError
+from testbed.view.declared import read, table
 from topologies.files import FileError, read_json
 
 FORMAT = 1

@@ -14,7 +14,8 @@ import pandas as pd
 from scenarios.figures.measure import TABLES
 from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
-from testbed.view.declared import ResultsError, read_record
+from testbed.results.reading import ResultsError
+from testbed.view.declared import read_record
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Required keys of the manifest, beside the format and the verdicts."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import LOOKS, kind_look, look_of
-from testbed.view.declared import ResultsError
+from testbed.results.reading import ResultsError
 from testbed.view.inline import write_replay
 
 SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶ ◆ ♦ ★ ✚ ✖ ⬢ ⬣ ⬟".split(), strict=True))

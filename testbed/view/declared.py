@@ -6,10 +6,6 @@ Files may be older: keys that some version did not write may be missing. docs/re
 
 from __future__ import annotations
 
-import os
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any
@@ -17,27 +13,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta
 
-from testbed.errors import UserError, first_line
+from testbed.results.reading import AGAIN, ResultsError
+from testbed.results.reading import read as as_typed
+from testbed.results.values import FAR, Amount, Count, HostName, Index, Name, Number, Positive, Share, Whole
 from topologies.clos import Fabric, FabricError
 from topologies.files import MOST_JSON, FileError, content, parse_json, typed
 
-AGAIN = "take it from a copy, or run the scenario again"
-"""The advice where a file of a run is missing or damaged."""
-
-FAR = 1 << 60
-"""Bound of whole numbers: sums of some still fit 64 bits [ours]."""
-MOST = 1e18
-"""Bound of numbers; ns of 30 years [ours]."""
-Whole = Annotated[int, Meta(ge=-FAR, le=FAR)]
-Count = Annotated[int, Meta(ge=0, le=FAR)]
-Number = Annotated[float, Meta(ge=-MOST, le=MOST)]
-Amount = Annotated[float, Meta(ge=0, le=MOST)]
-Positive = Annotated[float, Meta(ge=1e-9, le=MOST)]
-Index = Annotated[int, Meta(ge=0, le=1 << 31)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Name = Annotated[str, Meta(pattern=r"^[^/\x00-\x1f\x7f]{1,200}\Z")]
-"""Type of a name by which files are called."""
-HostName = Annotated[str, Meta(pattern=r"^h\d{1,6}\Z")]
 _DIGITS = Annotated[str, Meta(pattern=r"^\d{1,6}\Z")]
 Table = dict[str, Any]
 Counts = dict[str, Count]
@@ -267,36 +248,10 @@ class Lines:
             raise FileError(f"damaged: end_ps in {where}: it is before start_ns")
 
 
-class ResultsError(UserError):
-    """Results cannot be read. The message is one line with the file and the fix."""
-
-
-@contextmanager
-def believing(directory: Path) -> Iterator[None]:
-    """Guard code that draws or computes from results, every value of which was checked by itself: where they do not fit together, raise
-    :class:`ResultsError`, one line."""
-    try:
-        yield
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if hasattr(error, "exit_status") or os.environ.get("MRCBED_DEBUG"):
-            raise
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {first_line(error)[:200]}, {Path(frame.filename).name}:{frame.lineno}"
-        raise ResultsError(f"damaged: files in {directory} do not fit together, or mrcbed has a fault ({what}): {AGAIN}") from error
-
-
 def read(path: Path, kind: type[Any], fix: str = AGAIN) -> Table:
-    """Read a JSON file of results, whose keys are as ``kind`` has them. Raises :class:`ResultsError`, which names the file."""
-    try:
-        found = parse_json(content(path, MOST_JSON), path)
-        typed(found, kind, path)
-    except FileNotFoundError:
-        raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
-    except FileError as error:
-        raise ResultsError(f"{error}: {fix}") from None
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read ({error}): {fix}") from None
-    return dict(found)
+    """Read a JSON file whose keys are as ``kind`` has them, as it stands there. Raises :class:`ResultsError`."""
+    as_typed(path, kind, fix)
+    return dict(parse_json(content(path, MOST_JSON), path))
 
 
 def read_record(path: Path, fix: str = AGAIN) -> Table:

@@ -25,7 +25,7 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
     from scenarios.show.html import write_report
     from scenarios.show.plots import draw_all
     from scenarios.show.run_tables import show
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
 
     with believing(directories[0] if directories else Path()):
         wholes = read_all(directories)

@@ -30,7 +30,7 @@ def command(directory: Path, form: str, names: tuple[str, ...], out: Path | None
     """Write the runs of results directory DIR in a form that other programs read, and print the files. Needs no root."""
     if form == "csv" and names:
         raise UserError("--run is for the other formats: a CSV has all runs, in its column run")
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
 
     folder = out or (directory if form == "csv" else directory / form)
     with believing(directory):

@@ -21,7 +21,7 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
         raise UserError(f"{directory} holds no results (no summary.json): give a directory that mrcbed run wrote")
     written(directory)
     from scenarios.show.plots import draw_all
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
 
     with believing(directory):
         if tables:

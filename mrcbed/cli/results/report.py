@@ -15,7 +15,7 @@ from testbed.options import argument
 def command(directory: Path) -> None:
     """Write report.html of results directory DIR again and print its path. The page needs no network; the command needs no root."""
     from scenarios.show.html import write_report
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
 
     with believing(directory):
         click.echo(write_report(written(directory)))

@@ -34,7 +34,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
     `mrcbed up`, launch or perf), else the newest run under results/ that has not ended. It only reads files; Ctrl-C ends it,
     and the run goes on.
     """
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
     from testbed.view.follow import LAG_S
 
     source = of_directory(directory, name) if directory is not None else running(name)
@@ -118,7 +118,8 @@ def running(name: str | None) -> Results | Up:
 
 
 def _goes_on(manifest: Path) -> bool:
-    from testbed.view.declared import ANY, ResultsError, read
+    from testbed.results.reading import ResultsError
+    from testbed.view.declared import ANY, read
 
     try:
         return "ended" not in read(manifest, ANY)

@@ -18,7 +18,7 @@ def command(directory: Path, keys: tuple[str, ...], out: Path | None) -> None:
     """Write replay.html of results directory DIR and print its path: open it in a browser. The page needs no network; the command needs
     no root."""
     from scenarios.show.replay_page import replay
-    from testbed.view.declared import believing
+    from testbed.results.reading import believing
 
     with believing(directory), writing(out or directory / "replay.html") as page:
         click.echo(replay(directory, keys, page))

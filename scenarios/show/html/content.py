@@ -19,8 +19,8 @@ from scenarios.show.cost_table import cost_groups, extra_time, world_words
 from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
 from scenarios.show.html.drawings import figures
 from scenarios.show.run_tables import sections
+from testbed.results.reading import ResultsError
 from testbed.terminal import duration, number
-from testbed.view.declared import ResultsError
 from testbed.view.inline import NAME as REPLAY
 from topologies.units import NS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from scenarios.figures.stored import Stored
 from scenarios.show.document import Block, Picture
-from testbed.view.declared import ResultsError
+from testbed.results.reading import ResultsError
 
 LARGE = 300_000
 """The page holds the PNG in place of an SVG of more bytes [ours]."""

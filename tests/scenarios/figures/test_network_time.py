@@ -11,8 +11,8 @@ from scenarios.figures.network_time import rounded
 from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
+from testbed.results.reading import ResultsError
 from testbed.view.clock import in_ns
-from testbed.view.declared import ResultsError
 from tests.scenarios.small import undrawn
 
 
