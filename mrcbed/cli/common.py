@@ -31,10 +31,12 @@ from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring, refuse_if_measuring
 from testbed.machines.reach import REACH, REACH_ENV
 from testbed.options import option
+from testbed.results.summary import Summary
 from testbed.session import Session
 from testbed.world import EMULATED, SIMULATED, WORLDS
 from topologies import Fabric, load_fabric
 from topologies.fabrics import usual_dilation
+from topologies.structs import plain
 from topologies.toml_files import MAX_WHOLE
 
 FAULT = '--fault "KIND ON [KEY=VALUE]...", like --fault "loss h0-p1 probability=0.01"'
@@ -153,7 +155,7 @@ def reach_option() -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool) -> int:
     """Print the results of a command and return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
@@ -161,10 +163,10 @@ def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_js
     from scenarios.show.run_tables import show
 
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(plain(summary), indent=2))
     else:
         show(terminal.console(120), summary, directory)
-    if summary["verdict"] == INTERRUPTED:
+    if summary.verdict == INTERRUPTED:
         print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
     return exit_status(summary)
 

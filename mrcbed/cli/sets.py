@@ -95,7 +95,7 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
                 summary = simulate(scenario, directory, jobs=jobs, **settings)
             else:
                 summary = run_scenario(scenario, directory, **settings)
-        return INTERRUPTED if summary["verdict"] == "interrupted" else 0
+        return INTERRUPTED if summary.verdict == "interrupted" else 0
 
     if not apart:
         return work()

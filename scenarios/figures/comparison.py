@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from scenarios.figures.rows import VARIABLES, settings_of, table, write_table
@@ -57,6 +58,17 @@ _UNITS = (
 NOT_COMPARED = ("failed", "interrupted")
 """Verdicts of runs whose figures mean nothing: the run ended early, or its results were wrong."""
 COLUMNS = ("figure", "unit", "n", "median", "low", "high", "ideal", "degraded", "failed", "doubtful")
+
+
+class Compared(msgspec.Struct):
+    """A figure of a transport, as :func:`compare` has it."""
+
+    figure: str
+    n: int
+    median: float | None
+    low: float | None
+    high: float | None
+    ideal: float | None
 
 
 def unit_of(figure: str) -> str:

@@ -2,8 +2,7 @@
 deliver.
 
 Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
-cables that were dead at the time). scenarios.figures.summary calls :func:`figures` on one run. The modules that show summaries call
-:func:`costs` on entries of one placement and variant. Pure. docs/report.md says how to read the figures.
+cables that were dead at the time). scenarios.figures.summary calls :func:`figures`. Pure. docs/report.md says how to read the figures.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from scenarios.figures.capacity import theory_of
 from scenarios.figures.flows import Window, all_on, rate_in
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of
-from scenarios.figures.stats import median_interval
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
@@ -246,69 +244,3 @@ def back_ns(bins: pd.DataFrame, before_bps: float, first: float, end: float, wid
         if (rate_in(bins, (begin, begin + width)) or 0.0) >= BACK * before_bps * share_left:
             return float(begin - first)
     return None
-
-
-# --- over seeds ----------------------------------------------------------------------------------------------------
-
-_NUMBERS = (
-    "slowdown", "goodput_kept", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share", "extra_steps", "extra_rtts", "extra_percent",
-    "worst_step_ns", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns", "back_rtts",
-)  # fmt: skip
-
-
-def costs(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make one row per transport, in their order, from summary entries of one variant and placement; [] if nothing failed.
-
-    Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an ``extra_ns``
-    (None: known for no run). ``n``: number of these runs that have an ``extra_ns``; ``extra_low_ns`` to ``extra_high_ns``: its interval
-    (scenarios.figures.stats). ``kind``: "steps" or "flows". ``job``: of several, the one whose cost it is. ``runs``: number of all runs.
-    ``unfinished``: runs that did not finish, whose cost has no number. ``doubtful``: runs that are not trustworthy. ``trusted``: whether
-    none of these is in the numbers. ``unknown``: why there is no ``extra_ns``; None if there is one.
-    """
-    rows: list[dict[str, Any]] = []
-    for transport in dict.fromkeys(e["transport"] for e in entries):
-        group = [e for e in entries if e["transport"] == transport and e.get("failure_cost")]
-        if not group:
-            continue
-        trusted = [e for e in group if e["verdict"] != "not trustworthy"]
-        counted = trusted if any(e["failure_cost"]["extra_ns"] is not None for e in trusted) else group
-        run_costs = [e["failure_cost"] for e in counted]
-        row: dict[str, Any] = {"transport": transport, **{key: group[0][key] for key in ("fabric", "world") if key in group[0]}}
-        row["kind"] = "flows" if "flows" in run_costs[0] else "steps"
-        row["job"] = next(iter(group[0]["jobs"])) if len(group[0].get("jobs", {})) > 1 else None
-        for key in _NUMBERS:
-            values = [cost[key] for cost in run_costs if cost.get(key) is not None]
-            row[key] = statistics.median(values) if values else None
-        extras = [cost["extra_ns"] for cost in run_costs if cost["extra_ns"] is not None]
-        if row["kind"] == "flows" and any(cost["back_ns"] is None for cost in run_costs):
-            row["back_ns"] = row["back_rtts"] = None
-        reasons = dict.fromkeys(cost.get("unknown") or "it did not finish" for cost in run_costs if cost["extra_ns"] is None)
-        low, high = median_interval(extras) or (row["extra_ns"], row["extra_ns"])
-        row |= {
-            "n": len(extras),
-            "runs": len(group),
-            "extra_low_ns": low,
-            "extra_high_ns": high,
-            "unfinished": sum(not e["failure_cost"]["finished"] for e in group),
-            "healthy_steps": min((cost["healthy_steps"] for cost in run_costs if cost.get("healthy_steps")), default=None),
-            "healthy_from": "after" if any(cost.get("healthy_from") == "after" for cost in run_costs) else "before",
-            "doubtful": len(group) - len(trusted),
-            "trusted": counted is trusted or not len(group) - len(trusted),
-            "unknown": None if extras else "; ".join(reasons),
-        }
-        rows.append(row)
-    return rows
-
-
-def noise(row: dict[str, Any]) -> float | None:
-    """Compute the noise of a row's ``extra_ns``, ns: that of the healthy pace, or the distance to the lower end of the interval over seeds
-    if larger. It is at least as large as a gain, because a failure makes nothing quicker. None: not known."""
-    extra = row["extra_ns"]
-    if extra is None:
-        return None
-    sizes = [row.get("noise_ns"), extra - row["extra_low_ns"] if row["n"] > 1 else None, -extra if extra < 0 else None]
-    return max((size for size in sizes if size is not None), default=None)
-
-
-def within_noise(row: dict[str, Any]) -> bool:
-    return bool(row["extra_ns"] <= (noise(row) or 0))

@@ -15,7 +15,7 @@ def rounded(figures: Any) -> Any:
     if isinstance(figures, list):
         return [rounded(value) for value in figures]
     if not isinstance(figures, dict):
-        return figures
+        return figures.item() if hasattr(figures, "item") else figures  # of NumPy
     return {key: _round(value) if key.endswith(("_ns", "_bps")) else rounded(value) for key, value in figures.items()}
 
 
@@ -24,4 +24,4 @@ def _round(value: Any) -> Any:
         return {key: inner if key == "n" else _round(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_round(inner) for inner in value]
-    return round(value, PLACES) if isinstance(value, float) else value
+    return round(float(value), PLACES) if isinstance(value, float) else value.item() if hasattr(value, "item") else value

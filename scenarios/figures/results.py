@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from scenarios.figures.stored import Stored
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Run, Summary
 
 
 class Results:
@@ -31,14 +31,18 @@ class Results:
         return f"results.load({str(self.directory)!r})"
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         """``summary.json``: figures and checks."""
         return self._stored.summary
+
+    @property
+    def seeds(self) -> set[int]:
+        return {run.seed for run in self.summary.runs}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
         """A row per run, with its figures: ``step_time_ns.max``, ``packets.trimmed`` and so on."""
-        return self._read("runs").assign(run=[run["run"] for run in self.summary["runs"]])
+        return self._read("runs").assign(run=[run.run for run in self.summary.runs])
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -51,7 +55,7 @@ class Results:
         """A row per step that all ranks finished: ``time_ns`` is the time of its slowest rank. Of several jobs, a row per ``job`` (else
         that is empty) and step that it made beside the others."""
         frames = [
-            times.rename("time_ns").reset_index().assign(job=job, run=run["run"])
+            times.rename("time_ns").reset_index().assign(job=job, run=run.run)
             for run in self._runs for job, times in self._stored.step_times(run).items()
         ]  # fmt: skip
         return self._named(pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["run", "job", "step", "time_ns"]))
@@ -76,7 +80,7 @@ class Results:
     @cached_property
     def faults(self) -> pd.DataFrame:
         """A row per run and fault: ``fault``, ``kind``, ``on``, ``at_ns``, ``healed_ns``, and what it cost."""
-        frames = [pd.DataFrame(run["failovers"]).assign(run=run["run"]) for run in self._runs if run["failovers"]]
+        frames = [pd.DataFrame(run.failovers).assign(run=run.run) for run in self._runs if run.failovers]
         columns = ["run", "fault", "kind", "on", "at_ns", "healed_ns", "lost", "last_on_dead_path_ns", "detected_ns"]
         frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
         frame = frame.drop(columns="outages_ns", errors="ignore")  # a list, whose times would be the only ones not from the begin
@@ -117,17 +121,17 @@ class Results:
         """A row per run and port: packets sent, ``marked``, ``trimmed``, dropped by cause, and queues."""
         return self._table("counters")
 
-    def run(self, transport: str, seed: int | None = None) -> dict[str, Any]:
+    def run(self, transport: str, seed: int | None = None) -> Run:
         """Return the entry in ``summary`` of a transport's run, of the first seed if none is given. Raises :class:`ResultsError`."""
         for run in self._runs:
-            if run["transport"] == transport and seed in (None, run["seed"]):
+            if run.transport == transport and seed in (None, run.seed):
                 return run
-        there = ", ".join(f"{run['transport']} (seed {run['seed']})" for run in self._runs) or "no runs at all"
+        there = ", ".join(f"{run.transport} (seed {run.seed})" for run in self._runs) or "no runs at all"
         asked = transport if seed is None else f"{transport} with seed {seed}"
         raise ResultsError(f"{self.directory} has no run of {asked}: it has {there}")
 
     @property
-    def _runs(self) -> list[dict[str, Any]]:
+    def _runs(self) -> list[Run]:
         return self._stored.runs
 
     def _read(self, name: str) -> pd.DataFrame:
@@ -141,13 +145,13 @@ class Results:
 
     def _from_begin(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Count the moments of a frame from the begin of each run; lengths (``bin_ns``, ``cost_ns``) stay."""
-        begins = {run["run"]: self._stored.begin_ns(run) or 0.0 for run in self._runs}
+        begins = {run.run: self._stored.begin_ns(run) or 0.0 for run in self._runs}
         begin = frame["run"].map(begins).astype(float)
         return frame.assign(**{name: frame[name] - begin for name in _MOMENTS if name in frame})
 
     def _named(self, frame: pd.DataFrame) -> pd.DataFrame:
-        by_run = {run["run"]: run for run in self._runs}
-        names = {key: frame["run"].map({run: entry[key] for run, entry in by_run.items()}) for key in ("transport", "seed")}
+        by_run = {run.run: run for run in self._runs}
+        names = {key: frame["run"].map({run: getattr(entry, key) for run, entry in by_run.items()}) for key in ("transport", "seed")}
         return frame.assign(**names)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 
 from scenarios.figures.writing import replacing
+from testbed.results.summary import Run
+from topologies.structs import plain
 
 VARIABLES = ("scenario", "transport", "kind", "fabric", "workload", "placement", "seed")
 """Columns of the independent variables; one column per key of the sweep follows. All other columns are results."""
@@ -20,9 +22,10 @@ FIRST_FIGURE = "ranks"
 Scalar = str | int | float | bool | None
 
 
-def row(entry: Mapping[str, Any], scenario_name: str) -> dict[str, Scalar]:
+def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
     """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are dropped."""
-    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry.get("settings", {})}
+    entry = plain(run)
+    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry["settings"]}
     figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
     _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
     return {**variables, **{key: value for key, value in figures.items() if key not in variables}}
@@ -36,9 +39,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str, flat: dict[str, Scalar]) -> N
             if all(isinstance(item, str) for item in value):
                 flat[f"{prefix}{key}"] = "; ".join(value)
         else:
-            plain = value.item() if hasattr(value, "item") else value  # a NumPy scalar, as some figures are
-            if plain is None or isinstance(plain, (str, int, float, bool)):
-                flat[f"{prefix}{key}"] = plain
+            flat[f"{prefix}{key}"] = value
 
 
 def settings_of(frame: pd.DataFrame) -> list[str]:
@@ -78,7 +79,7 @@ def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
                 frame.to_parquet(part, index=False)
 
 
-def write_rows(entries: Sequence[Mapping[str, Any]], scenario_name: str, directory: Path) -> pd.DataFrame:
+def write_rows(entries: Sequence[Run], scenario_name: str, directory: Path) -> pd.DataFrame:
     """Write ``runs.csv`` and ``runs.parquet`` from summary entries; returns the table."""
     frame = table([row(entry, scenario_name) for entry in entries])
     write_table(frame, directory, "runs")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
 from testbed.errors import first_line, refusal
-from testbed.results.reading import AGAIN, ResultsError
-from testbed.view.declared import MANIFEST, SUMMARY, read
+from testbed.results.reading import AGAIN, ResultsError, read
+from testbed.results.summary import Format, Run, Summary
+from testbed.results.values import Setting, known
+from testbed.view.declared import MANIFEST
+from testbed.view.declared import read as read_plain
 from topologies import Fabric, FabricError
 from topologies.files import FileError
 from topologies.units import NS
@@ -40,27 +44,23 @@ class Stored:
     """A results directory."""
 
     directory: Path
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Setting] | None = None
     whole: Stored | None = None
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Summary:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        data = read(path, SUMMARY)
-        if data["format"] != FORMAT:
-            raise self.fail(path.name, f"has format {data['format']}, this mrcbed reads {FORMAT}: run the scenario again")
-        for run in data["runs"]:
-            if run.get("verdict") not in VERDICTS:
-                raise self.fail(path.name, f"run {run['run']} has no verdict, nobody can say what its figures are worth: run it again")
-        return data
+        if (found := read(path, Format).format) != FORMAT:
+            raise self.fail(path.name, f"has format {found}, this mrcbed reads {FORMAT}: run the scenario again")
+        return read(path, Summary)
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
         if self.whole is not None:
             return self.whole.manifest
-        return read(self.directory / "manifest.json", MANIFEST)
+        return read_plain(self.directory / "manifest.json", MANIFEST)
 
     def table(self, name: str) -> pd.DataFrame:
         """Read a table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
@@ -86,8 +86,8 @@ class Stored:
         Raises :class:`ResultsError` otherwise."""
         if name in (*OF_FIGURES, "counters") or "run" not in frame:
             return frame
-        runs = {run["run"]: run for run in self.summary["runs"]}
-        for key, rows in frame.groupby("run", sort=False):
+        runs = {run.run: run for run in self.summary.runs}
+        for key, rows in ((str(key), rows) for key, rows in frame.groupby("run", sort=False)):
             if key not in runs:
                 raise self.fail(f"{name}.parquet", f"has rows of run {key}, which is not in summary.json: {AGAIN}")
             fabric = self.fabric(runs[key])
@@ -95,13 +95,13 @@ class Stored:
                 ("host", fabric.host_count),
                 ("peer", fabric.host_count),
                 ("plane", fabric.planes),
-                ("rank", runs[key]["ranks"]),
+                ("rank", runs[key].ranks),
             ):
                 if column in rows and (rows[column] >= most).any():
                     raise self.fail(f"{name}.parquet", f"has a {column} beyond {most}, which run {key} has: {AGAIN}")
             if "bin_ns" in rows:  # what is drawn over time has a place for each bin from the first to the last
-                reach = FAR_OFF * runs[key].get("measured_ns", 0) + FAR_OFF**2 * fabric.base_rtt_ps / NS
-                begin = runs[key].get("t0_ns")
+                reach = FAR_OFF * runs[key].measured_ns + FAR_OFF**2 * fabric.base_rtt_ps / NS
+                begin = known(runs[key].t0_ns)
                 begin = rows["t_ns"].min() if begin is None else begin
                 if (abs(rows["t_ns"] - begin) > reach).any():
                     raise self.fail(f"{name}.parquet", f"has times that are not of run {key}: {AGAIN}")
@@ -109,7 +109,7 @@ class Stored:
 
     def judge(self) -> None:
         """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
-        runs = self.summary["runs"]
+        runs = self.summary.runs
         if "fidelity" not in self.manifest:
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
         for name in RUN_TABLES if runs else ():
@@ -119,26 +119,26 @@ class Stored:
         for run in runs:
             self._judge(run)
 
-    def _judge(self, run: dict[str, Any]) -> None:
-        key = run["run"]
+    def _judge(self, run: Run) -> None:
+        key = run.run
         fidelity = self.manifest["fidelity"].get(key, {})
         if fidelity.get("verdict") not in VERDICTS:
             problem = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
             raise self.fail("manifest.json", f"{problem}: run it again")
-        if fidelity["verdict"] != run["verdict"]:
-            unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run['verdict']!r}"
+        if fidelity["verdict"] != run.verdict:
+            unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run.verdict!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
         self.fabric(run)
-        if run["fabric"] not in self.summary["fabrics"]:
-            raise self.fail("summary.json", f"does not know the fabric {run['fabric']!r} of run {key}: {AGAIN}")
-        if run["steps"]:
+        if run.fabric not in self.summary.fabrics:
+            raise self.fail("summary.json", f"does not know the fabric {run.fabric!r} of run {key}: {AGAIN}")
+        if run.steps:
             self.judge_rows("steps", run)
 
-    def judge_rows(self, name: str, run: dict[str, Any]) -> None:
+    def judge_rows(self, name: str, run: Run) -> None:
         """Check that a table has rows of a run. Raises :class:`ResultsError` otherwise."""
         if not len(self.rows(name, run)):
             fix = f"mrcbed results plot --tables {self.directory} makes it again from raw/"
-            raise self.fail(f"{name}.parquet", f"has no rows of run {run['run']}, which summary.json has: {fix}")
+            raise self.fail(f"{name}.parquet", f"has no rows of run {run.run}, which summary.json has: {fix}")
 
     def fail(self, name: str, problem: str) -> ResultsError:
         return ResultsError(f"{self.directory / name} {problem}")
@@ -148,10 +148,10 @@ class Stored:
     @cached_property
     def variants(self) -> list[Stored]:
         """Return one object for each setting of the scenario, in order; only this object itself if the scenario sweeps nothing."""
-        settings: list[dict[str, Any]] = []
-        for run in self.summary["runs"]:
-            if run.get("settings", {}) not in settings:
-                settings.append(run.get("settings", {}))
+        settings: list[dict[str, Setting]] = []
+        for run in self.summary.runs:
+            if run.settings not in settings:
+                settings.append(run.settings)
         return [Stored(self.directory, values, self) for values in settings] if any(settings) else [self]
 
     @property
@@ -166,25 +166,25 @@ class Stored:
         frame = self.table("steps")
         return frame[~frame["warmup"].astype(bool)] if len(frame) else frame
 
-    def rows(self, name: str, run: dict[str, Any]) -> pd.DataFrame:
+    def rows(self, name: str, run: Run) -> pd.DataFrame:
         if name not in self._tables:
             self._tables[name] = self.table(name)
         frame = self._tables[name]
-        return frame[frame["run"] == run["run"]] if "run" in frame else frame.iloc[:0]
+        return frame[frame["run"] == run.run] if "run" in frame else frame.iloc[:0]
 
     @cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
         return self.whole._tables if self.whole else {}
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
-        return [r for r in self.summary["runs"] if self.settings is None or r.get("settings", {}) == self.settings]
+    def runs(self) -> list[Run]:
+        return [r for r in self.summary.runs if self.settings is None or r.settings == self.settings]
 
     @property
-    def shown_runs(self) -> list[dict[str, Any]]:
+    def shown_runs(self) -> list[Run]:
         """The runs that figures of single runs show."""
         keys = {(placement, seed) for placement, seeds in self.groups() for seed in self.shown_seeds(seeds)}
-        return [r for r in self.runs if (r["placement"], r["seed"]) in keys]
+        return [r for r in self.runs if (r.placement, r.seed) in keys]
 
     @staticmethod
     def shown_seeds(seeds: list[int]) -> list[int]:
@@ -192,7 +192,7 @@ class Stored:
 
     def seed_words(self, seed: int) -> str:
         """Write the end of a title: the seed shown, the number of seeds if not all are shown, and this variant's settings."""
-        count = len({r["seed"] for r in self.runs})
+        count = len({r.seed for r in self.runs})
         label = f", seed {seed}" if count <= SEEDS_SHOWN else f"\nseed {seed}, one of {count}"
         return f"{label}{self.settings_words}"
 
@@ -205,72 +205,65 @@ class Stored:
     def groups(self) -> list[tuple[str, list[int]]]:
         """Return (placement, its seeds), in order."""
         return [
-            (p, list(dict.fromkeys(r["seed"] for r in self.runs if r["placement"] == p)))
-            for p in dict.fromkeys(r["placement"] for r in self.runs)
+            (p, list(dict.fromkeys(r.seed for r in self.runs if r.placement == p))) for p in dict.fromkeys(r.placement for r in self.runs)
         ]
 
-    def ordered(self, placement: str, seed: int | None = None) -> list[dict[str, Any]]:
+    def ordered(self, placement: str, seed: int | None = None) -> list[Run]:
         """Return the runs of a placement, in the scenario's order of transports."""
         names = [t["name"] for t in self.manifest["scenario"]["transports"]]
-        runs = [r for r in self.runs if r["placement"] == placement and seed in (None, r["seed"])]
-        return sorted(runs, key=lambda r: (names.index(r["transport"]) if r["transport"] in names else len(names), r["seed"]))
+        runs = [r for r in self.runs if r.placement == placement and seed in (None, r.seed)]
+        return sorted(runs, key=lambda r: (names.index(r.transport) if r.transport in names else len(names), r.seed))
 
-    def fabric(self, run: dict[str, Any]) -> Fabric:
+    def fabric(self, run: Run) -> Fabric:
         """Return the network that a run stands for."""
-        derived = self.manifest.get("fabrics", {}).get(run["fabric"])
+        derived = self.manifest.get("fabrics", {}).get(run.fabric)
         if derived is None:
-            raise self.fail("manifest.json", f"does not know the fabric {run['fabric']!r} of run {run['run']}: {AGAIN}")
+            raise self.fail("manifest.json", f"does not know the fabric {run.fabric!r} of run {run.run}: {AGAIN}")
         try:
             return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
         except FabricError as error:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
 
-    def begin_ns(self, run: dict[str, Any]) -> float | None:
+    def begin_ns(self, run: Run) -> float | None:
         """Find when the first measured step of a run began; for flows, their t0."""
-        if run.get("t0_ns") is not None:
-            return float(run["t0_ns"])
-        steps = self.steps[self.steps["run"] == run["run"]] if len(self.steps) else self.steps
+        if (t0_ns := known(run.t0_ns)) is not None:
+            return t0_ns
+        steps = self.steps[self.steps["run"] == run.run] if len(self.steps) else self.steps
         return float(steps["start_ns"].min()) if len(steps) else None
 
     @staticmethod
-    def since(run: dict[str, Any]) -> str:
+    def since(run: Run) -> str:
         """Write what :meth:`begin_ns` finds, as the label of an axis."""
-        return f"time since the first {'flow began' if 'flows' in run else 'measured step'} [µs]"
+        return f"time since the first {'flow began' if run.flows else 'measured step'} [µs]"
 
-    def step_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
+    def step_times(self, run: Run) -> dict[str, pd.Series[Any]]:
         """Return the times of the slowest rank, ns, by step that all ranks finished: one series, named "", or one per job of the steps that
         it made beside the others."""
-        ranks, begin = {}, 0
-        for job, figures in run.get("jobs", {"": run}).items():
-            ranks[job] = range(begin, begin + figures["ranks"])
-            begin = ranks[job].stop
-        found = beside(self.steps[self.steps["run"] == run["run"]], list(ranks.values()))
+        counts = {name: job.ranks for name, job in run.jobs.items()} or {"": run.ranks}
+        ends = list(accumulate(counts.values()))
+        ranks = {job: range(end - counts[job], end) for job, end in zip(counts, ends, strict=True)}
+        found = beside(self.steps[self.steps["run"] == run.run], list(ranks.values()))
         return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 
-    def transfer_times(self, run: dict[str, Any]) -> dict[str, pd.Series[Any]]:
+    def transfer_times(self, run: Run) -> dict[str, pd.Series[Any]]:
         """Return the time of each transfer, ns, as one series, named ""; none in results of versions that did not write them."""
         transfers = self.rows("transfers", run)
         return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 
-    def faults(self, run: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return [{name, on, begin, heal}], times in ns; heal is None if the fault did not end."""
-        return [{"name": f["fault"], "on": f["on"], "begin": f["at_ns"], "heal": f["healed_ns"]} for f in run["failovers"]]
-
-    def outages(self, run: dict[str, Any]) -> list[Outage]:
-        """Return the outages of scenarios.figures.outages; one per fault for older results, which do not contain them."""
-        outages = []
-        for f in run["failovers"]:
-            links = tuple(f.get("links", [f["on"]] if ":" in f["on"] else []))
-            options = (f.get("to", ""), f.get("probability", 1.0), f.get("direction", "both"))
-            for begin, end in f.get("outages_ns", [[f["at_ns"], f["healed_ns"]]]):
-                times = begin, ENDLESS if end is None else end
-                outages.append(Outage(f["fault"], f.get("kind", "link"), f["on"], *times, links, *options))
-        return sorted(outages, key=lambda outage: outage.begin)
+    def outages(self, run: Run) -> list[Outage]:
+        """Return the outages of scenarios.figures.outages, by begin."""
+        found = [
+            Outage(
+                f.fault, f.kind, f.on, begin, ENDLESS if end is None else end, tuple(f.links), f.to, f.probability, f.direction
+            )
+            for f in run.failovers for begin, end in f.outages_ns
+        ]  # fmt: skip
+        return sorted(found, key=lambda outage: outage.begin)
 
 
-def by_transport(runs: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def by_transport(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Return transport -> its runs, in the order of the first ones."""
-    of: dict[str, list[dict[str, Any]]] = {}
+    of: dict[str, list[Run]] = {}
     for run in runs:
-        of.setdefault(run["transport"], []).append(run)
+        of.setdefault(run.transport, []).append(run)
     return of

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.figures import cost, fidelity, invariants, iperf_flows, pauses
 from scenarios.figures import failures as failure_figures
@@ -26,6 +28,9 @@ from scenarios.schema.fabrics import figures as fabric_figures
 from scenarios.schema.scenario import Scenario, Variant
 from scenarios.schema.sweep import spelled
 from testbed.results.reading import believing
+from testbed.results.summary import Check, FabricFigures, Summary, Verdict
+from testbed.results.summary import Run as Entry
+from testbed.results.values import Setting
 from testbed.view.clock import in_ns
 from testbed.world import EMULATED, SIMULATED
 from topologies.theory import COLLECTIVES, bus_bandwidth, bus_factor, collective_step_ns
@@ -77,7 +82,7 @@ def collective_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
+def run_summary(run: Run, expected: str = "done") -> Entry:
     """Make one entry of ``runs``: the figures of a run. ``expected``: the outcome that the scenario wants; if it is not "done", books and
     steps are not judged."""
     record, fabric = run.record, run.fabric
@@ -147,7 +152,7 @@ def run_summary(run: Run, expected: str = "done") -> dict[str, Any]:
         "run": run.key,
         "verdict": verdict,
     }
-    return dict(rounded(entry))
+    return msgspec.convert(rounded(entry), Entry)
 
 
 def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -> fidelity.Judgement:
@@ -181,12 +186,12 @@ def judgement(run: Run, packets: Mapping[str, Any], wrong: int, expected: str) -
     return result
 
 
-def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str, Any]] | None = None) -> dict[str, Any]:
+def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, Entry] | None = None) -> Summary:
     """Make the content of summary.json, whose keys are a contract. ``known``: entries that were computed before, by run. One run's files
     are in memory at a time."""
     variants = scenario.variants
 
-    def entry_of(run: Run) -> dict[str, Any]:
+    def entry_of(run: Run) -> Entry:
         with believing(run.directory):
             return run_summary(run, expected_outcome(variants, run.record.get("settings", {})))
 
@@ -194,45 +199,46 @@ def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, dict[str,
     order = [t.name for t in scenario.transports]
     places = list(dict.fromkeys(place for v in variants for place in v.scenario.workload.placement))
     settings = [v.settings for v in variants]
-    entries.sort(key=lambda e: (settings.index(e["settings"]), places.index(e["placement"]), e["seed"], order.index(e["transport"])))
-    checks: list[dict[str, Any]] = []
+    entries.sort(key=lambda e: (settings.index(e.settings), places.index(e.placement), e.seed, order.index(e.transport)))
+    checks: list[Check] = []
     for variant in variants:
-        checks += checks_of(variant, [e for e in entries if e["settings"] == variant.settings])
+        checks += checks_of(variant, [e for e in entries if e.settings == variant.settings])
     for entry in entries:
-        if entry["faults_missed"] and entry["outcome"] == expected_outcome(variants, entry["settings"]):
-            missed = "; ".join(entry["faults_missed"])
-            checks.append({"name": f"{entry['run']}: every fault happened", "expected": "all", "seen": f"not: {missed}", "ok": False})
-    verdicts = [entry["verdict"] for entry in entries]
+        if entry.faults_missed and entry.outcome == expected_outcome(variants, entry.settings):
+            missed = "; ".join(entry.faults_missed)
+            checks.append(Check(name=f"{entry.run}: every fault happened", expected="all", seen=f"not: {missed}", ok=False))
+    verdicts = [entry.verdict for entry in entries]
+    verdict: Verdict
     if INTERRUPTED in verdicts:
         verdict = INTERRUPTED
-    elif "failed" in verdicts or any(check["ok"] is False and not check.get("unusual") for check in checks) or not entries:
+    elif "failed" in verdicts or any(check.ok is False and not check.unusual for check in checks) or not entries:
         verdict = "failed"
     else:
         verdict = NOT_TRUSTWORTHY if NOT_TRUSTWORTHY in verdicts else "ok"
-    fabrics = {name: in_ns(fabric_figures(fabric)) for name, fabric in scenario.fabrics.items()}
-    return {"format": FORMAT, "scenario": scenario.name, "verdict": verdict, "checks": checks, "fabrics": fabrics, "runs": entries}
+    fabrics = msgspec.convert({name: in_ns(fabric_figures(fabric)) for name, fabric in scenario.fabrics.items()}, dict[str, FabricFigures])
+    return Summary(format=FORMAT, scenario=scenario.name, verdict=verdict, checks=checks, fabrics=fabrics, runs=entries)
 
 
-def expected_outcome(variants: Sequence[Variant], settings: dict[str, Any]) -> str:
+def expected_outcome(variants: Sequence[Variant], settings: Mapping[str, Setting]) -> str:
     return next(v.scenario.expect_outcome for v in variants if v.settings == settings)
 
 
-def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def checks_of(variant: Variant, entries: Sequence[Entry]) -> list[Check]:
     """Return ``checks`` on the runs of one setting: per placement and seed, or per placement on the medians over the seeds."""
     checks = []
-    places = list(dict.fromkeys(e["placement"] for e in entries))
-    seeds = {place: list(dict.fromkeys(e["seed"] for e in entries if e["placement"] == place)) for place in places}
+    places = list(dict.fromkeys(e.placement for e in entries))
+    seeds = {place: list(dict.fromkeys(e.seed for e in entries if e.placement == place)) for place in places}
     several = sum(map(len, seeds.values())) > 1 or bool(variant.settings)
     settings_text = f", {spelled(variant.settings)}" if variant.settings else ""
     for expect in variant.scenario.expects:
         for placement in (place for place in places if expect.placement in (None, place)):
             for seed_group in [seeds[placement]] if expect.median else [[seed] for seed in seeds[placement]]:
-                selected = [e for e in entries if e["placement"] == placement and e["seed"] in seed_group]
-                names = dict.fromkeys(e["transport"] for e in selected)
-                groups = {name.replace("-", "_"): [e for e in selected if e["transport"] == name] for name in names}
+                selected = [e for e in entries if e.placement == placement and e.seed in seed_group]
+                names = dict.fromkeys(e.transport for e in selected)
+                groups = {name.replace("-", "_"): [msgspec.to_builtins(e) for e in selected if e.transport == name] for name in names}
                 scope = f"median of seeds {', '.join(map(str, seed_group))}" if expect.median else f"seed {seed_group[0]}"
                 suffix = f" [{placement}, {scope}{settings_text}]" if several else ""
-                worlds = {e["world"] for e in selected}
+                worlds = {e.world for e in selected}
                 unmeasured = {path: why for world in worlds for path, why in UNMEASURED[world].items()}
                 elsewhere = expect.only_in is not None and worlds != {expect.only_in}
                 verdicts = [
@@ -247,10 +253,10 @@ def checks_of(variant: Variant, entries: Sequence[dict[str, Any]]) -> list[dict[
                     for worst in ((math.inf, -math.inf) if expect.median else (math.inf,))
                 ]
                 check = next((verdict for verdict in verdicts if verdict["ok"] is False), verdicts[0])
-                checks.append(check | ({"unusual": True} if expect.unusual else {}))
+                checks.append(msgspec.convert(check | ({"unusual": True} if expect.unusual else {}), Check))
     return checks
 
 
-def exit_status(summary: dict[str, Any]) -> int:
+def exit_status(summary: Summary) -> int:
     """Return the exit status: 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
-    return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary["verdict"]]
+    return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[summary.verdict]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from scenarios.figures.results import Results
-from scenarios.lessons.question import Lesson, Planned, Question
+from scenarios.lessons.question import Lesson, Planned, Question, figure
+from testbed.results.summary import Run
 
 RUN = Planned("lesson-2", "mrcbed run one-cable --world simulated --seed 1 --out results/lesson-2", "one-cable", ("mrc", "roce"))
 
 
-def of(results: Mapping[str, Results], transport: str) -> dict[str, Any]:
+def of(results: Mapping[str, Results], transport: str) -> Run:
     return results[RUN.folder].run(transport)
 
 
 def what_ended_the_wait(results: Mapping[str, Results]) -> str:
     """Say whether RoCE's longest step ended by its timer, or as soon as the network had re-routed: then it is not much longer than that."""
     run = of(results, "roce")
-    waited_on = run["step_time_ns"]["max"] > 2 * run["reconvergence_ns"] and run["timeouts"]["rto"] > 0
+    waited_on = figure(run, "step_time_ns.max") > 2 * figure(run, "reconvergence_ns") and run.timeouts.rto > 0
     return "timer" if waited_on else "route"
 
 
@@ -31,7 +31,7 @@ LESSON = Lesson(
         Question(
             "a",
             "Under MRC, how long is a healthy step, in µs?",
-            lambda results: of(results, "mrc")["failure_cost"]["healthy_step_ns"] / 1e3,
+            lambda results: figure(of(results, "mrc"), "failure_cost.healthy_step_ns") / 1e3,
             "The table 'What the failure cost', row mrc, column 'healthy step'.",
             "It is the median of the steps before the cable died. All later figures are measured against it.",
             unit="µs",
@@ -40,7 +40,7 @@ LESSON = Lesson(
         Question(
             "b",
             "Under MRC, how many healthy steps long is the slowest step after the failure?",
-            lambda results: of(results, "mrc")["failure_cost"]["slowdown"],
+            lambda results: figure(of(results, "mrc"), "failure_cost.slowdown"),
             "The table 'What the failure cost', row mrc, column 'slowest step'.",
             "Part of this is not the failure but the missing cable: all four planes get the same load, so each gets what the plane with"
             " the dead cable can carry, 7 of 8 parts. 8 / 7 = 1.14.",
@@ -50,7 +50,7 @@ LESSON = Lesson(
         Question(
             "c",
             "Under RoCE, how long is the slowest step, in ms?",
-            lambda results: of(results, "roce")["step_time_ns"]["max"] / 1e6,
+            lambda results: figure(of(results, "roce"), "step_time_ns.max") / 1e6,
             "The table 'all-reduce under each transport', row roce, column 'slowest'. It is in µs; the answer is in ms.",
             "A step of a few hundred µs became hundreds of times as long. In an all-reduce one late rank makes all ranks wait.",
             unit="ms",
@@ -69,7 +69,7 @@ LESSON = Lesson(
         Question(
             "e",
             "Under MRC, how many data packets were found lost on the dead cable?",
-            lambda results: sum(fault["lost"] for fault in of(results, "mrc")["failovers"]),
+            lambda results: sum(fault.lost for fault in of(results, "mrc").failovers),
             "The table 'Faults', row mrc, column 'packets lost there'.",
             "They were on the cable when it died, or left before their senders had noticed. MRC sent each again, on another path.",
         ),
@@ -77,7 +77,7 @@ LESSON = Lesson(
             "f",
             "Under MRC, how many base RTTs after the failure had the last sender left the dead paths? (The table has subtracted one"
             " rotation.)",
-            lambda results: of(results, "mrc")["last_on_dead_over_rotation"],
+            lambda results: figure(of(results, "mrc"), "last_on_dead_over_rotation"),
             "The table 'Faults', row mrc, column 'dead paths left after [RTTs]'.",
             "Nobody told the senders. Each one saw that packets on a path were not acknowledged while later ones on other paths were.",
             unit="RTTs",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from scenarios.figures.results import Results
-from scenarios.lessons.question import Lesson, Planned, Question
+from scenarios.lessons.question import Lesson, Planned, Question, figure
+from testbed.results.summary import Run
 
 RUN = Planned(
     "lesson-3",
@@ -18,18 +18,18 @@ PORT_BPS = 100e9
 """Rate of a port of the fabric rack16."""
 
 
-def of(results: Mapping[str, Results], transport: str) -> dict[str, Any]:
+def of(results: Mapping[str, Results], transport: str) -> Run:
     return results[RUN.folder].run(transport)
 
 
 def wait_us(results: Mapping[str, Results], transport: str) -> float:
     """Compute how long a packet waits in the mean queue of the target's last hop."""
-    mean_bytes: float = of(results, transport)["groups"]["incast"]["queue_mean_bytes"]
+    mean_bytes = figure(of(results, transport), "groups.incast.queue_mean_bytes")
     return mean_bytes * 8 / PORT_BPS * 1e6
 
 
 def kept_percent(results: Mapping[str, Results], transport: str) -> float:
-    return 100 * float(of(results, transport)["groups"]["victim"]["kept"])
+    return 100 * figure(of(results, transport), "groups.victim.kept")
 
 
 LESSON = Lesson(
@@ -41,7 +41,7 @@ LESSON = Lesson(
         Question(
             "a",
             "Under MRC, what share of the target's line do the seven flows carry together, in %?",
-            lambda results: 100 * of(results, "mrc")["groups"]["incast"]["of_line"],
+            lambda results: 100 * figure(of(results, "mrc"), "groups.incast.of_line"),
             "The first table, row 'mrc 7 × incast', column 'of line'.",
             "An incast is no reason to waste the line. The seven share it, and it stays full.",
             unit="%",
@@ -68,7 +68,7 @@ LESSON = Lesson(
         Question(
             "d",
             "Under MRC, how many packets did the switches trim?",
-            lambda results: of(results, "mrc")["packets"]["trimmed"],
+            lambda results: figure(of(results, "mrc"), "packets.trimmed"),
             "The table 'Packets', row mrc, column 'trims'.",
             "A trimmed packet is not lost: its header arrives, and the receiver asks for its data at once. Compare the column"
             " 'retransmitted'. No timer had to expire.",

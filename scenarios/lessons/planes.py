@@ -20,7 +20,7 @@ CROWDED = 0.6
 
 def shares(results: Mapping[str, Results], transport: str) -> list[float]:
     """Return the goodput of each flow, as a share of what a host's links carry in payload."""
-    return [flow["share"] for flow in results[RUN.folder].run(transport)["flows"].values()]
+    return [flow.share or 0.0 for flow in results[RUN.folder].run(transport).flows.values()]
 
 
 def paths_used(results: Mapping[str, Results], transport: str) -> int:

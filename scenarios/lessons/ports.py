@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from scenarios.figures.results import Results
-from scenarios.lessons.question import Lesson, Planned, Question
+from scenarios.lessons.question import Lesson, Planned, Question, figure
+from testbed.results.summary import Run
 
 PORTS = Planned(
     "lesson-4-ports",
@@ -22,15 +22,15 @@ LOSSY = Planned(
 )
 
 
-def of(results: Mapping[str, Results], planned: Planned, transport: str) -> dict[str, Any]:
+def of(results: Mapping[str, Results], planned: Planned, transport: str) -> Run:
     return results[planned.folder].run(transport)
 
 
 def share_percent(results: Mapping[str, Results], live: int) -> float:
     """Compute the goodput that h0 sends with so many ports left, in % of its line."""
-    phases = of(results, PORTS, "mrc")["ports"]
-    shares = [p["share"] for p in phases if (p["host"], p["direction"], p["phase"], p["live"]) == ("h0", "sent", "down", live)]
-    return 100 * float(shares[0])
+    phases = of(results, PORTS, "mrc").ports
+    shares = [p.share or 0.0 for p in phases if (p.host, p.direction, p.phase, p.live) == ("h0", "sent", "down", live)]
+    return 100 * shares[0]
 
 
 def denied_link(results: Mapping[str, Results]) -> str:
@@ -68,7 +68,7 @@ LESSON = Lesson(
         Question(
             "c",
             "How many base RTTs after the loss of a port has the goodput settled, in the worst case?",
-            lambda results: of(results, PORTS, "mrc")["port_down_rtts"],
+            lambda results: figure(of(results, PORTS, "mrc"), "port_down_rtts"),
             "The list of checks at the end: the line 'within 20 RTTs of the loss of carrier', after 'seen'.",
             "A host sees its own port go down. It leaves the plane at once, and tells its peers to leave it, too.",
             unit="RTTs",
@@ -77,7 +77,7 @@ LESSON = Lesson(
         Question(
             "d",
             "Now the link that loses 20 %. How many packets die on it under mrc, without Clustermapper?",
-            lambda results: of(results, LOSSY, "mrc")["packets"]["lost"],
+            lambda results: of(results, LOSSY, "mrc").packets.lost,
             "The table 'Packets', row mrc, column 'packets lost'.",
             "The link is up, so nobody is told. Paths are given up after losses, pass a probe, come back, and lose again. Each time they"
             " stay away longer.",
@@ -85,7 +85,7 @@ LESSON = Lesson(
         Question(
             "e",
             "How many under mrc-mapped, with Clustermapper?",
-            lambda results: of(results, LOSSY, "mrc-mapped")["packets"]["lost"],
+            lambda results: of(results, LOSSY, "mrc-mapped").packets.lost,
             "The same table, row mrc-mapped.",
             "Clustermapper probes every link, finds the lossy one and denies it. After that no packet goes there.",
         ),
@@ -100,7 +100,7 @@ LESSON = Lesson(
         Question(
             "g",
             "Under mrc, what share of its goodput did the worst flow keep in the second half of the fault, in %?",
-            lambda results: 100 * of(results, LOSSY, "mrc")["kept_late"],
+            lambda results: 100 * figure(of(results, LOSSY, "mrc"), "kept_late"),
             "The table 'Faults' has the whole fault; the Python lines of the page have its second half, kept_late.",
             "Even alone, MRC loses little more than the share of the bad plane, a quarter. Clustermapper saves packets, not goodput.",
             unit="%",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from scenarios.figures.results import Results, load
 from testbed.errors import UserError
+from testbed.results.summary import Run
+from testbed.results.values import number_at
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)")
 _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×"}
@@ -66,6 +68,13 @@ class Question:
         return f"{digits} {self.unit}".strip()
 
 
+def figure(run: Run, key: str) -> float:
+    """Return a figure of a run by its key in summary.json. Raises :class:`UserError` if the run has none."""
+    if (value := number_at(run, key)) is None:
+        raise UserError(f"the run {run.run} has no {key}: nothing in it gives an answer, make it again")
+    return value
+
+
 @dataclass(frozen=True)
 class Planned:
     """A run that a lesson needs: the folder below results/ that it leaves, the command that makes it, and what must be in it."""
@@ -82,12 +91,12 @@ class Planned:
         if not (directory / "summary.json").is_file():
             raise UserError(f"{directory} has no results yet: run this first: {self.command}")
         results = load(directory)
-        found = results.summary["scenario"]
+        found = results.summary.scenario
         if self.scenario and found != self.scenario:
             raise UserError(f"{directory} holds results of {found!r}, this lesson needs {self.scenario!r}: {self._again(directory)}")
-        if results.summary["verdict"] == "interrupted":
+        if results.summary.verdict == "interrupted":
             raise UserError(f"{directory} holds a run that was interrupted: {self._again(directory)}")
-        there = {run["transport"] for run in results.summary["runs"]}
+        there = {run.transport for run in results.summary.runs}
         missing = [name for name in self.transports if name not in there]
         if missing:
             raise UserError(f"{directory} has no run of {missing[0]}: {self._again(directory)}")
@@ -119,7 +128,7 @@ class Opened(Mapping[str, Results]):
 
     @property
     def seeds(self) -> list[int]:
-        return sorted({run["seed"] for results in self._results.values() for run in results.summary["runs"]})
+        return sorted({seed for results in self._results.values() for seed in results.seeds})
 
 
 @dataclass(frozen=True)

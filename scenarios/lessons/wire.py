@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.figures.results import Results
-from scenarios.lessons.question import Lesson, Planned, Question
+from scenarios.lessons.question import Lesson, Planned, Question, figure
 from scenarios.schema.scenario import named_scenarios
 from testbed.errors import UserError
+from testbed.results.summary import Run
+from testbed.results.values import known
 from testbed.wireshark.packets import read, row
 
 LINK = "p0-t0-0:p0-t1-0"
@@ -47,26 +49,26 @@ def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 
 
-def own(results: Mapping[str, Results]) -> dict[str, Any]:
+def own(results: Mapping[str, Results]) -> Run:
     """Open the student's run under MRC. Raises :class:`UserError` for a scenario that is not the student's own, or measures nothing."""
     mine = results[OWN.folder]
-    name = mine.summary["scenario"]
+    name = mine.summary.scenario
     fix = f"change mine.toml, delete {mine.directory}, then run: {OWN.command}"
     run = mine.run("mrc")
     if name in named_scenarios():
         raise UserError(f"{mine.directory} holds the shipped scenario {name!r}: write one of your own")
-    if not run["failovers"]:
+    if not run.failovers:
         raise UserError(f"{mine.directory}: nothing failed in it, a [[fault]] is missing: {fix}")
-    if not mine.summary["checks"]:
+    if not mine.summary.checks:
         raise UserError(f"{mine.directory}: it expects nothing, an [[expect]] is missing: {fix}")
-    if (run["failure_cost"] or {}).get("healthy_steps", 0) < HEALTHY_STEPS or run["failure_cost"]["extra_steps"] is None:
+    if run.failure_cost is None or (run.failure_cost.healthy_steps or 0) < HEALTHY_STEPS or known(run.failure_cost.extra_steps) is None:
         raise UserError(f"{mine.directory}: fewer than {HEALTHY_STEPS} healthy steps before the fault, so its cost is unknown: {fix}")
     return run
 
 
 def held(results: Mapping[str, Results]) -> int:
     own(results)
-    return sum(check["ok"] is True for check in results[OWN.folder].summary["checks"])
+    return sum(check.ok is True for check in results[OWN.folder].summary.checks)
 
 
 LESSON = Lesson(
@@ -119,7 +121,7 @@ LESSON = Lesson(
         Question(
             "f",
             "Your own scenario: how many healthy steps long is the slowest step after the failure, under mrc?",
-            lambda results: own(results)["failure_cost"]["slowdown"],
+            lambda results: figure(own(results), "failure_cost.slowdown"),
             "The table 'What the failure cost', row mrc, column 'slowest step'.",
             "You have broken a network, and measured what it cost. That is what this testbed is for.",
             unit="×",

@@ -12,6 +12,7 @@ from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.machines.reach import Place
 from testbed.machines.world import Machines
+from testbed.results.summary import Summary
 from topologies import Fabric
 from topologies.parts import divide
 
@@ -39,7 +40,7 @@ def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
 def run_on_machines(
     scenario: Scenario, directory: Path, places: Sequence[Place], *, stretched: dict[str, Any], progress: Progress | None = None,
     command_line: Sequence[str] = (), resume: bool = False, figures: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+) -> Summary:  # fmt: skip
     """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""
     check_on_machines(scenario, places)
 

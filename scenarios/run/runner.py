@@ -19,7 +19,7 @@ from typing import Any
 from scenarios.figures.comparison import write_comparison
 from scenarios.figures.measure import Run, load_runs, write_tables
 from scenarios.figures.rows import write_rows
-from scenarios.figures.summary import INTERRUPTED, run_summary, summarise
+from scenarios.figures.summary import run_summary, summarise
 from scenarios.figures.writing import check_writable, written_to
 from scenarios.run.captures import captured_links
 from scenarios.run.manifest import make_manifest
@@ -33,15 +33,18 @@ from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
 from testbed.results.reading import believing
+from testbed.results.summary import Run as Entry
+from testbed.results.summary import Summary
 from testbed.session import Session
 from testbed.world import World
 from topologies import Fabric
+from topologies.structs import plain
 
 MANY, ROWS_S = 100, 5.0
 """With more rows than this the table is written at most so often: a thousand take a third of a second, and runs may come faster [ours]."""
 WorldFactory = Callable[[Fabric], World]
 """Returns a world that has not been started."""
-Entries = dict[str, dict[str, Any]]
+Entries = dict[str, Entry]
 """Key of a run -> its entry of ``runs`` in summary.json."""
 Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
 Carrier = Callable[[Path, Sequence[Sequence[Spec]]], Landed]
@@ -164,7 +167,7 @@ class Runner:
         self.total = self.taken = 0  # runs of the scenario, and those that are in raw/
         self.rows_at = 0.0
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         """Run everything and return the summary. Raises what stopped it, after writing, unless it was the user; then
         :class:`testbed.errors.Interrupted` if the user did not wait for the writing; :class:`scenarios.figures.writing.Unwritable` if it
         cannot write."""
@@ -174,7 +177,7 @@ class Runner:
             except KeyboardInterrupt:  # stopped again while it wrote the results
                 raise Interrupted(interruption_notice(self.directory, plan(self.scenario))) from None
 
-    def all_runs(self) -> dict[str, Any]:
+    def all_runs(self) -> Summary:
         specs = plan(self.scenario)
         finished = sort_out(self.directory, specs) if self.former_manifest is not None else set()
         self.write("manifest.json", self.manifest)
@@ -257,33 +260,31 @@ class Runner:
     def write(self, name: str, data: dict[str, Any]) -> None:
         write_json(self.directory / name, data)
 
-    def finish(self, stopped: BaseException | None) -> dict[str, Any]:
+    def finish(self, stopped: BaseException | None) -> Summary:
         """Write tables, summary, manifest and plots from the files in the directory."""
         hint = " (interrupt again to leave at once)" if isinstance(stopped, KeyboardInterrupt) else ""
         self.progress(f"writing results{hint}", 0.0)
         runs = load_runs(self.directory)
         summary = summarise(self.scenario, runs, self.entries)
         if isinstance(stopped, KeyboardInterrupt):
-            summary["verdict"] = INTERRUPTED
+            summary.verdict = "interrupted"
         elif stopped is not None:
-            summary["verdict"] = "failed"
-            summary["stopped_by"] = f"{type(stopped).__name__}: {stopped}"
-        self.write("summary.json", summary)
-        self.session |= {"ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "verdict": summary["verdict"]}
+            summary.verdict = "failed"
+            summary.stopped_by = f"{type(stopped).__name__}: {stopped}"
+        self.write("summary.json", plain(summary))
+        self.session |= {"ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "verdict": summary.verdict}
         self.manifest |= {
             "ended": self.session["ended"],
-            "verdict": summary["verdict"],
+            "verdict": summary.verdict,
             "stopped_by": None if stopped is None else f"{type(stopped).__name__}: {stopped}",
             "fidelity": {
-                r["run"]: {
-                    "verdict": r["verdict"], "fidelity": r["fidelity"]["verdict"], "reasons": r["distrust"],
-                    "cpu_percent": r["cpu_percent"],
+                r.run: {"verdict": r.verdict, "fidelity": r.fidelity.verdict, "reasons": r.distrust, "cpu_percent": r.cpu_percent,
                 }
-                for r in summary["runs"]
+                for r in summary.runs
             },
         }  # fmt: skip
         self.write("manifest.json", self.manifest)
-        rows = write_rows(summary["runs"], self.scenario.name, self.directory) if runs else None  # in order, whatever ended first
+        rows = write_rows(summary.runs, self.scenario.name, self.directory) if runs else None  # in order, whatever ended first
         if rows is not None and self.figures:
             write_tables(runs, self.directory)
             write_comparison(rows, self.directory)
@@ -317,7 +318,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     resume: bool = False,
     figures: bool = True,
     stretched: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
 
     ``stretched`` as in :class:`RunOptions`.

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.captures import captured_links
 from scenarios.schema.scenario import Scenario, ScenarioError, check_no_verbs
 from testbed.faults.kinds import KINDS
+from testbed.results.summary import Summary
 from testbed.simulated.split import why_not
 from testbed.world import SIMULATED
 from topologies import Fabric
@@ -73,7 +74,7 @@ def check_split(scenario: Scenario, split: int, pcap_links: Sequence[str] = ()) 
 def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
     jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
-) -> dict[str, Any]:  # fmt: skip
+) -> Summary:  # fmt: skip
     """Run a scenario in virtual time in ``jobs`` processes and return the summary. Without ``figures`` there are no tables and plots.
 
     With captures runs go one at a time, whatever ``jobs`` says: they are numbered in the order of the runs. Raises as

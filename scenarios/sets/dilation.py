@@ -21,6 +21,7 @@ from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from testbed.machine.quota import quota_cores
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Summary
 from testbed.view.declared import STRETCHED, read
 from topologies import FabricError
 from topologies.theory import place_ranks
@@ -114,9 +115,9 @@ def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
     return slower
 
 
-def too_slow(summary: Mapping[str, Any]) -> list[str]:
+def too_slow(summary: Summary) -> list[str]:
     """One reason for each run that is doubtful for want of CPU time or because timers were late."""
-    return [f"{run['run']}: {run['distrust'][0]}" for run in summary["runs"] if run["fidelity"].get("too_slow") and run["distrust"]]
+    return [f"{run.run}: {run.distrust[0]}" for run in summary.runs if run.fidelity.too_slow and run.distrust]
 
 
 def set_aside(directory: Path, number: int) -> Path:
@@ -131,7 +132,7 @@ def set_aside(directory: Path, number: int) -> Path:
 
 def run_dilated(
     scenario: Scenario, directory: Path, wanted: float | None, *, progress: Progress, resume: bool = False, **settings: Any
-) -> dict[str, Any]:
+) -> Summary:
     """Run a scenario in the emulated world at the dilation ``wanted``, None: "auto"; return the summary.
 
     ``settings`` as those of :func:`scenarios.run.runner.run_scenario`. Raises :class:`ScenarioError`, :class:`topologies.FabricError`.
@@ -156,11 +157,11 @@ def run_dilated(
         summary = run_scenario(slow, directory, progress=progress, resume=resume, stretched=stretch, **settings)
         reasons = too_slow(summary)
         slower = next_step(dilation, scenario) if dilation.chosen == AUTO and not attempts and reasons else None
-        if slower is None or summary["verdict"] == INTERRUPTED:
+        if slower is None or summary.verdict == INTERRUPTED:
             return summary
         why = f"At dilation {dilation.value:,.0f} the machine was too slow ({reasons[0]})"
         progress(f"{why}; all runs are repeated once, slower", 0.0)
         aside = set_aside(directory, len(attempts) + 1)
-        verdict = {"verdict": summary["verdict"], "why": why, "reasons": reasons}
+        verdict = {"verdict": summary.verdict, "why": why, "reasons": reasons}
         attempts = [*attempts, {"directory": aside.name, "dilation": asdict(dilation), **verdict}]
         dilation, resume = slower, False

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec.structs import replace
 
 from scenarios.figures.comparison import write_comparison
 from scenarios.figures.measure import TABLES
@@ -22,6 +23,8 @@ from scenarios.run.resume import first_difference, write_json
 from scenarios.sets.whole import Whole
 from testbed.faults.kinds import USED_BY_QP
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Run, Summary
+from topologies.structs import plain
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
 """Keys in which the scenarios of compared runs may differ; each setting is compared by itself."""
@@ -108,7 +111,7 @@ def new_transport_names(wholes: Sequence[Whole]) -> list[dict[str, str]]:
 
 
 def _names(whole: Whole) -> set[str]:
-    return {run["transport"] for run in whole.runs}
+    return {run.transport for run in whole.runs}
 
 
 def _definition(whole: Whole, name: str) -> list[Any]:
@@ -119,13 +122,13 @@ def _definition(whole: Whole, name: str) -> list[Any]:
 
 def _run_ids(whole: Whole, name: str) -> set[tuple[str, ...]]:
     keys = ("fabric", "placement", "seed", "settings")
-    return {tuple(str(run[key]) for key in keys) for run in whole.runs if run["transport"] == name}
+    return {tuple(str(getattr(run, key)) for key in keys) for run in whole.runs if run.transport == name}
 
 
 # --- one directory of many -----------------------------------------------------------------------------------------
 
 
-def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> dict[str, Any]:
+def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Summary:
     """Write summary, manifest, tables, rows and comparison into ``out``; return the summary. The caller writes plots and report."""
     names = new_transport_names(wholes)
     tags = labels([whole.directory for whole in wholes])
@@ -135,17 +138,17 @@ def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> di
         frames = [renamed_rows(whole.tables[table], whole, name) for whole, name in zip(wholes, names, strict=True)]
         non_empty = [frame for frame in frames if len(frame)]
         (pd.concat(non_empty, ignore_index=True) if non_empty else frames[0]).to_parquet(out / f"{table}.parquet", index=False)
-    write_comparison(write_rows(summary["runs"], summary["scenario"], out), out)
-    write_json(out / "summary.json", summary)  # written last: where it exists, everything does
+    write_comparison(write_rows(summary.runs, summary.scenario, out), out)
+    write_json(out / "summary.json", plain(summary))  # written last: where it exists, everything does
     return summary
 
 
-def new_key(run: dict[str, Any], name: str) -> str:
-    return name + str(run["run"]).removeprefix(run["transport"])
+def new_key(run: Run, name: str) -> str:
+    return name + run.run.removeprefix(run.transport)
 
 
 def renamed_rows(table: pd.DataFrame, whole: Whole, names: dict[str, str]) -> pd.DataFrame:
-    keys = {run["run"]: new_key(run, names[run["transport"]]) for run in whole.runs}
+    keys = {run.run: new_key(run, names[run.transport]) for run in whole.runs}
     rows = table[table["run"].isin(list(keys))] if "run" in table else table
     for column, new_names in (("run", keys), ("transport", names)):
         if column in rows:
@@ -153,29 +156,31 @@ def renamed_rows(table: pd.DataFrame, whole: Whole, names: dict[str, str]) -> pd
     return rows
 
 
-def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]) -> dict[str, Any]:
+def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]) -> Summary:
     """Return a summary as of one run, ordered by setting, placement, seed and transport. Checks stay those of each directory."""
     runs = []
     for whole, own_names in zip(wholes, names, strict=True):
-        runs += [{**run, "transport": own_names[run["transport"]], "run": new_key(run, own_names[run["transport"]])} for run in whole.runs]
-    orders = [list(dict.fromkeys(str(run[key]) for run in runs)) for key in ("settings", "placement", "transport")]
+        new_names = {run.run: own_names[run.transport] for run in whole.runs}
+        runs += [replace(run, transport=name, run=new_key(run, name)) for run in whole.runs if (name := new_names[run.run])]
+    orders = [list(dict.fromkeys(str(getattr(run, key)) for run in runs)) for key in ("settings", "placement", "transport")]
 
-    def sort_key(run: dict[str, Any]) -> tuple[int, ...]:
-        positions = [order.index(str(run[key])) for order, key in zip(orders, ("settings", "placement", "transport"), strict=True)]
-        return positions[0], positions[1], run["seed"], positions[2]
+    def sort_key(run: Run) -> tuple[int, ...]:
+        positions = [order.index(str(getattr(run, key))) for order, key in zip(orders, ("settings", "placement", "transport"), strict=True)]
+        return positions[0], positions[1], run.seed, positions[2]
 
-    verdicts = [whole.summary["verdict"] for whole in wholes]
-    return {
-        **{key: wholes[0].summary[key] for key in ("format", "scenario")},
-        "verdict": next((verdict for verdict in VERDICTS if verdict in verdicts), "failed"),
-        "checks": [{**c, "name": f"{tag}: {c['name']}"} for whole, tag in zip(wholes, tags, strict=True) for c in whole.summary["checks"]],
-        "fabrics": {name: fabric for whole in wholes for name, fabric in whole.summary["fabrics"].items()},
-        "runs": sorted(runs, key=sort_key),
-    }
+    verdicts = [whole.summary.verdict for whole in wholes]
+    return replace(
+        wholes[0].summary,
+        verdict=next((verdict for verdict in VERDICTS if verdict in verdicts), "failed"),
+        checks=[replace(c, name=f"{tag}: {c.name}") for whole, tag in zip(wholes, tags, strict=True) for c in whole.summary.checks],
+        fabrics={name: fabric for whole in wholes for name, fabric in whole.summary.fabrics.items()},
+        runs=sorted(runs, key=sort_key),
+        stopped_by=None,
+    )
 
 
 def merged_manifest(
-    wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: dict[str, Any], command_line: Sequence[str]
+    wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: Summary, command_line: Sequence[str]
 ) -> dict[str, Any]:
     """Return the first manifest with the transports, seeds, fabrics and verdicts of all; the notes say how the directories differ."""
     first = wholes[0].manifest
@@ -185,8 +190,8 @@ def merged_manifest(
         for transport in whole.scenario["transports"]:
             name = own_names.get(transport["name"], transport["name"])
             transports.setdefault(name, {**transport, "name": name})
-        fidelity |= {new_key(run, own_names[run["transport"]]): whole.manifest["fidelity"][run["run"]] for run in whole.runs}
-    seeds = sorted({run["seed"] for run in summary["runs"]})
+        fidelity |= {new_key(run, own_names[run.transport]): whole.manifest["fidelity"][run.run] for run in whole.runs}
+    seeds = sorted({run.seed for run in summary.runs})
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
         **first,
@@ -194,7 +199,7 @@ def merged_manifest(
         "seeds": seeds,
         "fabrics": {name: fabric for whole in wholes for name, fabric in whole.manifest["fabrics"].items()},
         "fidelity": fidelity,
-        "verdict": summary["verdict"],
+        "verdict": summary.verdict,
         "command_line": list(command_line),
         "started": now,
         "ended": now,
@@ -232,7 +237,7 @@ def _targets_differ(wholes: Sequence[Whole]) -> bool:
     cables_of: dict[tuple[str, ...], set[str]] = {}
     for whole in wholes:
         for run in whole.runs:
-            for failover in run.get("failovers", ()):
-                run_and_fault = tuple(str(run[key]) for key in ("fabric", "placement", "seed", "settings")) + (failover["fault"],)
-                cables_of.setdefault(run_and_fault, set()).add(failover["on"])
+            for failover in run.failovers:
+                run_and_fault = tuple(str(getattr(run, key)) for key in ("fabric", "placement", "seed", "settings")) + (failover.fault,)
+                cables_of.setdefault(run_and_fault, set()).add(failover.on)
     return any(len(cables) > 1 for cables in cables_of.values())

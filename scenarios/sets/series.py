@@ -6,7 +6,7 @@ run a scenario and that conclude an item from its files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
 from testbed.machine.caller import written
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Run
 from testbed.view.declared import read, table
 from topologies.files import FileError, read_json
 
@@ -194,7 +195,7 @@ def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any
     return conclusions
 
 
-def doubts_of(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def doubts_of(runs: Sequence[Run]) -> list[str]:
     """Return in words why runs are not trustworthy, and how runs ended that did not complete."""
-    doubts = [f"{run['run']}: {reason}" for run in runs for reason in run["distrust"]]
-    return doubts + [f"{run['run']}: {run['outcome']}: {run['reason']}" for run in runs if run["outcome"] != "done"]
+    doubts = [f"{run.run}: {reason}" for run in runs for reason in run.distrust]
+    return doubts + [f"{run.run}: {run.outcome}: {run.reason}" for run in runs if run.outcome != "done"]

@@ -15,13 +15,12 @@ from scenarios.figures.measure import TABLES
 from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Run, Summary
 from testbed.view.declared import read_record
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Required keys of the manifest, beside the format and the verdicts."""
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
-OF_A_RUN = ("kind", "workload", "settings")
-"""Required keys of an entry of summary.json, beside those that figures need."""
 
 
 class Whole:
@@ -39,8 +38,8 @@ class Whole:
             self._judge(run)
 
     @property
-    def runs(self) -> list[dict[str, Any]]:
-        return list(self.summary["runs"])
+    def runs(self) -> list[Run]:
+        return self.summary.runs
 
     @cached_property
     def scenario(self) -> dict[str, Any]:
@@ -62,11 +61,11 @@ class Whole:
             raise self.fail("manifest.json", f"has a scenario without {missing_key!r}, as of an earlier version: run it again")
         return manifest
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> Summary:
         if not (self.directory / "summary.json").is_file() and (self.directory / "manifest.json").is_file():
             raise self.fail("summary.json", "is missing: if the run was killed, mrcbed run --resume --out goes on with it")
         summary = self.stored.summary
-        if not summary["runs"]:
+        if not summary.runs:
             raise self.fail("summary.json", "has no runs: there is nothing to compare")
         return summary
 
@@ -75,17 +74,14 @@ class Whole:
             raise self.fail(f"{name}.parquet", f"is missing: mrcbed results plot --tables {self.directory} makes it again from raw/")
         return self.stored.unjudged_table(name)
 
-    def _judge(self, run: dict[str, Any]) -> None:
-        missing = next((key for key in OF_A_RUN if key not in run), None)
-        if missing is not None:
-            raise self.fail("summary.json", f"has a run without {missing!r}: it is not complete, take it from a copy")
-        if not run["steps"] and any(flow.get("bytes") for flow in run.get("flows", {}).values()):
+    def _judge(self, run: Run) -> None:
+        if not run.steps and any(flow.bytes for flow in run.flows.values()):
             self.stored.judge_rows("flows", run)
-        key = run["run"]
+        key = run.run
         raw = self.directory / "raw"
         if raw.is_dir():  # absent if only tables were copied
             record = read_whole(raw / key / "run.json")
-            if record.get("key") != key or record.get("outcome") != run["outcome"]:
+            if record.get("key") != key or record.get("outcome") != run.outcome:
                 raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
 
 

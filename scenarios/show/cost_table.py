@@ -5,23 +5,24 @@ Rows come from :func:`scenarios.figures.cost.costs`. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from scenarios.figures.cost import FEWEST_HEALTHY, costs, noise, within_noise
+from scenarios.figures.cost import FEWEST_HEALTHY
+from scenarios.figures.costs import CostRow, Extra, costs
 from scenarios.figures.stats import interval_name, interval_note
 from scenarios.schema.sweep import short_keys
+from testbed.results.summary import Run
+from testbed.results.values import Setting
 from testbed.terminal import duration, number
 
-Row = dict[str, Any]
 NOTES = {
-    "steps": (
+    False: (
         "Slowest step: the longest step since the failure began, in healthy steps. Healthy step: the transport's own median step before "
         "the failure (in brackets, of how many). Goodput kept: payload received while something was broken, as a share of the healthy "
         "goodput. Extra time: the time from the failure to the end, less what as many healthy steps take. ±: noise, how far the healthy "
         "steps are off their median, times the steps since the failure."
     ),
-    "flows": (
+    True: (
         "Of the flows over broken paths. Goodput kept: payload received while something was broken, as a share of the goodput before. "
         "Extra time: the payload that they did not deliver since the failure, as time at their goodput before. ±: noise, how far their "
         "goodput before the failure was off its mean, times the time since. Recovered after: when the slowest of them had 90 % of what "
@@ -29,58 +30,58 @@ NOTES = {
     ),
 }
 THEORY = {
-    "steps": (
+    False: (
         "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
         "which takes no capacity."
     ),
-    "flows": "Theory: the extra time expected if throughput fell in proportion to capacity.",
+    True: "Theory: the extra time expected if throughput fell in proportion to capacity.",
 }
 
 
-def world_words(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], list[str]]:
-    """Make a function: row -> [its world] if the rows have different worlds, else []. Older results without a world are emulated."""
-    mixed = len({row.get("world", "emulated") for row in rows}) > 1
-    return lambda row: [str(row.get("world", "emulated"))] if mixed else []
+def world_words(rows: Sequence[Run | CostRow]) -> Callable[[Run | CostRow], list[str]]:
+    """Make a function: row -> [its world] if the rows have different worlds, else []."""
+    mixed = len({row.world for row in rows}) > 1
+    return lambda row: [row.world] if mixed else []
 
 
-def rtts(row: Row) -> str:
+def rtts(row: CostRow) -> str:
     """Write the extra time in base RTTs of the row's fabric."""
-    value = row["extra_rtts"]
+    value = row.extra_rtts
     return number(value, ",.0f" if value is not None and abs(value) >= 10 else ",.1f")
 
 
-def _unless_noise(cell: Callable[[Row], str]) -> Callable[[Row], str]:
-    return lambda row: "–" if row["extra_ns"] is None or within_noise(row) else cell(row)
+def _unless_noise(cell: Callable[[CostRow], str]) -> Callable[[CostRow], str]:
+    return lambda row: "–" if row.extra_ns is None or row.within_noise else cell(row)
 
 
-def extra_time(row: Row) -> str:
+def extra_time(row: Extra) -> str:
     """Write the extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
-    size = noise(row)
-    if within_noise(row):
+    size = row.noise
+    if row.within_noise:
         return "none" if not size else f"within noise (±{duration(size)})"
-    return duration(row["extra_ns"]) + (f" ±{duration(size)}" if size else "")
+    return duration(row.extra_ns) + (f" ±{duration(size)}" if size else "")
 
 
-def _extra(row: Row) -> str:
-    unfinished = f"{row['unfinished']} of {row['runs']} unfinished" if row["unfinished"] else ""
-    if row["extra_ns"] is None:
-        return unfinished or row["unknown"]
-    parts = [extra_time(row).replace(" (", "\n("), unfinished, "" if row["trusted"] else "doubtful"]
+def _extra(row: CostRow) -> str:
+    unfinished = f"{row.unfinished} of {row.runs} unfinished" if row.unfinished else ""
+    if row.extra_ns is None:
+        return unfinished or row.unknown or "–"
+    parts = [extra_time(row).replace(" (", "\n("), unfinished, "" if row.trusted else "doubtful"]
     return ", ".join(filter(None, parts))
 
 
-def _interval(row: Row) -> str:
-    return "–" if row["n"] < 2 else f"{duration(row['extra_low_ns'])} to {duration(row['extra_high_ns'])}"
+def _interval(row: CostRow) -> str:
+    return "–" if row.n < 2 else f"{duration(row.extra_low_ns)} to {duration(row.extra_high_ns)}"
 
 
-def slowdown(row: Row) -> str:
+def slowdown(row: CostRow) -> str:
     """Write the slowest step as a multiple of a healthy step."""
-    return number(row.get("slowdown"), ",.1f", "×")
+    return number(row.slowdown, ",.1f", "×")
 
 
-def kept(row: Row) -> str:
+def kept(row: CostRow) -> str:
     """Write the share of goodput that was kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
-    share, noise_share = row.get("goodput_kept"), row.get("noise_share")
+    share, noise_share = row.goodput_kept, row.noise_share
     if share is None:
         return "–"
     if share >= 1 / (1 + (noise_share or 0)):
@@ -88,102 +89,102 @@ def kept(row: Row) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _healthy(row: Row) -> str:
-    if row["healthy_step_ns"] is None:
+def _healthy(row: CostRow) -> str:
+    if row.healthy_step_ns is None:
         return "–"
-    return f"{duration(row['healthy_step_ns'])} ({row['healthy_steps']})" + (" *" if row["healthy_from"] == "after" else "")
+    return f"{duration(row.healthy_step_ns)} ({row.healthy_steps})" + (" *" if row.healthy_from == "after" else "")
 
 
-def cost_groups(entries: Sequence[dict[str, Any]]) -> list[tuple[list[str], list[Row]]]:
+def cost_groups(entries: Sequence[Run]) -> list[tuple[list[str], list[CostRow]]]:
     """Yield (labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which
     something broke. A single group has no labels."""
-    keys: list[tuple[dict[str, Any], str]] = []
+    keys: list[tuple[dict[str, Setting], str]] = []
     for e in entries:
-        if (key := (e.get("settings", {}), e["placement"])) not in keys:
+        if (key := (e.settings, e.placement)) not in keys:
             keys.append(key)
     groups = []
     for settings, placement in keys:
-        rows = costs([e for e in entries if e.get("settings", {}) == settings and e["placement"] == placement])
+        rows = costs([e for e in entries if e.settings == settings and e.placement == placement])
         if rows:
             labels = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
             groups.append((labels if len(keys) > 1 else [], rows))
     return groups
 
 
-def _has_theory(rows: Sequence[Row]) -> bool:
-    return any(r["ideal_extra_ns"] is not None for r in rows)
+def _has_theory(rows: Sequence[CostRow]) -> bool:
+    return any(r.ideal_extra_ns is not None for r in rows)
 
 
-def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]]]:
     """Return (head, function: row -> cell), most important first, without columns that have no value in any row."""
     world = world_words(rows)
-    heads: list[tuple[str, Callable[[Row], str]]] = [("transport", lambda r: "\n".join([r["transport"], f"on {r['fabric']}", *world(r)]))]
-    heads.append(("n", lambda r: str(r["n"])))
-    flows = rows[0]["kind"] == "flows"
-    if any(r.get("slowdown") is not None for r in rows):
+    heads: list[tuple[str, Callable[[CostRow], str]]] = [("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))]
+    heads.append(("n", lambda r: str(r.n)))
+    flows = rows[0].of_flows
+    if any(r.slowdown is not None for r in rows):
         heads.append(("slowest step", slowdown))
-    if any(r.get("goodput_kept") is not None for r in rows):
+    if any(r.goodput_kept is not None for r in rows):
         heads.append(("goodput kept", lambda r: kept(r).replace(" (", "\n(")))
     heads.append(("extra time", _extra))
-    if several := [r["n"] for r in rows if r["n"] > 1]:
+    if several := [r.n for r in rows if r.n > 1]:
         heads.append((interval_name(min(several)), _interval))
     in_rtts = ("in base RTTs", _unless_noise(rtts))
-    theory = [("theory", lambda r: duration(r["ideal_extra_ns"]))] if _has_theory(rows) else []
+    theory = [("theory", lambda r: duration(r.ideal_extra_ns))] if _has_theory(rows) else []
     if flows:
         return heads + [
             in_rtts,
-            ("of the time", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
-            ("recovered after", lambda r: duration(r["back_ns"])),
+            ("of the time", _unless_noise(lambda r: number(r.extra_percent, ",.1f", " %"))),
+            ("recovered after", lambda r: duration(r.back_ns)),
             *theory,
-            ("healthy Gb/s", lambda r: number(r["healthy_bps"] and r["healthy_bps"] / 1e9)),
+            ("healthy Gb/s", lambda r: number(r.healthy_bps and r.healthy_bps / 1e9)),
             (
                 "not delivered",
-                _unless_noise(lambda r: number(None if r["undelivered_bytes"] is None else r["undelivered_bytes"] / 1e6, ",.2f", " MB")),
+                _unless_noise(lambda r: number(None if r.undelivered_bytes is None else r.undelivered_bytes / 1e6, ",.2f", " MB")),
             ),
         ]
     return heads + [
-        ("in steps", _unless_noise(lambda r: number(r["extra_steps"], ",.2f"))),
+        ("in steps", _unless_noise(lambda r: number(r.extra_steps, ",.2f"))),
         in_rtts,
-        ("job longer", _unless_noise(lambda r: number(r["extra_percent"], ",.1f", " %"))),
+        ("job longer", _unless_noise(lambda r: number(r.extra_percent, ",.1f", " %"))),
         *theory,
         ("healthy step", _healthy),
     ]
 
 
-def footnotes(rows: Sequence[Row]) -> list[str]:
+def footnotes(rows: Sequence[CostRow]) -> list[str]:
     notes = [
-        NOTES[kind] + (f" {THEORY[kind]}" if _has_theory([r for r in rows if r["kind"] == kind]) else "")
-        for kind in dict.fromkeys(r["kind"] for r in rows)
+        NOTES[flows] + (f" {THEORY[flows]}" if _has_theory([r for r in rows if r.of_flows == flows]) else "")
+        for flows in dict.fromkeys(r.of_flows for r in rows)
     ]
-    if job := next((r["job"] for r in rows if r["job"]), None):
+    if job := next((r.job for r in rows if r.job), None):
         notes.append(f"Of several jobs, the first: {job}.")
-    if intervals := interval_note([r["n"] for r in rows]):
+    if intervals := interval_note([r.n for r in rows]):
         notes.append(f"Over seeds: medians, with the {intervals} of the extra time. ± then is at least as wide as that reaches down.")
-    if any(r["healthy_from"] == "after" and r.get("healthy_step_ns") is not None for r in rows):
+    if any(r.healthy_from == "after" and r.healthy_step_ns is not None for r in rows):
         notes.append("* No step ended before the failure began: the healthy step is the median of the steps that began after its repair.")
-    if any(r["kind"] == "steps" and r["extra_ns"] is None and not r["unfinished"] for r in rows):
+    if any(not r.of_flows and r.extra_ns is None and not r.unfinished for r in rows):
         notes.append(f"Fewer than {FEWEST_HEALTHY} healthy steps do not show how uneven a pace is: begin the failure at a later step.")
     doubtful: dict[str, list[int]] = {}
     for r in rows:
-        if r["doubtful"]:
-            counts = doubtful.setdefault(r["transport"], [0, 0])
-            counts[0], counts[1] = counts[0] + r["doubtful"], counts[1] + r["runs"]
+        if r.doubtful:
+            counts = doubtful.setdefault(r.transport, [0, 0])
+            counts[0], counts[1] = counts[0] + r.doubtful, counts[1] + r.runs
     if doubtful:
         names = ", ".join(f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items())
         notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
     return notes
 
 
-def headline(rows: Sequence[Row]) -> str:
+def headline(rows: Sequence[CostRow]) -> str:
     """Write the main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it. Runs that
     are not trustworthy are in none of its figures."""
-    trusted = [row for row in rows if row["trusted"]]
-    slowdowns = [f"{row['transport']} {slowdown(row)}" for row in trusted if row.get("slowdown") is not None]
-    shares = [f"{row['transport']} {kept(row)}" for row in trusted if row.get("goodput_kept") is not None]
+    trusted = [row for row in rows if row.trusted]
+    slowdowns = [f"{row.transport} {slowdown(row)}" for row in trusted if row.slowdown is not None]
+    shares = [f"{row.transport} {kept(row)}" for row in trusted if row.goodput_kept is not None]
     sentences = [f"Slowest step, in healthy steps: {', '.join(slowdowns)}."] if slowdowns else []
     sentences += [f"Goodput kept during the failure: {', '.join(shares)}."] if shares else []
     sentences.append(f"Extra time: {'; '.join(_in_words(row) for row in rows)}.")
-    ideals = [row["ideal_extra_ns"] for row in rows if row["ideal_extra_ns"] is not None]
+    ideals = [row.ideal_extra_ns for row in rows if row.ideal_extra_ns is not None]
     if ideals:
         least, most = min(ideals), max(ideals)
         span = duration(most) if most - least <= 0.05 * most else f"{duration(least)} to {duration(most)}"
@@ -191,14 +192,14 @@ def headline(rows: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _in_words(row: Row) -> str:
-    if row["extra_ns"] is None or not row["trusted"]:
-        return f"{row['transport']} not known ({row['unknown'] or 'not trustworthy'})"
-    unfinished = f"{row['unfinished']} of {row['runs']} runs did not finish" if row["unfinished"] else ""
-    if within_noise(row):
-        return f"{row['transport']} {extra_time(row)}" + (f", {unfinished}" if unfinished else "")
-    if row["kind"] == "flows":
-        share = f"{number(row['extra_percent'])} % of the time since" if row["extra_percent"] is not None else ""
+def _in_words(row: CostRow) -> str:
+    if row.extra_ns is None or not row.trusted:
+        return f"{row.transport} not known ({row.unknown or 'not trustworthy'})"
+    unfinished = f"{row.unfinished} of {row.runs} runs did not finish" if row.unfinished else ""
+    if row.within_noise:
+        return f"{row.transport} {extra_time(row)}" + (f", {unfinished}" if unfinished else "")
+    if row.of_flows:
+        share = f"{number(row.extra_percent)} % of the time since" if row.extra_percent is not None else ""
     else:
-        share = f"{number(row['extra_steps'], '.2f')} steps"
-    return f"{row['transport']} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', unfinished]))})"
+        share = f"{number(row.extra_steps, '.2f')} steps"
+    return f"{row.transport} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', unfinished]))})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from agents.kernel import NOTE as KERNEL_NOTE
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
 from scenarios.figures import pauses
-from scenarios.figures.fidelity import DOUBTFUL, INVALID, verdict_of
+from scenarios.figures.fidelity import DOUBTFUL, INVALID
 from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
 from scenarios.show import medians_table
@@ -23,11 +24,12 @@ from scenarios.show.cost_table import columns as cost_columns
 from scenarios.show.cost_table import cost_groups, footnotes, headline, world_words
 from scenarios.show.document import PAGE, STYLES, TERMINAL, Block, Cell, Column, Section, Table, Words, rich
 from scenarios.show.html import NAME as REPORT
+from testbed.results.summary import Background, Check, FabricFigures, Failover, Pauses, Run, Summary
+from testbed.results.values import known, number_at
 from testbed.terminal import duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
 from testbed.world import SIMULATED
 
-Run = dict[str, Any]
 WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
     "all-to-all": "all-to-all", "hierarchical-allreduce": "two-level", "send-recv": "send/recv",
@@ -61,13 +63,13 @@ _BACKGROUND = (
 )
 
 
-def sections(summary: Mapping[str, Any], shapes: Mapping[str, Any], begins: Callable[[Run], float | None]) -> list[Section]:
+def sections(summary: Summary, shapes: Mapping[str, Any], begins: Callable[[Run], float | None]) -> list[Section]:
     """Return the sections about all runs, in the order of a page. A page has more of fabrics, ``shapes`` by name, and of faults: ``begins``
     gives the begin of a run, ns."""
-    runs = summary["runs"]
+    runs = summary.runs
     found = [
         Section("cost", "What the failure cost" if cost_groups(runs) else "In short", list(_costs(runs))),
-        Section("checks", "Checks", _checks(summary["checks"])),
+        Section("checks", "Checks", _checks(summary.checks)),
         Section("trust", "Can it be trusted?", list(_trust(runs))),
         Section("runs", "Runs", list(_results(summary, runs))),
         Section("faults", "Faults", _faults(runs, begins)),
@@ -84,165 +86,179 @@ def _costs(runs: Sequence[Run]) -> Iterator[Block]:
         if len(groups) <= SENTENCES:
             yield Words(headline(rows), "lead", PAGE)
         title = ", ".join(["What the failure cost", *labels])
-        yield Table(cost_columns(rows), rows, title, words=(), mark=lambda row: "doubt" if row["doubtful"] else "")
+        yield Table(cost_columns(rows), rows, title, words=(), mark=lambda row: "doubt" if row.doubtful else "")
     for line in footnotes([row for _, rows in groups for row in rows]):
         yield Words(line)
 
 
-def fabrics_table(summary: Mapping[str, Any], shapes: Mapping[str, Any]) -> Table:
+def fabrics_table(summary: Summary, shapes: Mapping[str, Any]) -> Table:
     """Show base RTT, BDP and all thresholds, one row per fabric."""
-    rows = [{"name": name, **shapes.get(name, {}), **fabric} for name, fabric in summary["fabrics"].items()]
+    rows = list(summary.fabrics.items())
     columns: list[Column] = [
-        ("fabric", lambda f: str(f["name"])),
-        ("planes", lambda f: f"{f['planes']} × ({f['t0_per_plane']} T0, {f['t1_per_plane']} T1)"),
-        ("hosts", lambda f: str(f["hosts_per_t0"] * f["t0_per_plane"])),
-        ("Gb/s of a\nNIC port", lambda f: f"{f['nic_rate_bps'] / 1e9:g}"),
-        ("base\nRTT\nµs", lambda f: f"{f['base_rtt_ns'] / 1e3:.2f}"),
-        ("one-way\ndelay\nµs", lambda f: f"{f['delay_ns'] / 1e3:.2f}"),
-        ("plane\nBDP kB", lambda f: _kb(f["plane_bdp_bytes"])),
-        ("ECN\nfrom–to\nkB", lambda f: "off" if f["ecn_bytes"] is None else "–".join(map(_kb, f["ecn_bytes"]))),
-        ("last-\nhop\nECN", lambda f: "on" if f["last_hop_ecn"] else "off"),
-        ("trimming\nabove (last\nhop) kB", _trimming),
-        ("buffer\nkB", lambda f: _kb(f["buffer_bytes"])),
+        ("fabric", lambda f: f[0]),
+        ("planes", lambda f: _planes(shapes[f[0]])),
+        ("hosts", lambda f: str(shapes[f[0]]["hosts_per_t0"] * shapes[f[0]]["t0_per_plane"])),
+        ("Gb/s of a\nNIC port", lambda f: f"{f[1].nic_rate_bps / 1e9:g}"),
+        ("base\nRTT\nµs", lambda f: f"{f[1].base_rtt_ns / 1e3:.2f}"),
+        ("one-way\ndelay\nµs", lambda f: f"{f[1].delay_ns / 1e3:.2f}"),
+        ("plane\nBDP kB", lambda f: _kb(f[1].plane_bdp_bytes)),
+        ("ECN\nfrom–to\nkB", lambda f: _range_kb(f[1].ecn_bytes)),
+        ("last-\nhop\nECN", lambda f: "on" if f[1].last_hop_ecn else "off"),
+        ("trimming\nabove (last\nhop) kB", lambda f: _trimming(f[1])),
+        ("buffer\nkB", lambda f: _kb(f[1].buffer_bytes)),
     ]
-    if any(f.get("pfc_bytes") for f in rows):
-        columns.append(("PFC XOFF–XON\nkB", lambda f: "–".join(map(_kb, f["pfc_bytes"])) if f.get("pfc_bytes") else "off"))
+    if any(f.pfc_bytes for _, f in rows):
+        columns.append(("PFC XOFF–XON\nkB", lambda f: _range_kb(f[1].pfc_bytes)))
     note = "The agents add the delay: ping and iperf3 do not have it."
     return Table(columns, rows, "Fabrics", note, ("planes",), details=("planes", "hosts", "Gb/s of a\nNIC port"))
 
 
-def _kb(count: int) -> str:
+def _kb(count: float) -> str:
     return f"{count / 1e3:,.1f}".removesuffix(".0")
 
 
-def _trimming(fabric: Mapping[str, Any]) -> str:
-    at, last = fabric["trim_bytes"], fabric["trim_last_hop_bytes"]
-    return "off" if at is None else f"{_kb(at)} ({_kb(last)})"
+def _range_kb(limits: tuple[float, float] | None) -> str:
+    return "off" if limits is None else "–".join(map(_kb, limits))
 
 
-def _identity(runs: Sequence[Run]) -> list[Column]:
-    several, world = len({r["placement"] for r in runs}) > 1, world_words(runs)
+def _planes(shape: Mapping[str, Any]) -> str:
+    return f"{shape['planes']} × ({shape['t0_per_plane']} T0, {shape['t1_per_plane']} T1)"
 
-    def label(run: Run) -> str:
-        settings = run.get("settings", {})
+
+def _trimming(fabric: FabricFigures) -> str:
+    at, last = fabric.trim_bytes, fabric.trim_last_hop_bytes
+    return "off" if at is None or last is None else f"{_kb(at)} ({_kb(last)})"
+
+
+def _identity(runs: Sequence[Run], of: Callable[[Any], Run] = lambda row: row) -> list[Column]:
+    """Return the columns that tell runs apart; ``of`` gives the run of a row."""
+    several, world = len({r.placement for r in runs}) > 1, world_words(runs)
+
+    def label(row: Any) -> str:
+        run = of(row)
+        settings = run.settings
         values = [f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items()]
-        return "\n".join([run["transport"], f"on {run['fabric']}", *world(run), *([run["placement"]] if several else []), *values])
+        return "\n".join([run.transport, f"on {run.fabric}", *world(run), *([run.placement] if several else []), *values])
 
     columns: list[Column] = [("transport", label)]
-    if len({r["seed"] for r in runs}) > 1:
-        columns.append(("seed", lambda r: str(r["seed"])))
+    if len({r.seed for r in runs}) > 1:
+        columns.append(("seed", lambda r: str(of(r).seed)))
     return columns
 
 
-def _title(summary: Mapping[str, Any], runs: Sequence[Run]) -> str:
-    return f"{summary['scenario']}: {_word(runs)} under each transport"
+_RUN = itemgetter(0)
+"""The run of a row that is a tuple."""
+
+
+def _title(summary: Summary, runs: Sequence[Run]) -> str:
+    return f"{summary.scenario}: {_word(runs)} under each transport"
 
 
 def _word(runs: Sequence[Run]) -> str:
     """Name the collective of these runs; a sweep may have several kinds."""
-    first, *others = {str(run["workload"]) for run in runs}
+    first, *others = {str(run.workload) for run in runs}
     if others:
-        return "flows" if "groups" in runs[0] else "collective"
+        return "flows" if runs[0].groups else "collective"
     return WORDS.get(first, first)
 
 
-def _results(summary: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Block]:
+def _results(summary: Summary, runs: Sequence[Run]) -> Iterator[Block]:
     """Show what collectives and flows reached. Of several seeds or settings a terminal has medians, a page each run, too."""
-    collective_runs, flow_runs = [r for r in runs if "groups" not in r], [r for r in runs if "groups" in r]
+    collective_runs, flow_runs = [r for r in runs if not r.groups], [r for r in runs if r.groups]
     for own in (collective_runs, flow_runs):
         several = bool(own) and medians_table.applies_to(own)
         if several:
             yield medians_table.table_of(_title(summary, own), own)
         if own and own is collective_runs:
             yield runs_table(summary, own, PAGE if several else "")
-            step_name = _word(own) + (f" of job {names[0]}" if len(names := list(own[0].get("jobs", {}))) > 1 else "")
+            step_name = _word(own) + (f" of job {names[0]}" if len(names := list(own[0].jobs)) > 1 else "")
             note = f"A step is one {step_name}; its time is the slowest rank's. Ideal: the payload rate of healthy links."
             yield Words(f"{note} Times are the network's.")
         elif own:
             yield groups_table(summary, own, PAGE if several else "")
             yield packets_table(own, PAGE if several else "")
-    if timed := [r for r in collective_runs if r.get("transfer_time_ns", {}).get("n")]:
+    if timed := [r for r in collective_runs if r.transfer_time_ns.n]:
         yield medians_table.transfers_table(timed)
     if flow_runs:
-        if len({(r["placement"], r["seed"]) for r in flow_runs}) == 1:
+        if len({(r.placement, r.seed) for r in flow_runs}) == 1:
             yield flows_table(flow_runs)
-        if any("buffer_bytes" in group for r in flow_runs for group in r["groups"].values()):
+        if any(group.buffer_bytes is not None for r in flow_runs for group in r.groups.values()):
             yield queues_table(flow_runs)
         yield Words(_GBITS)
         yield from (Words(line, "") for r in flow_runs for line in _separation_lines(r))
-    if paused := [r for r in runs if "pfc" in r]:
+    if paused := [r for r in runs if r.pfc]:
         yield pauses_table(paused)
-    yield from map(Words, _baseline_notes(runs, summary["fabrics"]))
+    yield from map(Words, _baseline_notes(runs, summary.fabrics))
 
 
 def _health(wrong: str) -> list[Column]:
     return [
-        ("packets\nsent", lambda r: number(r["packets"].get("sent"), ",")),
-        ("packets\nlost", lambda r: number(r["packets"]["lost"], ",")),
-        ("retrans\u00ad\nmitted", lambda r: number(r["packets"]["retransmitted"], ",")),
-        ("marks", lambda r: number(r["packets"].get("marked"), ",")),
-        ("trims", lambda r: number(r["packets"].get("trimmed"), ",")),
-        (wrong, lambda r: number(r["wrong"], "d")),
-        ("CPU", lambda r: number(r["cpu_percent"], ".0f", " %")),
-        ("verdict", lambda r: [(r["verdict"], _VERDICTS.get(r["verdict"], ""))]),
+        ("packets\nsent", lambda r: number(r.packets.sent, ",")),
+        ("packets\nlost", lambda r: number(r.packets.lost, ",")),
+        ("retrans\u00ad\nmitted", lambda r: number(r.packets.retransmitted, ",")),
+        ("marks", lambda r: number(r.packets.marked, ",")),
+        ("trims", lambda r: number(r.packets.trimmed, ",")),
+        (wrong, lambda r: number(r.wrong, "d")),
+        ("CPU", lambda r: number(r.cpu_percent, ".0f", " %")),
+        ("verdict", lambda r: [(r.verdict, _VERDICTS.get(r.verdict, ""))]),
     ]
 
 
 def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str) -> Table:
     """Show a row per run. Figures are named after runs: a page has those names."""
-    named: list[Column] = [*columns, ("run", lambda r: str(r["run"]))]
+    named: list[Column] = [*columns, ("run", lambda r: str(r.run))]
     marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
-    return Table(named, runs, title, "", ("verdict", "run"), (*details, "run"), lambda r: marks.get(r["verdict"], ""), "runs are ok", on)
+    return Table(named, runs, title, "", ("verdict", "run"), (*details, "run"), lambda r: marks.get(r.verdict, ""), "runs are ok", on)
 
 
-def runs_table(summary: Mapping[str, Any], runs: Sequence[Run], on: str = "") -> Table:
+def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run of a collective. Columns without information are left out, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
-    columns.append(("median\nµs", lambda r: us(r["typical_step_ns"])))
-    if any(r["step_time_ns"]["p99"] is not None for r in runs):
-        columns.append(("p99\nµs", lambda r: us(r["step_time_ns"]["p99"])))
-    columns.append(("slowest\nµs", lambda r: us(r["step_time_ns"]["max"])))
-    if any(r["busbw_bps"] is not None for r in runs):
+    columns.append(("median\nµs", lambda r: us(r.typical_step_ns)))
+    if any(r.step_time_ns.p99 is not None for r in runs):
+        columns.append(("p99\nµs", lambda r: us(r.step_time_ns.p99)))
+    columns.append(("slowest\nµs", lambda r: us(r.step_time_ns.max)))
+    if any(r.busbw_bps is not None for r in runs):
         columns.append(("bus GB/s\n(of ideal)", _bandwidth))
-    columns += _health("wrong\nsums" if "reduce" in runs[0]["workload"] else "wrong\nresults")
+    columns += _health("wrong\nsums" if "reduce" in runs[0].workload else "wrong\nresults")
     return _table_of_runs("Each run" if on else _title(summary, runs), columns, runs, ("packets\nsent", "marks", "trims"), on)
 
 
 def _steps(run: Run) -> str:
-    note = "" if run["outcome"] == "done" else "\nended early"
-    return f"{run['steps']}/{run['steps'] + run['failed_steps']}{note}"
+    note = "" if run.outcome == "done" else "\nended early"
+    return f"{run.steps}/{run.steps + run.failed_steps}{note}"
 
 
 def _bandwidth(run: Run) -> str:
-    if run["busbw_bps"] is None or not run["ideal_busbw_bps"]:
+    if run.busbw_bps is None or not run.ideal_busbw_bps:
         return "–"
-    return f"{run['busbw_bps'] / 8e9:.1f}\n({run['busbw_bps'] / run['ideal_busbw_bps']:.0%})"
+    return f"{run.busbw_bps / 8e9:.1f}\n({run.busbw_bps / run.ideal_busbw_bps:.0%})"
 
 
-def groups_table(summary: Mapping[str, Any], runs: Sequence[Run], on: str = "") -> Table:
+def groups_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run and group of flows, with its goodput."""
-    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items()]
+    rows = [(run, name, group) for run in runs for name, group in run.groups.items()]
     world = world_words(runs)
-    columns: list[Column] = [("transport", lambda g: "\n".join([str(g["transport"]), *world(g)]))]
-    columns += _identity(runs)[1:]
+    columns: list[Column] = [("transport", lambda g: "\n".join([g[0].transport, *world(g[0])]))]
+    columns += _identity(runs, _RUN)[1:]
     columns += [
-        ("flows", lambda g: f"{g['flows']} × {g['group']}" if g["flows"] > 1 else str(g["group"])),
-        ("Gb/s", lambda g: "–" if g["goodput_bps"] is None else f"{g['goodput_bps'] / 1e9:.1f}"),
-        ("of line", lambda g: percent(g["of_line"])),
-        ("least", lambda g: percent(g["min_share"])),
-        ("most", lambda g: percent(g["max_share"])),
-        ("Jain", lambda g: "–" if g["jain"] is None or g["flows"] < 2 else f"{g['jain']:.3f}"),
+        ("flows", lambda g: f"{g[2].flows} × {g[1]}" if g[2].flows > 1 else g[1]),
+        ("Gb/s", lambda g: "–" if g[2].goodput_bps is None else f"{g[2].goodput_bps / 1e9:.1f}"),
+        ("of line", lambda g: percent(g[2].of_line)),
+        ("least", lambda g: percent(g[2].min_share)),
+        ("most", lambda g: percent(g[2].max_share)),
+        ("Jain", lambda g: "–" if g[2].jain is None or g[2].flows < 2 else f"{g[2].jain:.3f}"),
     ]
-    if any(g["kept"] is not None for g in rows):
-        columns.append(("kept vs\nalone", lambda g: percent(g["kept"])))
+    if any(group.kept is not None for *_, group in rows):
+        columns.append(("kept vs\nalone", lambda g: percent(g[2].kept)))
     return Table(columns, rows, _title(summary, runs), fold="", on=on)
 
 
 def packets_table(runs: Sequence[Run], on: str = "") -> Table:
     """Show one row per run of flows: packet counts of the network, and the verdict."""
     columns = _identity(runs)
-    columns += [("RTOs", lambda r: str(r["timeouts"]["rto"])), ("untrimmed\nlosses", lambda r: str(r["untrimmed_loss"]))]
+    columns += [("RTOs", lambda r: str(r.timeouts.rto)), ("untrimmed\nlosses", lambda r: str(r.untrimmed_loss))]
     return _table_of_runs("Packets", columns + _health("wrong\nbytes"), runs, ("packets\nsent",), on)
 
 
@@ -251,32 +267,37 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
-            flow = run["flows"].get(name, {})
-            return "–" if flow.get("share") is None else f"{flow['goodput_bps'] / 1e9:.1f} {flow['share']:>4.0%}"
+            flow = run.flows.get(name)
+            return "–" if flow is None or flow.goodput_bps is None else f"{flow.goodput_bps / 1e9:.1f} {flow.share:>4.0%}"
 
         return show
 
     columns: list[Column] = [("flow", str)]
     world = world_words(runs)
-    columns += [("\n".join([run["transport"], *world(run), "Gb/s, of line"]), cell(run)) for run in runs]
-    return Table(columns, list(dict.fromkeys(name for run in runs for name in run["flows"])), "Goodput per flow")
+    columns += [("\n".join([run.transport, *world(run), "Gb/s, of line"]), cell(run)) for run in runs]
+    return Table(columns, list(dict.fromkeys(name for run in runs for name in run.flows)), "Goodput per flow")
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
     """Show the watched last hops, one row per run and group: the worst queue of its ports, and counts over all of them."""
-    rows = [{**r, "group": name, **group} for r in runs for name, group in r["groups"].items() if "buffer_bytes" in group]
-    columns = _identity(runs)
+    rows = [(run, name, group) for run in runs for name, group in run.groups.items() if group.buffer_bytes is not None]
+    columns = _identity(runs, _RUN)
     columns += [
-        ("last hop of", lambda g: str(g["group"])),
-        ("queue mean\nkB", lambda g: kb(g["queue_mean_bytes"])),
-        ("p99\nkB", lambda g: kb(g["queue_p99_bytes"])),
-        ("peak\nkB", lambda g: kb(g["queue_peak_bytes"])),
-        ("buffer\nkB", lambda g: kb(g["buffer_bytes"])),
-        ("trims", lambda g: number(g["trims"], ",")),
-        ("marks", lambda g: number(g["marks"], ",")),
-        ("drops", lambda g: number(g["drops"], ",")),
+        ("last hop of", itemgetter(1)),
+        ("queue mean\nkB", lambda g: kb(known(g[2].queue_mean_bytes))),
+        ("p99\nkB", lambda g: kb(known(g[2].queue_p99_bytes))),
+        ("peak\nkB", lambda g: kb(known(g[2].queue_peak_bytes))),
+        ("buffer\nkB", lambda g: kb(g[2].buffer_bytes)),
+        ("trims", lambda g: number(g[2].trims, ",")),
+        ("marks", lambda g: number(g[2].marks, ",")),
+        ("drops", lambda g: number(g[2].drops, ",")),
     ]
     return Table(columns, rows, "Queues on the last hop (worst plane; counts over all planes)")
+
+
+def _pauses(run: Run) -> Pauses:
+    assert run.pfc is not None
+    return run.pfc
 
 
 def pauses_table(runs: Sequence[Run]) -> Table:
@@ -284,21 +305,21 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
     def tier(key: str) -> Column:
         def cell(run: Run) -> str:
-            of = run["pfc"]["tiers"][key]
-            if not of["paused"]:
-                return f"0 of {of['ports']}"
-            share = of["paused_ns"] / of["paused"] / run["measured_ns"] if run["measured_ns"] else 0.0
-            return f"{of['paused']} of {of['ports']}, {min(share, 1.0):.0%}"
+            of = _pauses(run).tiers[key]
+            if not of.paused:
+                return f"0 of {of.ports}"
+            share = of.paused_ns / of.paused / run.measured_ns if run.measured_ns else 0.0
+            return f"{of.paused} of {of.ports}, {min(share, 1.0):.0%}"
 
         return f"{pauses.TIERS[key]}\n(of the time)", cell
 
     columns = [*_identity(runs), *map(tier, pauses.TIERS)]
     columns += [
-        ("pauses", lambda r: f"{r['pfc']['pauses']:,}"),
-        ("longest\nµs", lambda r: f"{r['pfc']['longest_pause_ns'] / 1e3:.1f}"),
-        ("drops", lambda r: f"{r['packets']['causes'].get('drop_tail', 0):,}"),
+        ("pauses", lambda r: f"{r.pfc.pauses:,}"),
+        ("longest\nµs", lambda r: f"{r.pfc.longest_pause_ns / 1e3:.1f}"),
+        ("drops", lambda r: f"{r.packets.causes.get('drop_tail', 0):,}"),
     ]
-    if any("reaction_ns" in run["pfc"] for run in runs):
+    if any(_pauses(run).reaction_ns for run in runs):
         columns.append(("reaction: mean,\nlongest (due) µs", _reaction))
     caption = "Ports that the switch behind them paused, and for how much of the run a paused one stood still, on average."
     return Table(columns, runs, "Pauses (PFC), from the senders on", caption)
@@ -306,75 +327,75 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
 def _reaction(run: Run) -> str:
     """Write how long it took to stop a port's queue, on average and at most, and by when it must have been."""
-    of = run["pfc"].get("reaction_ns")
-    return f"{of['mean'] / 1e3:.2f}, {of['longest'] / 1e3:.2f} ({of['effect'] / 1e3:.2f})" if of else "–"
+    of = _pauses(run).reaction_ns
+    return f"{of.mean / 1e3:.2f}, {of.longest / 1e3:.2f} ({of.effect / 1e3:.2f})" if of else "–"
 
 
 def _separation_lines(run: Run) -> list[str]:
     """Write a line per separation: how a flow left the EVs that another flow uses."""
     lines = []
-    for s in run["separations"]:
-        departure = "never left them" if s["separated_rtts"] is None else f"left them within {s['separated_rtts']:.0f} base RTTs"
-        before, after = ("–" if s[key] is None else f"{s[key]:.0%}" for key in ("before", "after"))
+    for s in run.separations or ():
+        departure = "never left them" if s.separated_rtts is None else f"left them within {s.separated_rtts:.0f} base RTTs"
+        before, after = ("–" if share is None else f"{share:.0%}" for share in (s.before, s.after))
         lines.append(
-            f"{run['run']}: {s['flow']} shares {len(s['shared_evs'])} of its {s['evs']} EVs with {s['from']} and {departure}: "
-            f"it sent {before} of a fair share of its packets on them before {s['from']} began, {after} after"
+            f"{run.run}: {s.flow} shares {len(s.shared_evs)} of its {s.evs} EVs with {s.from_} and {departure}: "
+            f"it sent {before} of a fair share of its packets on them before {s.from_} began, {after} after"
         )
     return lines
 
 
-def _since(value: Any, fault: Run) -> str:
+def _since(value: float | None, fault: Failover) -> str:
     """Write how long after a fault began something was, which may never have been."""
-    return "–" if value is None else duration(value - fault["at_ns"])
+    return "–" if value is None else duration(value - fault.at_ns)
 
 
 def faults_table(runs: Sequence[Run], begins: Callable[[Run], float | None] = lambda run: None) -> Table:
     """Show one row per run and fault: how soon senders left the dead paths, what was lost on them, and the goodput that flows kept."""
-    rows = [{**r, "engine": r["kind"], "kind": "link", **fault} for r in runs for fault in r["failovers"]]
+    rows = [(run, fault) for run in runs for fault in run.failovers]
 
-    def what(f: Run) -> str:
-        outages = len(f.get("outages_ns", [])) or 1
-        return f"{f['kind']} on {f['on']}" + (f", {outages} times" if outages > 1 else "")
+    def what(row: tuple[Run, Failover]) -> str:
+        f = row[1]
+        return f"{f.kind} on {f.on}" + (f", {len(f.outages_ns)} times" if len(f.outages_ns) > 1 else "")
 
-    columns = _identity(runs)
+    columns = _identity(runs, _RUN)
     columns += [
-        ("fault", lambda f: str(f["fault"])),
+        ("fault", lambda f: f[1].fault),
         ("what", what),
-        ("at", lambda f: "–" if (begin := begins(f)) is None else duration(f["at_ns"] - begin)),
-        ("for", lambda f: "to the end" if f["healed_ns"] is None else _since(f["healed_ns"], f)),
-        ("dead paths left\nafter [RTTs]", lambda f: number(f["last_on_dead_over_rotation"], ".1f")),
-        ("most packets lost\non one EV (bound)", lambda f: f"{number(f['losses_per_ev'], 'd')} ({number(f['losses_per_ev_bound'], 'd')})"),
-        ("packets\nlost there", lambda f: str(f["lost"]) if f["engine"] == "mrc" else "–"),  # others log none by path
+        ("at", lambda f: "–" if (begin := begins(f[0])) is None else duration(f[1].at_ns - begin)),
+        ("for", lambda f: "to the end" if f[1].healed_ns is None else _since(f[1].healed_ns, f[1])),
+        ("dead paths left\nafter [RTTs]", lambda f: number(f[1].last_on_dead_over_rotation, ".1f")),
+        ("most packets lost\non one EV (bound)", lambda f: f"{number(f[1].losses_per_ev, 'd')} ({number(f[1].losses_per_ev_bound, 'd')})"),
+        ("packets\nlost there", lambda f: str(f[1].lost) if f[0].kind == "mrc" else "–"),  # others log none by path
     ]
-    if any(f.get("delivered_ns") is not None for f in rows):
-        columns.append(("all of them\narrived after", lambda f: _since(f["delivered_ns"], f)))
-    if any(f["kept_during"] is not None for f in rows):
-        columns.append(("goodput kept\nduring", lambda f: percent(f["kept_during"])))
-        columns.append(("after", lambda f: percent(f["kept_after"])))
-    columns.append(("run", lambda f: str(f["run"])))
+    if any(fault.delivered_ns is not None for _, fault in rows):
+        columns.append(("all of them\narrived after", lambda f: _since(f[1].delivered_ns, f[1])))
+    if any(fault.kept_during is not None for _, fault in rows):
+        columns.append(("goodput kept\nduring", lambda f: percent(f[1].kept_during)))
+        columns.append(("after", lambda f: percent(f[1].kept_after)))
+    columns.append(("run", lambda f: f[0].run))
     note = "RTTs: less one rotation, in which a sender uses each of its paths once."
     return Table(columns, rows, "Faults", note, ("fault", "what", "run"), ("what", "at", "for", "run"), fold="")
 
 
 def _faults(runs: Sequence[Run], begins: Callable[[Run], float | None]) -> list[Block]:
-    missed = [Words(f"{r['run']}: {fault} did not happen.", "", PAGE) for r in runs for fault in r.get("faults_missed", ())]
+    missed = [Words(f"{r.run}: {fault} did not happen.", "", PAGE) for r in runs for fault in r.faults_missed]
     times = Words("Times count from the beginning of the first measured step or flow. RTTs are base RTTs.", on=PAGE)
-    return [faults_table(runs, begins), times, *missed] if any(r["failovers"] for r in runs) else [*missed]
+    return [faults_table(runs, begins), times, *missed] if any(r.failovers for r in runs) else [*missed]
 
 
 def _background(runs: Sequence[Run]) -> list[Block]:
-    rows = background_rows(runs)
+    rows = [(run, flow) for run in runs for flow in run.background]
     return [Table(BACKGROUND, rows, "Background traffic", words=("from–to", "path")), Words(_BACKGROUND)] if rows else []
 
 
-def _measured(key: str, form: str, scale: float = 1.0) -> Callable[[Run], str]:
-    return lambda row: number(None if row[key] is None else row[key] / scale, form)
+def _measured(key: str, form: str, scale: float = 1.0) -> Callable[[tuple[Run, Background]], str]:
+    return lambda row: number(None if (value := number_at(row[1], key)) is None else value / scale, form)
 
 
 BACKGROUND: list[Column] = [
-    ("flow", lambda b: f"{b['name']} beside {b['transport']}"),
-    ("from–to", lambda b: f"{b['src']}–{b['dst']}"),
-    ("path", lambda b: f"{b['protocol']} {b['path']}"),
+    ("flow", lambda b: f"{b[1].name} beside {b[0].transport}"),
+    ("from–to", lambda b: f"{b[1].src}–{b[1].dst}"),
+    ("path", lambda b: f"{b[1].protocol} {b[1].path}"),
     ("sent\nGb/s", _measured("sent_bps", ".1f", 1e9)),
     ("arrived\nGb/s", _measured("received_bps", ".1f", 1e9)),
     ("lost\n%", _measured("lost_percent", ".1f")),
@@ -384,11 +405,6 @@ BACKGROUND: list[Column] = [
 ]
 
 
-def background_rows(runs: Sequence[Run]) -> list[Run]:
-    """List all background flows of all runs, in their order, with the transport and seed of the run."""
-    return [{"transport": run["transport"], "seed": run.get("seed"), **flow} for run in runs for flow in run.get("background", [])]
-
-
 # --- trust and checks ----------------------------------------------------------------------------------------------
 
 
@@ -396,38 +412,38 @@ def _trust(runs: Sequence[Run]) -> Iterator[Block]:
     yield Words(_DISTRUST, on=PAGE)
     yield trust_table(runs)
     for run in runs:
-        yield from (Words([(f"{run['run']}: {reason}", mark)], "", TERMINAL) for reason, mark in _reasons(run))
+        yield from (Words([(f"{run.run}: {reason}", mark)], "", TERMINAL) for reason, mark in _reasons(run))
     if books := books_line(runs):
         yield Words(books)
 
 
 def _reasons(run: Run) -> list[tuple[str, str]]:
     """List what is to be said of a run, each with its mark: why it ended early, why it is not trustworthy, notes, and broken books."""
-    ended = [run["reason"]] if run["outcome"] != "done" and run["reason"] else []
-    broken = [(f"a book does not balance: {line}", "bad") for line in run.get("broken", ())]
-    return [*((line, "doubt") for line in [*ended, *doubts(run), *run.get("notes", ())]), *broken]
+    ended = [run.reason] if run.outcome != "done" and run.reason else []
+    broken = [(f"a book does not balance: {line}", "bad") for line in run.broken]
+    return [*((line, "doubt") for line in [*ended, *doubts(run), *run.notes]), *broken]
 
 
 def trust_table(runs: Sequence[Run]) -> Table:
     """Show verdict and fidelity of each run, and why."""
     columns: list[Column] = [
-        ("run", lambda r: str(r["run"])),
-        ("verdict", lambda r: str(r["verdict"])),
-        ("fidelity", verdict_of),
-        ("CPU", lambda r: number(r["cpu_percent"], ".0f", " %")),
-        ("packets unaccounted for", lambda r: number(r["packets"]["unexplained"], ",d")),
-        ("planes and queues", lambda r: "–" if "broken" not in r else "book broken" if r["broken"] else "kept"),
+        ("run", lambda r: str(r.run)),
+        ("verdict", lambda r: str(r.verdict)),
+        ("fidelity", lambda r: r.fidelity.verdict),
+        ("CPU", lambda r: number(r.cpu_percent, ".0f", " %")),
+        ("packets unaccounted for", lambda r: number(r.packets.unexplained, ",d")),
+        ("planes and queues", lambda r: "book broken" if r.broken else "kept"),
         ("why", lambda r: "; ".join(reason for reason, _ in _reasons(r)) or "–"),
     ]
     words = ("verdict", "fidelity", "planes and queues", "why")
     marks = {"ok": "", "failed": "bad"}
-    return Table(columns, runs, words=words, mark=lambda r: marks.get(r["verdict"], "doubt"), fold="runs are ok", on=PAGE)
+    return Table(columns, runs, words=words, mark=lambda r: marks.get(r.verdict, "doubt"), fold="runs are ok", on=PAGE)
 
 
 def books_line(runs: Sequence[Run]) -> str:
     """Say how many runs keep the books that :mod:`scenarios.figures.invariants` knows; "" for results without them."""
-    judged = [run for run in runs if "broken" in run and run["outcome"] == "done"]
-    kept = sum(not run["broken"] and run["packets"]["unexplained"] == 0 for run in judged)
+    judged = [run for run in runs if run.outcome == "done"]
+    kept = sum(not run.broken and run.packets.unexplained == 0 for run in judged)
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
 
 
@@ -437,55 +453,55 @@ def format_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def bound_and_seen(check: Run) -> tuple[str, str]:
+def bound_and_seen(check: Check) -> tuple[str, str]:
     """Write (expected, seen) of an entry of ``checks``; times with their unit."""
-    expected, seen = str(check["expected"]), check["seen"]
+    expected, seen = str(check.expected), check.seen
     bound = _BOUND.match(expected)
-    if check.get("unit") != "ns" or bound is None or not isinstance(seen, (int, float)):
+    if check.unit != "ns" or bound is None or not isinstance(seen, (int, float)):
         return expected, format_value(seen)
     return f"{bound[1]}{duration(float(bound[2]))}{bound[3]}", duration(seen)
 
 
-def _mark_of(check: Run) -> tuple[str, str]:
+def _mark_of(check: Check) -> tuple[str, str]:
     """Return word and mark of a check; one that does not hold, but is unusual, leaves the verdict as it is."""
-    return _UNUSUAL if check["ok"] is False and check.get("unusual") else _CHECKS[check["ok"]]
+    return _UNUSUAL if check.ok is False and check.unusual else _CHECKS[check.ok]
 
 
-def _checks(checks: Sequence[Run]) -> list[Block]:
+def _checks(checks: Sequence[Check]) -> list[Block]:
     table = checks_table(checks) if checks else Words("The scenario has no checks.", "", PAGE)
     return [table, *(Words(line, "", TERMINAL) for line in check_lines(checks))]
 
 
-def checks_table(checks: Sequence[Run]) -> Table:
+def checks_table(checks: Sequence[Check]) -> Table:
     """Show a row per check and run."""
     columns: list[Column] = [
         ("", lambda c: _mark_of(c)[0].strip().replace("-", "–")),
-        ("check", lambda c: str(c["name"])),
+        ("check", lambda c: str(c.name)),
         ("expected", lambda c: bound_and_seen(c)[0]),
         ("seen", lambda c: bound_and_seen(c)[1]),
     ]
     words, fold = ("check", "expected", "seen"), "checks hold or do not apply"
-    return Table(columns, checks, words=words, mark=lambda c: "" if c["ok"] is not False else _mark_of(c)[1], fold=fold, on=PAGE)
+    return Table(columns, checks, words=words, mark=lambda c: "" if c.ok is not False else _mark_of(c)[1], fold=fold, on=PAGE)
 
 
-def check_lines(checks: Sequence[dict[str, Any]]) -> list[Cell]:
+def check_lines(checks: Sequence[Check]) -> list[Cell]:
     """Write first a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
     lines: list[Cell] = []
     for check in checks:
-        if check["ok"] is False:
+        if check.ok is False:
             bound, seen = bound_and_seen(check)
-            lines.append([_mark_of(check), (f" {check['name']}: expected {bound}, seen {seen}", "")])
-    by_name: dict[str, list[dict[str, Any]]] = {}
+            lines.append([_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")])
+    by_name: dict[str, list[Check]] = {}
     for check in checks:
-        by_name.setdefault(_OF_RUNS.sub("", check["name"]), []).append(check)
+        by_name.setdefault(_OF_RUNS.sub("", check.name), []).append(check)
     for name, group in by_name.items():
-        passed = [check for check in group if check["ok"]]
+        passed = [check for check in group if check.ok]
         if passed:
             mark = _mark(True, len(passed), len(group))
             bounds = dict.fromkeys(bound_and_seen(check)[0] for check in passed)
-            bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0]["expected"]).partition(" (")[0]
+            bound = next(iter(bounds)) if len(bounds) == 1 else str(passed[0].expected).partition(" (")[0]
             lines.append([mark, (f" {name}: expected {bound}, seen {_range(passed)}", "")])
-        for reason, n in Counter(format_value(check["seen"]) for check in group if check["ok"] is None).items():
+        for reason, n in Counter(format_value(check.seen) for check in group if check.ok is None).items():
             lines.append([_mark(None, n, len(group)), (f" {name}: {reason}", "")])
     return lines
 
@@ -496,33 +512,32 @@ def _mark(ok: bool | None, n: int, of: int) -> tuple[str, str]:
     return (f"{word.strip():2} {n}/{of}" if of > 1 else word), mark
 
 
-def _range(checks: Sequence[dict[str, Any]]) -> str:
+def _range(checks: Sequence[Check]) -> str:
     """Write the seen values, from the least to the largest."""
-    numbers = all(isinstance(check["seen"], (int, float)) for check in checks)
-    ordered = sorted(checks, key=lambda check: float(check["seen"])) if numbers else checks
+    numbers = all(isinstance(check.seen, (int, float)) for check in checks)
+    ordered = sorted(checks, key=lambda check: float(check.seen)) if numbers else checks
     values = list(dict.fromkeys(bound_and_seen(check)[1] for check in ordered))
     return f"{values[0]} to {values[-1]}" if numbers and len(values) > 1 else ", ".join(values)
 
 
 def doubts(run: Run) -> list[str]:
-    """List the reasons why a run is not trustworthy, each with its class (invalid or doubtful); older results have only the reasons."""
-    fidelity = run.get("fidelity", {})
-    classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in fidelity.get(word, ())}
-    return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run["distrust"]]
+    """List the reasons why a run is not trustworthy, each with its class (invalid or doubtful)."""
+    classes = {reason: word for word in (INVALID, DOUBTFUL) for reason in getattr(run.fidelity, word)}
+    return [f"{classes[reason]}: {reason}" if reason in classes else reason for reason in run.distrust]
 
 
-def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -> Iterator[str]:
     """Write notes on what makes the baselines faster or slower here than in a real network."""
-    if any(r["kind"] == "roce" and not fabrics[r["fabric"]].get("pfc_bytes") for r in runs):
+    if any(r.kind == "roce" and not fabrics[r.fabric].pfc_bytes for r in runs):
         yield NOTE
-    if any(r["kind"] in KERNEL_KINDS and not r.get("delayed") for r in runs):
+    if any(r.kind in KERNEL_KINDS and not r.delayed for r in runs):
         yield KERNEL_NOTE
-    waiting = [r for r in runs if r["reconvergence_ns"] is not None and r["failovers"]]
-    names: dict[int, list[str]] = {}
+    waiting = [r for r in runs if r.reconvergence_ns is not None and r.failovers]
+    names: dict[float, list[str]] = {}
     for run in waiting:
-        names.setdefault(run["reconvergence_ns"], []).append(str(run["transport"]))
+        names.setdefault(run.reconvergence_ns or 0.0, []).append(run.transport)
     after = "; ".join(
-        f"{duration(delay)}, {delay / waiting[0]['base_rtt_ns']:,.0f} base RTTs ({', '.join(dict.fromkeys(transports))})"
+        f"{duration(delay)}, {delay / waiting[0].base_rtt_ns:,.0f} base RTTs ({', '.join(dict.fromkeys(transports))})"
         for delay, transports in names.items()
     )
     if waiting:
@@ -535,15 +550,15 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, Any]) -> Iterator
 # --- the terminal --------------------------------------------------------------------------------------------------
 
 
-def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
+def show(console: Console, summary: Summary, directory: Path) -> None:
     """Print what the terminal shows at the end of a run, and where data, plots and pages are."""
     by_key = {section.key: section for section in sections(summary, {}, lambda run: None)}
     for key in IN_TERMINAL:
         for block in by_key[key].blocks if key in by_key else ():
             if isinstance(block, (Table, Words)) and block.on != PAGE:
                 console.print(rich(block))
-    runs, verdict = summary["runs"], summary["verdict"]
-    verdicts = [verdict_of(run) for run in runs]
+    runs, verdict = summary.runs, summary.verdict
+    verdicts = [run.fidelity.verdict for run in runs]
     worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
     reason = worst_count if verdict == NOT_TRUSTWORTHY else ""
     console.print(Text.assemble("Verdict: ", (verdict, STYLES[_VERDICTS.get(verdict, "")]), f"{reason}{_extent(runs)}"))
@@ -557,6 +572,6 @@ def show(console: Console, summary: dict[str, Any], directory: Path) -> None:
 
 def _extent(runs: Sequence[Run]) -> str:
     """Say how many runs are simulated; "" if none."""
-    n = sum(run.get("world") == SIMULATED for run in runs)
+    n = sum(run.world == SIMULATED for run in runs)
     extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
     return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""

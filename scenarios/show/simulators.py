@@ -19,6 +19,7 @@ from scenarios.figures.capacity import bandwidths, stretches, theory_of
 from scenarios.figures.measure import Run
 from scenarios.figures.outages import outages_of
 from testbed.errors import UserError
+from testbed.results.summary import Run as Entry
 from topologies import Fabric
 from topologies.theory import bus_factor, collective_step_ns
 from topologies.timing import fill_ns
@@ -133,7 +134,7 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
     raise UserError(f"{collective} is no list of transfers here: export results of a collective of docs/scenarios.md, or of flows")
 
 
-def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric) -> str:
+def matrix(record: Mapping[str, Any], summary: Entry, fabric: Fabric) -> str:
     """Write htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run.
     Every plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
     nothing. Raises :class:`UserError`."""
@@ -148,7 +149,7 @@ def matrix(record: Mapping[str, Any], summary: Mapping[str, Any], fabric: Fabric
 
     if record["flows"]:
         for flow in record["flows"]:
-            if size := summary["flows"][flow["name"]]["bytes"] // part:
+            if size := summary.flows[flow["name"]].bytes // part:
                 add(flow["src"], flow["dst"], f"start {round(flow['start_ns'] * 1000)}", size)
     else:
         waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before

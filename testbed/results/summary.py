@@ -536,15 +536,15 @@ class Run(Row, kw_only=True):
     t0_ns: Annotated[Perhaps[Number], Doc("of flows: the time from which they are planned")] = UNSET
     all_on_ns: Annotated[Perhaps[tuple[Number, Number]], Doc("of flows: from 20 base RTTs after the last began to the earliest "
         "end")] = UNSET  # fmt: skip
-    flows: Annotated[dict[str, Flow] | None, Doc("flows by name")] = None
-    groups: Annotated[dict[str, Group] | None, Doc("groups of flows by name: incast and victim, permutation, flows")] = None
+    flows: Annotated[dict[str, Flow], Doc("flows by name")] = {}
+    groups: Annotated[dict[str, Group], Doc("groups of flows by name: incast and victim, permutation, flows")] = {}
     queues: Annotated[dict[str, Queue] | None, Doc("watched last hops by port")] = None
     separations: Annotated[list[Separation] | None, Doc("how flows left the EVs of a bound flow")] = None
     machine: Annotated[Any, Doc("another machine that carried the run out: its cpu and kernel")] = None
-    jobs: Annotated[dict[Name, Job] | None, Doc("jobs by name; the run's own steps, and what a failure cost it, are those of the "
-        "first")] = None  # fmt: skip
+    jobs: Annotated[dict[Name, Job], Doc("jobs by name; the run's own steps, and what a failure cost it, are those of the "
+        "first")] = {}  # fmt: skip
     pfc: Annotated[Pauses | None, Doc("pauses, with `pfc = true`")] = None
-    background: Annotated[list[Background] | None, Doc("background flows")] = None
+    background: Annotated[list[Background], Doc("background flows")] = []
     background_sent_share: Annotated[Perhaps[Amount], Doc("least `sent_bps / rate_bps` of background flows with a rate")] = UNSET
     beside_background_busbw_bps: Annotated[Perhaps[Amount], Doc("bus bandwidth that theory leaves while every background flow has its "
         "rate; null if one has none")] = UNSET  # fmt: skip
@@ -570,7 +570,7 @@ class Run(Row, kw_only=True):
     whole_busbw_share: Annotated[Perhaps[Number], Doc("least share with everything up")] = UNSET
     step_p99_over_theory: Annotated[Perhaps[Number], Doc("time of a step over that at the least capacity while it ran: 99th percentile "
         "from 1,000 steps on, else the largest")] = UNSET  # fmt: skip
-    ports: Annotated[list[PortPhase] | None, Doc("of flows: goodput after changes of NIC ports")] = None
+    ports: Annotated[list[PortPhase], Doc("of flows: goodput after changes of NIC ports")] = []
     port_down_error: Annotated[Perhaps[Number], Doc("worst error of phases that begin with the loss of a port")] = UNSET
     port_down_rtts: Annotated[Perhaps[Number], Doc("their longest `settled_rtts`")] = UNSET
     port_back_error: Annotated[Perhaps[Number], Doc("worst error of phases that begin with a return")] = UNSET
@@ -595,6 +595,12 @@ class Run(Row, kw_only=True):
     verdict: Annotated[Verdict, Doc("ok, failed, not trustworthy, or interrupted")]
 
 
+class Format(Row, kw_only=True):
+    """What every file of results of every version has."""
+
+    format: Annotated[Whole, Doc("format of the directory")] = 0
+
+
 class Check(Row, kw_only=True):
     """A check on runs."""
 
@@ -606,10 +612,9 @@ class Check(Row, kw_only=True):
     unusual: Annotated[bool | None, Doc("a check that does not hold leaves the verdict as it is")] = None
 
 
-class Summary(Row, kw_only=True):
+class Summary(Format, kw_only=True):
     """The file."""
 
-    format: Annotated[Whole, Doc("format of the directory")]
     scenario: Annotated[Name, Doc("name of the scenario")]
     verdict: Annotated[Verdict, Doc("the worst of the runs and checks")]
     checks: Annotated[list[Check], Doc("checks of the scenario")]

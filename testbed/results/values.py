@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+from collections.abc import Mapping
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
@@ -34,11 +36,30 @@ def known(value: T | UnsetType | None) -> T | None:
     return None if isinstance(value, UnsetType) else value
 
 
+def number_at(row: object, path: str) -> float | None:
+    """Return the number that a dotted path of keys and places leads to, as in ``failovers.0.at_ns``; None if there is none."""
+    for part in path.split("."):
+        if isinstance(row, Mapping):
+            row = row.get(part)
+        elif isinstance(row, list):
+            row = row[int(part)] if part.isdigit() and int(part) < len(row) else None
+        else:
+            row = getattr(row, part, None)
+    return float(row) if isinstance(row, (int, float)) and not isinstance(row, bool) else None
+
+
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A table in a file of results. A key without a value here is not written; a key that is written may be null where its type says so."""
+    """A table in a file of results. A key with its default is not written; one that is written may be null where its type says so."""
+
+    def __getitem__(self, key: str) -> object:
+        """Return the value of a key as the file has it: a user's program may say ``run["busbw_bps"]``. Raises KeyError if it has none."""
+        value = getattr(self, f"{key}_" if keyword.iskeyword(key) else key, UNSET)
+        if value is UNSET:
+            raise KeyError(key)
+        return value
 
 
 __all__ = [
     "FAR", "MOST", "UNSET", "Amount", "Count", "Digits", "HostName", "Index", "Name", "Number", "Perhaps", "Positive", "Row", "Setting",
-    "Share", "Whole", "known",
+    "Share", "Whole", "known", "number_at",
 ]  # fmt: skip

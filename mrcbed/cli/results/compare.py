@@ -29,7 +29,7 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
 
     with believing(directories[0] if directories else Path()):
         wholes = read_all(directories)
-    directory = results_directory(f"compare-{wholes[0].summary['scenario']}", out)
+    directory = results_directory(f"compare-{wholes[0].summary.scenario}", out)
     with believing(directory):
         summary = merge(wholes, directory, ["mrcbed", *sys.argv[1:]])
         draw_all(directory)
@@ -37,6 +37,8 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
     if as_json:
         import json
 
-        click.echo(json.dumps(summary, indent=2))
+        from topologies.structs import plain
+
+        click.echo(json.dumps(plain(summary), indent=2))
     else:
         show(terminal.console(120), summary, directory)

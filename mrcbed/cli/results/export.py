@@ -71,12 +71,12 @@ def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | b
     from scenarios.show import simulators
 
     stored = Stored(directory)
-    summary = next(entry for entry in stored.runs if entry["run"] == run.key)
+    summary = next(entry for entry in stored.runs if entry.run == run.key)
     if form == "htsim":
         yield ".cm", simulators.matrix(run.record, summary, run.fabric)
         yield ".topo", simulators.topology(run.fabric)
         return
-    slices = int(summary["settings"].get("workload.slices", stored.manifest["scenario"]["workload"]["slices"]))
+    slices = int(summary.settings.get("workload.slices", stored.manifest["scenario"]["workload"]["slices"]))
     yield from [(f"-{state}.yml", text) for state, text in simulators.networks(run, slices)]
     yield "-system.json", simulators.system(run.record["workload"])
     yield "-memory.json", '{"memory-type": "NO_MEMORY_EXPANSION"}\n'

@@ -275,7 +275,7 @@ def seeds(names: tuple[str, ...], seed_range: str | None, jobs: int | None, out:
             summary = simulate(
                 scenario, target, progress=progress, command_line=sys.argv, resume=resuming, jobs=jobs or cores(), figures=False
             )
-        return 130 if summary["verdict"] == "interrupted" else 0
+        return 130 if summary.verdict == "interrupted" else 0
 
     status = run_series(sets.SET, selection, directory, form, run_one, sets.conclude, tell)
     rows = []

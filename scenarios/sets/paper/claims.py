@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from testbed.results.summary import Run, Summary
+from testbed.results.values import number_at
+
 AGREES, DIFFERS, CANNOT, NO_DATA = "agrees", "differs", "cannot be emulated here", "no data"
 VERDICTS = (AGREES, DIFFERS, CANNOT, NO_DATA)
 
-Run = Mapping[str, Any]
-"""An entry of summary.json's ``runs``."""
 Figure = str | Callable[[Run], float | None]
 """A dotted key of a run's entry, or a function of it."""
 
@@ -46,17 +47,20 @@ def overall(verdicts: Collection[str]) -> str:
 class Evidence:
     """Available summaries of a figure's parts."""
 
-    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parts: Mapping[str, Summary] = field(default_factory=dict)
 
     def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
         """Return the runs of a transport at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
         return [
             run
-            for run in self.parts.get(part, {}).get("runs", ())
-            if run["transport"] == transport
-            and all({**run.get("settings", {}), "placement": run["placement"]}.get(key) == value for key, value in (where or {}).items())
-            and (not ended or run["outcome"] == "done")
+            for run in self._runs(part)
+            if run.transport == transport
+            and all({**run.settings, "placement": run.placement}.get(key) == value for key, value in (where or {}).items())
+            and (not ended or run.outcome == "done")
         ]
+
+    def _runs(self, part: str) -> list[Run]:
+        return self.parts[part].runs if part in self.parts else []
 
     def median(self, part: str, transport: str, figure: Figure, where: Mapping[str, Any] | None = None, ended: bool = True) -> float | None:
         """Return the median over the seeds (and placements, unless one is given); None if no run has the figure."""
@@ -65,21 +69,13 @@ class Evidence:
 
     def settings(self, part: str, key: str) -> list[Any]:
         """Return the values of a swept key in a part's runs, in order."""
-        swept_values = [run.get("settings", {}).get(key) for run in self.parts.get(part, {}).get("runs", ())]
+        swept_values = [run.settings.get(key) for run in self._runs(part)]
         return [value for value in dict.fromkeys(swept_values) if value is not None]
 
 
 def value_of(run: Run, figure: Figure) -> float | None:
     """Return a figure of a run; None if it has none."""
-    if callable(figure):
-        return figure(run)
-    node: Any = run
-    for key in figure.split("."):
-        try:
-            node = node[int(key)] if isinstance(node, list) else node[key]
-        except (KeyError, IndexError, TypeError, ValueError):
-            return None
-    return float(node) if isinstance(node, (int, float)) and not isinstance(node, bool) else None
+    return figure(run) if callable(figure) else number_at(run, figure)
 
 
 def values(runs: Iterable[Run], figure: Figure) -> list[float]:
@@ -90,11 +86,11 @@ def values(runs: Iterable[Run], figure: Figure) -> list[float]:
 
 def bus_share(run: Run) -> float | None:
     """Return bus bandwidth over what theory allows on the healthy fabric. A run out of time counts with its finished steps, or 0."""
-    if not run.get("ideal_busbw_bps"):
+    if not run.ideal_busbw_bps:
         return None
-    if run["busbw_bps"] is None:
-        return 0.0 if run["outcome"] in ("timeout", "failed") else None
-    return float(run["busbw_bps"]) / float(run["ideal_busbw_bps"])
+    if run.busbw_bps is None:
+        return 0.0 if run.outcome in ("timeout", "failed") else None
+    return run.busbw_bps / run.ideal_busbw_bps
 
 
 def all_hold(values: Collection[bool | None]) -> bool | None:

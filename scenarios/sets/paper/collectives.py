@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenarios.sets.paper.claims import Evidence, Run, all_hold, bus_share, number, percent, ratio, value_of, values
+from scenarios.sets.paper.claims import Evidence, all_hold, bus_share, number, percent, ratio, value_of, values
+from testbed.results.summary import Run
 
 SIZE, LOSS = "workload.message_bytes", "fault.0.probability"
 PAYLOAD = 4096 / 4238
@@ -33,13 +34,13 @@ def size_range(e: Evidence, part: str) -> tuple[Any, Any]:
 def out_of_time(e: Evidence, part: str, transport: str, size: Any, loss: float) -> str:
     """Write how many runs did not end in time."""
     runs = e.runs(part, transport, {SIZE: size, LOSS: loss}, ended=False)
-    count = sum(run["outcome"] != "done" for run in runs)
+    count = sum(run.outcome != "done" for run in runs)
     return f" ({count} of {len(runs)} runs out of time)" if count else ""
 
 
 def _over_rtt(run: Run, key: str) -> float | None:
     value = value_of(run, key)
-    return None if value is None else value / float(run["base_rtt_ns"])
+    return None if value is None else value / float(run.base_rtt_ns)
 
 
 def send_recv(e: Evidence, part: str) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def ring(e: Evidence, part: str) -> dict[str, Any]:
 def _chunk_rtts(run: Run) -> float | None:
     """Return how long a chunk of a ring step takes on the wire, in base RTTs."""
     ideal = _over_rtt(run, "ideal_step_ns")
-    return None if ideal is None else ideal / (2 * (run["ranks"] - 1))
+    return None if ideal is None else ideal / (2 * (run.ranks - 1))
 
 
 def _go_back_n(e: Evidence, part: str, size: Any) -> dict[str, Any]:

@@ -5,66 +5,65 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.run.resume import FINISHED
-from scenarios.sets.paper.claims import Evidence, Run, ratio
+from scenarios.sets.paper.claims import Evidence, ratio
+from testbed.results.summary import Run
+from testbed.results.values import known, number_at
 
 
 def on_dead_us(run: Run) -> float | None:
     """Return the time from a path's failure to the last packet on it, the longest of the run, in us."""
-    durations_us = [
-        f["last_on_dead_rtts"] * f["srtt_ns"] / 1e3
-        for f in run.get("failovers", ())
-        if f.get("last_on_dead_rtts") is not None and f.get("srtt_ns")
-    ]
+    durations_us = [f.last_on_dead_rtts * f.srtt_ns / 1e3 for f in run.failovers if f.last_on_dead_rtts is not None and f.srtt_ns]
     return max(durations_us, default=None)
 
 
 def beyond_theory(run: Run) -> float | None:
     """Return the time lost to failures beyond the cost of the lost capacity, as a share of the healthy time of all steps."""
-    cost = run.get("failure_cost") or {}
-    if cost.get("extra_ns") is None or cost.get("ideal_extra_ns") is None or not cost.get("healthy_step_ns"):
+    cost = run.failure_cost
+    healthy_ns = known(cost.healthy_step_ns) if cost else None
+    if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None or not cost.steps or not healthy_ns:
         return None
-    return float((cost["extra_ns"] - cost["ideal_extra_ns"]) / (cost["steps"] * cost["healthy_step_ns"]))
+    return (cost.extra_ns - cost.ideal_extra_ns) / (cost.steps * healthy_ns)
 
 
 def lost_share(run: Run) -> float | None:
     """Return the time lost to failures, as a share of the healthy time of all steps."""
-    cost = run.get("failure_cost") or {}
-    return None if cost.get("extra_percent") is None else float(cost["extra_percent"]) / 100
+    return ratio(number_at(run, "failure_cost.extra_percent"), 100)
 
 
 def ride(e: Evidence, part: str) -> dict[str, Any]:
     """Count wrong results, failed steps and queue pairs in error, in the runs that were not interrupted."""
-    runs = [run for run in e.runs(part, "mrc", ended=False) if run["outcome"] in FINISHED]
+    runs = [run for run in e.runs(part, "mrc", ended=False) if run.outcome in FINISHED]
     if not runs:
         return {"value": 0.0}
-    bad = sum(run["wrong"] + run.get("failed_steps", 0) + run.get("qp_errors", 0) + (run["outcome"] != "done") for run in runs)
-    steps = sum(run.get("steps") or 0 for run in runs)
+    bad = sum(run.wrong + run.failed_steps + run.qp_errors + (run.outcome != "done") for run in runs)
+    steps = sum(run.steps for run in runs)
     return {"value": float(bad), "workload": f"{steps} steps" if steps else f"{len(runs)} runs of flows"}
 
 
 def worst_ev(run: Run) -> float | None:
     """Return how many packets were lost on the EV that lost most."""
-    return max((f["losses_per_ev"] for f in run["failovers"] if f["losses_per_ev"]), default=None)
+    return max((f.losses_per_ev for f in run.failovers if f.losses_per_ev), default=None)
 
 
 def lost_per_rank(run: Run) -> float | None:
-    return run["failovers"][0]["lost"] / run["ranks"] if run["failovers"] else None
+    return run.failovers[0].lost / run.ranks if run.failovers else None
 
 
 def left_share(run: Run) -> float | None:
     """Return the share of the bus bandwidth that theory leaves at the worst time."""
-    return min((row["theory_bps"] / run["ideal_busbw_bps"] for row in run.get("outside_busbw", ())), default=None)
+    ideal = run.ideal_busbw_bps
+    return min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None) if ideal else None
 
 
 def slowest_lower(run: Run) -> float | None:
     """Return how much lower throughput is in the slowest step than in a healthy one, as a share."""
-    share = ratio((run.get("failure_cost") or {}).get("healthy_step_ns") or None, run["step_time_ns"]["max"])
-    return None if share is None else float(1 - share)
+    share = ratio(number_at(run, "failure_cost.healthy_step_ns"), run.step_time_ns.max)
+    return None if share is None else 1 - share
 
 
 def back_share(run: Run) -> float | None:
     """Return the share of EVs that came back after the first time they were given up."""
-    return run["flaps"][0]["back"] / run["flaps"][0]["n"] if run.get("flaps") else None
+    return run.flaps[0].back / run.flaps[0].n if run.flaps else None
 
 
 def out_first(run: Run) -> float | None:
@@ -78,5 +77,5 @@ def out_last(run: Run) -> float | None:
 
 
 def _out_rtts(run: Run, index: int) -> float | None:
-    out_ns = [row["out_ns"] for row in run.get("flaps", ()) if row["out_ns"] is not None]
-    return out_ns[index] / run["base_rtt_ns"] if out_ns else None
+    out_ns = [row.out_ns for row in run.flaps if row.out_ns is not None]
+    return out_ns[index] / run.base_rtt_ns if out_ns else None

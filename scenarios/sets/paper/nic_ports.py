@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.sets.paper.claims import Evidence, Run, or_never, percent, value_of
+from scenarios.sets.paper.claims import Evidence, or_never, percent, value_of
+from testbed.results.summary import Run
 
 
 def settled_down(run: Run) -> float | None:
@@ -17,16 +18,16 @@ def settled_up(run: Run) -> float | None:
 
 
 def _has(run: Run, phase: str) -> bool:
-    return any(row["phase"] == phase for row in run.get("ports", ()))
+    return any(row.phase == phase for row in (run.ports or ()))
 
 
 def ladder(e: Evidence, part: str) -> dict[str, str]:
     """Write the shares that the live ports carried, and those that they could."""
     shares = {
-        (row["live"], row["expected"]): row["share"]
+        (row.live, row.expected): row.share
         for run in e.runs(part, "mrc")
-        for row in run.get("ports", ())
-        if row["phase"] == "down" and row["share"] is not None
+        for row in (run.ports or ())
+        if row.phase == "down" and row.share is not None
     }
     return {
         "ladder": ", ".join(f"{live} ports: {percent(share, 1)}" for (live, _), share in sorted(shares.items(), reverse=True)),

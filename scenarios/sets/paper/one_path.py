@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import math
 
-from scenarios.sets.paper.claims import Evidence, Run, number, or_never, ratio, value_of
+from scenarios.sets.paper.claims import Evidence, number, or_never, ratio, value_of
+from testbed.results.summary import Run
 from testbed.terminal import duration
 
 
 def losses_per_qp(run: Run) -> float | None:
     """Return the losses per queue pair of a ring, which has one sending queue pair per rank."""
-    return ratio(run["untrimmed_loss"], run["ranks"])
+    return ratio(run.untrimmed_loss, run.ranks)
 
 
 def per_dead_path(run: Run) -> float | None:
-    return ratio(run["untrimmed_loss"], run["dead_at_start"]["evs"])
+    return ratio(run.untrimmed_loss, run.dead_at_start.evs)
 
 
 def found_rtts(run: Run) -> float | None:
     """Return the time until all dead paths were found, in base RTTs."""
-    return (run["dead_at_start"]["found_ns"] or 0) / run["base_rtt_ns"] or None
+    return (run.dead_at_start.found_ns or 0) / run.base_rtt_ns or None
 
 
 def dead_paths(e: Evidence, part: str) -> dict[str, str]:
@@ -41,14 +42,14 @@ def afterwards(e: Evidence, part: str) -> dict[str, str]:
 
 def backups(run: Run) -> float | None:
     """Return how many EVs took the lossy one's place."""
-    return len(run["lossy_paths"][0]["replaced_by"]) if run.get("lossy_paths") else None
+    return len(run.lossy_paths[0].replaced_by) if run.lossy_paths else None
 
 
 def evs_back(run: Run) -> float | None:
     """Return how many EVs came back after the first time they were given up."""
-    return run["flaps"][0]["back"] if run.get("flaps") else None
+    return run.flaps[0].back if run.flaps else None
 
 
 def separation_time(run: Run) -> float | None:
     """Return the base RTTs until the free flow had left the shared EVs; infinite if it never did."""
-    return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.get("separations")))
+    return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.separations))

@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.run.resume import FINISHED
-from scenarios.sets.paper.claims import Evidence, Run, or_never, value_of, values
+from scenarios.sets.paper.claims import Evidence, or_never, ratio, value_of, values
+from testbed.results.summary import Run
 
 
 def left_of_ideal(run: Run) -> float | None:
     """Return the share of the healthy fabric's bus bandwidth that theory leaves with planes loaded equally."""
-    return float(run["degraded_busbw_bps"] / run["ideal_busbw_bps"])
+    return ratio(run.degraded_busbw_bps, run.ideal_busbw_bps)
 
 
 def named_ms(run: Run) -> float | None:
     """Return how long after the first fault began its link was named, in ms; infinite if it never was."""
     ns = value_of(run, "mapper.faults.0.named_ns")
-    return or_never(None if ns is None else ns / 1e6, bool(run.get("mapper", {}).get("faults")))
+    return or_never(None if ns is None else ns / 1e6, bool(run.mapper and run.mapper.faults))
 
 
 def errors(e: Evidence, part: str) -> dict[str, Any]:
     """Count the runs with queue pairs in error, by how long the ports were down."""
     found = {
-        span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r["outcome"] in FINISHED), "qp_errors")
+        span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r.outcome in FINISHED), "qp_errors")
         for span in ("1ms", "40ms")
     }
     failed = {span: sum(n > 0 for n in counts) for span, counts in found.items()}

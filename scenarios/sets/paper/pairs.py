@@ -8,7 +8,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from scenarios.sets.paper.claims import Evidence, Run, percent, values
+from scenarios.sets.paper.claims import Evidence, percent, values
+from testbed.results.summary import Run
 
 SETTLED_RTTS = 20
 """Base RTTs after a fault from which on scenarios.figures.failures counts what flows keep."""
@@ -28,18 +29,17 @@ def any_loss(e: Evidence, part: str) -> dict[str, Any]:
 
 def phases(run: Run) -> list[tuple[float, float]]:
     """(goodput kept during a fault, what the live ones of a T0's four uplinks carry meanwhile), both as shares of the time before."""
-    faults = [f for f in run["failovers"] if f.get("healed_ns") is not None and f.get("kept_during") is not None]
+    spans = [(f.at_ns, f.healed_ns, f.links, f.kept_during) for f in run.failovers if f.healed_ns is not None and f.kept_during is not None]
     shares = []
-    for fault in faults:
-        begin, end = fault["at_ns"] + SETTLED_RTTS * run["base_rtt_ns"], fault["healed_ns"]
-        edges = sorted({begin, end, *(t for f in faults for t in (f["at_ns"], f["healed_ns"]) if begin < t < end)})
-        left = sum((b - a) * (4 - _down(faults, (a + b) / 2)) / 4 for a, b in pairwise(edges))
-        shares.append((fault["kept_during"], left / (end - begin)))
+    for at, end, _, kept in spans:
+        begin = at + SETTLED_RTTS * run.base_rtt_ns
+        edges = sorted({begin, end, *(t for from_ns, until, *_ in spans for t in (from_ns, until) if begin < t < end)})
+        left = 0.0
+        for a, b in pairwise(edges):
+            down = {link for from_ns, until, links, _ in spans if from_ns <= (a + b) / 2 < until for link in links}
+            left += (b - a) * (4 - len(down)) / 4
+        shares.append((kept, left / (end - begin)))
     return shares
-
-
-def _down(faults: list[Any], at: float) -> int:
-    return len({link for fault in faults if fault["at_ns"] <= at < fault["healed_ns"] for link in fault["links"]})
 
 
 def uplinks(e: Evidence, part: str) -> dict[str, Any]:

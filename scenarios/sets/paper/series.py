@@ -21,6 +21,7 @@ from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.plots import DRAW
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.series import FORMAT, INTERRUPTED, Form, RunOne, Tell, doubts_of
+from testbed.results.summary import Summary
 
 SET, FIGURE = "series.json", "figure.json"
 PAPER = series.Kind(SET, "figure", "figures", "the paper", "mrcbed paper")
@@ -73,20 +74,20 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
     return conclusion
 
 
-def part_figures(name: str, summary: Mapping[str, Any], figure: PaperFigure) -> dict[str, Any]:
+def part_figures(name: str, summary: Summary, figure: PaperFigure) -> dict[str, Any]:
     """Return what a reader needs to weigh a part's figures: base RTTs, and how far its runs can be trusted."""
-    runs = summary["runs"]
+    runs = summary.runs
     part = next(part for part in figure.parts if part.name == name)
     return {
         "name": name,
-        "scenario": summary["scenario"],
+        "scenario": summary.scenario,
         "directory": f"{part.home or figure.id}/{name}",
-        "verdict": summary["verdict"],
+        "verdict": summary.verdict,
         "runs": len(runs),
-        "seeds": len({run["seed"] for run in runs}),
-        "not_trustworthy": sum(run["verdict"] == "not trustworthy" for run in runs),
-        "not_done": sum(run["outcome"] != "done" for run in runs),
-        "base_rtts_ns": {run["fabric"]: run["base_rtt_ns"] for run in runs},
+        "seeds": len({run.seed for run in runs}),
+        "not_trustworthy": sum(run.verdict == "not trustworthy" for run in runs),
+        "not_done": sum(run.outcome != "done" for run in runs),
+        "base_rtts_ns": {run.fabric: run.base_rtt_ns for run in runs},
         "doubts": doubts_of(runs),
     }
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from scenarios.sets.paper import collectives, failures, lossless, nic_ports, one_path, operations, pairs, sizing
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, Run, all_hold, number, ratio
+from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, all_hold, number, ratio
+from testbed.results.summary import Run
 from testbed.terminal import duration
 from topologies.structs import one_of, text
 

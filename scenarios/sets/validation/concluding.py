@@ -20,6 +20,7 @@ from scenarios.sets.validation.agreement import DIFFERS, NO_DATA, THEORY, rows_o
 from scenarios.sets.validation.cases import CASES, Case
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import Point, Seen, points
+from testbed.results.summary import Run
 from testbed.world import SIMULATED, WORLDS
 
 SET, CASE = "validation-set.json", "case.json"
@@ -35,7 +36,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
     """
     trouble: list[str] = []
     points_of: dict[str, list[Point]] = {}
-    runs_of: dict[str, list[Mapping[str, Any]]] = {}
+    runs_of: dict[str, list[Run]] = {}
     ideals: dict[str, dict[str, Seen]] = {}
     wanted = [world for world in WORLDS if world in case.worlds or (out / case.id / world / "summary.json").is_file()]
     parts = replace(case, worlds=tuple(wanted)).parts
@@ -46,7 +47,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
             continue
         try:
             stored = Stored(directory)
-            runs_of[part.name] = list(stored.summary["runs"])
+            runs_of[part.name] = list(stored.summary.runs)
             points_of[part.name] = points(stored)
             if part.name == SIMULATED or not ideals:
                 ideals = theory(directory, points_of[part.name], part.load(form.quick, form.seeds))
@@ -77,7 +78,7 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
-            raw = Raw(directory / "raw" / run["run"])
+            raw = Raw(directory / "raw" / run.run)
             record = {**raw.record, "fabric": raw.fabric.to_dict()}
             ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
         common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
@@ -86,13 +87,13 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
     return ideals_of
 
 
-def _trust(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _trust(runs: Sequence[Run]) -> dict[str, Any]:
     """Return what a reader needs to weigh the figures of a world."""
     return {
         "runs": len(runs),
-        "seeds": len({run["seed"] for run in runs}),
-        "not_trustworthy": sum(run["verdict"] == "not trustworthy" for run in runs),
-        "failed": sum(run["verdict"] == "failed" for run in runs),
+        "seeds": len({run.seed for run in runs}),
+        "not_trustworthy": sum(run.verdict == "not trustworthy" for run in runs),
+        "failed": sum(run.verdict == "failed" for run in runs),
         "doubts": series.doubts_of(runs),
     }
 

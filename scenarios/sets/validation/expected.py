@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scenarios.sets.validation.observed import PERCENTILES, Seen
+from testbed.results.summary import Run
 from topologies import Fabric
 from topologies.paths import path_links
 from topologies.theory import bus_bandwidth, bus_factor, ring_edges, sack_share, traffic_bandwidth
@@ -18,7 +19,7 @@ from topologies.timing import Cable, all_to_all_step_ns, fair_shares, idle_messa
 Record = Mapping[str, Any]
 
 
-def expected(record: Record, slices: int, outstanding: int, summary: Mapping[str, Any] | None = None) -> dict[str, Seen]:
+def expected(record: Record, slices: int, outstanding: int, summary: Run | None = None) -> dict[str, Seen]:
     """Return figure -> ideal. ``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's entry."""
     fabric, hosts = Fabric.from_dict(record["fabric"]), list(record["ranks"])
     size, kind = int(record["message_bytes"]), record["workload"]
@@ -32,7 +33,7 @@ def expected(record: Record, slices: int, outstanding: int, summary: Mapping[str
     else:
         ideals = {}
     if record["fault_links"]:
-        return _failure(fabric, hosts, record, size, slices, summary or {}, ideals)
+        return _failure(fabric, hosts, record, size, slices, summary, ideals)
     if record["kind"] == "mrc" and fabric.trimming:  # a queue is trimmed long before it is full
         ideals["lost"] = Seen(0.0)
     return ideals
@@ -59,7 +60,7 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
 
 
 def _failure(
-    fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Mapping[str, Any], healthy: dict[str, Seen]
+    fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Run | None, healthy: dict[str, Seen]
 ) -> dict[str, Seen]:
     """Return the healthy step of a ring, and the time it loses while cables are dead: how much longer steps are during an outage, without
     the time for detection."""
@@ -67,11 +68,12 @@ def _failure(
         return {}
     step_ns = healthy["p50"].value
     left_bps = bus_bandwidth(fabric, "ring-allreduce", hosts, record["fault_links"])
-    outages = [outage for fault in summary.get("failovers", ()) for outage in fault["outages_ns"]]
-    if not left_bps or None in [end for _, end in outages]:
+    outages = [outage for fault in (summary.failovers if summary else ()) for outage in fault.outages_ns]
+    spans = [end - begin for begin, end in outages if end is not None]
+    if not left_bps or len(spans) < len(outages):
         return {"healthy": Seen(step_ns)}
     slow_ns = ring_step_ns(fabric, len(hosts), size, slices, left_bps)
-    return {"healthy": Seen(step_ns), "cost": Seen(sum(end - begin for begin, end in outages) * (1 - step_ns / slow_ns))}
+    return {"healthy": Seen(step_ns), "cost": Seen(sum(spans) * (1 - step_ns / slow_ns))}
 
 
 def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Mapping[str, Any]], size: int, outstanding: int) -> dict[str, Seen]:

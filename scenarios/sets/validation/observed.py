@@ -15,7 +15,8 @@ import pandas as pd
 from scenarios.figures.stats import percentile
 from scenarios.figures.stored import Stored
 from scenarios.sets.paper.claims import Figure as Key
-from scenarios.sets.paper.claims import Run, value_of
+from scenarios.sets.paper.claims import value_of
+from testbed.results.summary import Run
 
 MEDIAN, TAIL, COUNT = "median", "tail", "count"
 BOUNDS = {MEDIAN: 0.05, TAIL: 0.15, COUNT: 0.05}
@@ -77,7 +78,7 @@ def points(stored: Stored) -> list[Point]:
     """Return one point per setting, in order, from runs that ended well. Raises :class:`scenarios.figures.stored.ResultsError`."""
     result = []
     for variant in stored.variants:
-        runs = [run for run in variant.runs if run["outcome"] == "done" and not run["wrong"]]
+        runs = [run for run in variant.runs if run.outcome == "done" and not run.wrong]
         setting = variant.settings_words.strip().replace("\n", ", ")
         result.append(Point(setting, figures_of(runs, times_of(variant, runs)) if runs else {}, tuple(runs)))
     return result
@@ -90,10 +91,10 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
     series: list[pd.Series[Any]] = []
     first = int(stored.manifest["scenario"].get("workload", {}).get("outstanding", 0))
     for run in runs:
-        if run["steps"]:
-            series.extend(stored.step_times(dict(run)).values())
+        if run.steps:
+            series.extend(stored.step_times(run).values())
         else:
-            rows = stored.rows("messages", dict(run))
+            rows = stored.rows("messages", run)
             rows = rows[rows["number"] >= first]
             series.append(rows["end_ns"] - rows["start_ns"])
     return pd.concat(series, ignore_index=True)
@@ -102,7 +103,7 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
 def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
     """Return the figures of runs that differ in their seeds alone."""
     result: dict[str, Seen] = {}
-    has_failure = any(run.get("failovers") for run in runs)
+    has_failure = any(run.failovers for run in runs)
     if not has_failure:  # times with and without a cable must not be mixed in a percentile
         for id, q in PERCENTILES.items():
             value = percentile(times, q)
@@ -114,18 +115,18 @@ def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
         if len(values) == len(runs):  # if runs lack the figure, its median would be of other runs than those of other figures
             result[id] = Seen(statistics.median(values), len(values), values=tuple(values) if has_failure else ())
     for id in ("marked", "trimmed", "lost"):
-        counts = tuple(int(run["packets"][id]) for run in runs)
-        share = statistics.median(100 * n / run["packets"]["sent"] for n, run in zip(counts, runs, strict=True))
-        result[id] = Seen(share, sum(int(run["packets"]["sent"]) for run in runs), counts)
+        counts = tuple(int(getattr(run.packets, id)) for run in runs)
+        share = statistics.median(100 * n / run.packets.sent for n, run in zip(counts, runs, strict=True))
+        result[id] = Seen(share, sum(int(run.packets.sent) for run in runs), counts)
     return result
 
 
 def goodput(run: Run) -> float | None:
     """Return the bus bandwidth of a collective, or the payload rate of all flows together, in bits/s."""
-    if run["steps"]:
+    if run.steps:
         return value_of(run, "busbw_bps")
-    rates = [group["goodput_bps"] for group in run.get("groups", {}).values()]
-    return None if not rates or None in rates else float(sum(rates))
+    rates = [group.goodput_bps for group in run.groups.values() if group.goodput_bps is not None]
+    return sum(rates) if rates and len(rates) == len(run.groups) else None
 
 
 def since(key: str) -> Callable[[Run], float | None]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.cost import within_noise
+from scenarios.figures.costs import Extra
 from scenarios.figures.stored import Stored, by_transport
 from scenarios.show.cost_table import cost_groups, extra_time, world_words
 from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
@@ -47,7 +47,7 @@ def content(stored: Stored) -> Document:
     stored.judge()
     found = {section.key: section for section in sections(summary, manifest.get("fabrics", {}), stored.begin_ns)}
     if not cost_groups(stored.runs):
-        failed = any(r["failovers"] for r in stored.runs)
+        failed = any(r.failovers for r in stored.runs)
         found["cost"] = Section("cost", "In short", [Words(_NOT_KNOWN if failed else plain_headline(stored), "lead")])
     try:
         description = manifest["scenario"].get("description", "")
@@ -61,31 +61,31 @@ def content(stored: Stored) -> Document:
     said: list[Block] = [Words(description, "sub")] if description else []
     if (stored.directory / REPLAY).is_file():
         said.append(Words([("See it path by path", REPLAY), (", with a time slider.", "")], "sub"))
-    if reason := summary.get("stopped_by"):
+    if reason := summary.stopped_by:
         said.append(Words(f"Stopped early: {reason}. The page shows what was measured until then.", "banner"))
-    return Document(summary["scenario"], said, [found[key] for key in ORDER if key in found], summary["verdict"])
+    return Document(summary.scenario, said, [found[key] for key in ORDER if key in found], summary.verdict)
 
 
 def plain_headline(stored: Stored) -> str:
     """Write the goodput of each transport in one sentence, for runs in which nothing broke."""
     phrases = []
     for transport, runs in by_transport(stored.runs).items():
-        busbw_shares = [r["busbw_bps"] / r["ideal_busbw_bps"] for r in runs if r.get("busbw_bps") and r.get("ideal_busbw_bps")]
-        line_shares = [g["of_line"] for r in runs for g in r.get("groups", {}).values() if g.get("of_line") is not None]
+        busbw_shares = [r.busbw_bps / r.ideal_busbw_bps for r in runs if r.busbw_bps and r.ideal_busbw_bps]
+        line_shares = [g.of_line for r in runs for g in r.groups.values() if g.of_line is not None]
         if values := busbw_shares or line_shares:
             least, most = f"{min(values):.0%}", f"{max(values):.0%}"
             phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
     lost: dict[tuple[str, str], list[float]] = {}
     for r in stored.runs:
-        for name, job in r.get("jobs", {}).items():
-            if job["gpu_lost_share"] is not None:
-                lost.setdefault((name, r["transport"]), []).append(job["gpu_lost_share"])
+        for name, job in r.jobs.items():
+            if job.gpu_lost_share is not None:
+                lost.setdefault((name, r.transport), []).append(job.gpu_lost_share)
     if lost:
         parts = [f"{name} {statistics.median(shares):.0%} under {transport}" for (name, transport), shares in lost.items()]
         return f"GPU time lost: {', '.join(parts)}."
     if not phrases:
         return "No run got far enough to measure its goodput."
-    reference = "of the ideal bus bandwidth" if any(r.get("busbw_bps") for r in stored.runs) else "of a host's line, per group of flows"
+    reference = "of the ideal bus bandwidth" if any(r.busbw_bps for r in stored.runs) else "of a host's line, per group of flows"
     return f"Nothing was broken. Goodput as a share {reference}: {', '.join(phrases)}."
 
 
@@ -102,7 +102,7 @@ def medians(stored: Stored) -> list[Table]:
     variables = list(frame.columns[: list(frame.columns).index("figure")])
     groups = [c for c in variables if c not in ("transport", "kind", "fabric", "scenario", "workload")]
     world = world_words(stored.runs)
-    worlds = {r["transport"]: world(r) for r in stored.runs}  # runs of two worlds never share a name
+    worlds = {r.transport: world(r) for r in stored.runs}  # runs of two worlds never share a name
     tables = []
     for values, group in frame.groupby(groups, sort=False, dropna=False) if groups else [((), frame)]:
         heads = list(dict.fromkeys(zip(group["transport"], group["fabric"], strict=True)))
@@ -135,9 +135,10 @@ def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
         extra, noise = by_figure.get("failure_cost.extra_ns"), by_figure.get("failure_cost.noise_ns")
         if extra is None or not is_known(extra["median"]):
             continue
-        row = {"extra_ns": extra["median"], "n": extra["n"], "extra_low_ns": extra["low"] if is_known(extra["low"]) else extra["median"]}
-        row["noise_ns"] = noise["median"] if noise is not None and is_known(noise["median"]) else None
-        if within_noise(row):
+        low = extra["low"] if is_known(extra["low"]) else extra["median"]
+        noise_ns = noise["median"] if noise is not None and is_known(noise["median"]) else None
+        row = Extra(extra_ns=extra["median"], extra_low_ns=low, noise_ns=noise_ns, n=extra["n"])
+        if row.within_noise:
             cells[head] = extra_time(row)
     return cells
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
 
 from scenarios.figures.stored import Stored
 from scenarios.show.document import Block, Picture
 from testbed.results.reading import ResultsError
+from testbed.results.summary import Run
 
 LARGE = 300_000
 """The page holds the PNG in place of an SVG of more bytes [ours]."""
@@ -66,12 +66,12 @@ def prefix_of(name: str) -> str | None:
     return max(prefixes, key=len, default=None)
 
 
-def runs_in(name: str, prefix: str, stored: Stored) -> list[dict[str, Any]]:
+def runs_in(name: str, prefix: str, stored: Stored) -> list[Run]:
     rest = name.removeprefix(f"{prefix}-")
     if prefix == "sweep":
-        return [r for r in stored.runs if rest.endswith(f"-{r['placement']}")]
-    tagged = ((run, run["placement"], variant.tag) for variant in stored.variants for run in variant.runs)
-    return [run for run, place, tag in tagged if rest in (run["run"], f"{place}{tag}", f"{place}-s{run['seed']}{tag}")]
+        return [r for r in stored.runs if rest.endswith(f"-{r.placement}")]
+    tagged = ((run, run.placement, variant.tag) for variant in stored.variants for run in variant.runs)
+    return [run for run, place, tag in tagged if rest in (run.run, f"{place}{tag}", f"{place}-s{run.seed}{tag}")]
 
 
 def figures(stored: Stored) -> list[Block]:
@@ -79,7 +79,7 @@ def figures(stored: Stored) -> list[Block]:
     damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
-    if not plots.is_dir() and any(r["outcome"] == "done" for r in stored.runs):
+    if not plots.is_dir() and any(r.outcome == "done" for r in stored.runs):
         raise ResultsError(f"{plots} is missing: mrcbed results plot {stored.directory} draws them")
     order = [prefix for prefix, _, _ in KINDS]
     prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
@@ -87,7 +87,7 @@ def figures(stored: Stored) -> list[Block]:
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
     result: list[Block] = []
     for prefix, path in prefixed:
-        doubtful = [r["run"] for r in runs_in(path.stem, prefix, stored) if r["verdict"] == "not trustworthy"]
+        doubtful = [r.run for r in runs_in(path.stem, prefix, stored) if r.verdict == "not trustworthy"]
         more = f" and {len(doubtful) - 4} more" if len(doubtful) > 4 else ""
         warning = f"Not trustworthy: {', '.join(doubtful[:4])}{more}" if doubtful else ""
         result.append(Picture(*heads[prefix], path.stem, source_of(path, stored.directory), warning))

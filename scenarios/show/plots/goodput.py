@@ -9,76 +9,77 @@ import numpy as np
 from scenarios.figures.outages import changes, dead_at
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import fault_area, fault_bands, legend, line, look_of, per_seed, run_panels, run_title, title
+from testbed.results.summary import Run
 from topologies.theory import bus_bandwidth, place_ranks
 
 BINS = 120
 """Points over time: about as many as a column of text can show."""
 
 
-def shown_ns(stored: Stored, beside: dict[str, Any]) -> float:
+def shown_ns(stored: Stored, beside: Run) -> float:
     """Return the duration to show of a run and of those beside it, ns: all, or with faults up to the last repair plus the duration of that
     fault (at least 50 base RTTs). Otherwise a slow transport would squeeze the time that matters into a corner."""
-    runs = stored.ordered(beside["placement"], beside["seed"])
-    longest = max(float(r["measured_ns"]) for r in runs)
+    runs = stored.ordered(beside.placement, beside.seed)
+    longest = max(r.measured_ns for r in runs)
     ends = []
     for run in runs:
         begin = stored.begin_ns(run)
-        for fault in stored.faults(run):
-            if begin is None or fault["heal"] is None:
+        for fault in run.failovers:
+            if begin is None or fault.healed_ns is None:
                 return longest
-            ends.append(fault["heal"] - begin + max(50 * run["base_rtt_ns"], fault["heal"] - fault["begin"]))
+            ends.append(fault.healed_ns - begin + max(50 * run.base_rtt_ns, fault.healed_ns - fault.at_ns))
     return min(longest, max(ends)) if ends else longest
 
 
-def series(stored: Stored, run: dict[str, Any], span: float) -> tuple[Any, Any] | None:
+def series(stored: Stored, run: Run, span: float) -> tuple[Any, Any] | None:
     """Return (µs since the first measured step, payload received by all hosts in % of ideal), at the centres of bins; None without data."""
     begin, bins = stored.begin_ns(run), stored.rows("goodput", run)
-    if begin is None or bins.empty or not run["ideal_busbw_bps"]:
+    if begin is None or bins.empty or not run.ideal_busbw_bps:
         return None
     bin_ns = float(bins["bin_ns"].max())
-    end = begin + min(run["measured_ns"], span)
+    end = begin + min(run.measured_ns, span)
     width = bin_ns * max(1, round(span / BINS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     if len(edges) < 3:
         return None
     received, _ = np.histogram(bins["t_ns"] + bin_ns / 2, bins=edges, weights=bins["rx_bytes"])
-    ideal = run["ideal_busbw_bps"] / 8 * run["ranks"] * width / 1e9
+    ideal = run.ideal_busbw_bps / 8 * run.ranks * width / 1e9
     return (edges[:-1] + width / 2 - begin) / 1e3, 100 * received / ideal
 
 
-def capacity(stored: Stored, run: dict[str, Any], begin: float, last: float) -> tuple[list[float], list[float]]:
+def capacity(stored: Stored, run: Run, ideal: float, begin: float, last: float) -> tuple[list[float], list[float]]:
     """Return (µs, % of ideal) of the corners of a step line: the bandwidth that theory leaves, given the dead cables at each time."""
     outages, fabric = stored.outages(run), stored.fabric(run)
     times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e3)]
-    hosts, cache = place_ranks(fabric, run["placement"]), dict[frozenset[str], float]()
+    hosts, cache = place_ranks(fabric, run.placement), dict[frozenset[str], float]()
     x: list[float] = []
     y: list[float] = []
     for a, b in zip(times, [*times[1:], begin + last * 1e3], strict=True):
         dead = dead_at(outages, a)
         if dead not in cache:
-            cache[dead] = 100 * bus_bandwidth(fabric, run["workload"], hosts, sorted(dead)) / run["ideal_busbw_bps"]
+            cache[dead] = 100 * bus_bandwidth(fabric, run.workload, hosts, sorted(dead)) / ideal
         x += [(a - begin) / 1e3, (b - begin) / 1e3]
         y += [cache[dead]] * 2
     return x, y
 
 
 @per_seed(lambda stored, run: series(stored, run, shown_ns(stored, run)) is not None)
-def goodput(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+def goodput(stored: Stored, runs: list[Run]) -> Any:
     span = shown_ns(stored, runs[0])
     curves = [curve for run in runs if (curve := series(stored, run, span)) is not None]
-    head = f"{title(runs[0])} goodput, {runs[0]['placement']} ranks"
+    head = f"{title(runs[0])} goodput, {runs[0].placement} ranks"
     fig, shown = run_panels(stored, runs, head, height=1.15 + 1.05 * len(runs), y="payload received, % of ideal", sharey=True)
     last = max(float(x[-1]) for x, _ in curves)
     for (ax, run), (x, y) in zip(shown, curves, strict=True):
         begin = stored.begin_ns(run) or 0
         fault_bands(ax, stored.outages(run), begin, last * 1.02, 118)
-        ax.plot(*capacity(stored, run, begin, last * 1.02), color="black", linewidth=0.8, linestyle="--")
+        ax.plot(*capacity(stored, run, run.ideal_busbw_bps or 1.0, begin, last * 1.02), color="black", linewidth=0.8, linestyle="--")
         ax.axhline(100, color="black", linewidth=0.8, linestyle=":")
-        ax.plot(x, y, color=look_of(stored, run["transport"])[0], linewidth=1.1)
-        cut = f", first {span / 1e3:,.0f} of {run['measured_ns'] / 1e3:,.0f} µs" if run["measured_ns"] > 1.05 * span else ""
+        ax.plot(x, y, color=look_of(stored, run.transport)[0], linewidth=1.1)
+        cut = f", first {span / 1e3:,.0f} of {run.measured_ns / 1e3:,.0f} µs" if run.measured_ns > 1.05 * span else ""
         run_title(ax, stored, run, cut)
         ax.set(xlim=(0, last * 1.02), ylim=(0, 126), yticks=[0, 50, 100])
     lines = [line("ideal, all links", "black", ":")]
-    if any(stored.faults(r) for r in runs):
+    if any(r.failovers for r in runs):
         lines += [line("ideal, links that are up", "black", "--"), fault_area()]
     return legend(fig, lines, 3)

@@ -10,6 +10,7 @@ import pandas as pd
 from scenarios.figures.invariants import hop_of
 from scenarios.figures.stored import Stored, by_transport
 from scenarios.show.plots.style import GREY, area, beside, legend, line, look_of, note, panels, per_placement
+from testbed.results.summary import Run
 
 CAUSES = {
     "drop_link_down": ("link down", "#0072B2"),
@@ -33,22 +34,22 @@ FLOOR = 0.1
 """Smaller queues are drawn at this value, kB."""
 
 
-def totals(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def totals(runs: list[Run]) -> list[dict[str, Any]]:
     """Return per transport ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
     rows = []
     for transport, own in by_transport(runs).items():
-        packets = [r["packets"] for r in own]
-        sent = sum(p["sent"] for p in packets)
+        packets = [r.packets for r in own]
+        sent = sum(p.sent for p in packets)
         if sent:
-            all_causes = dict.fromkeys(cause for p in packets for cause in p["causes"])
-            causes = {cause: 1e3 * sum(p["causes"].get(cause, 0) for p in packets) / sent for cause in all_causes}
-            switch_counts = {key: 1e3 * sum(p[key] or 0 for p in packets) / sent for key in ("marked", "trimmed")}
+            all_causes = dict.fromkeys(cause for p in packets for cause in p.causes)
+            causes = {cause: 1e3 * sum(p.causes.get(cause, 0) for p in packets) / sent for cause in all_causes}
+            switch_counts = {key: 1e3 * sum(getattr(p, key) or 0 for p in packets) / sent for key in ("marked", "trimmed")}
             rows.append({"transport": transport, "n": len(packets), "sent": sent, "causes": causes, **switch_counts})
     return rows
 
 
 @per_placement()
-def losses(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+def losses(stored: Stored, runs: list[Run]) -> Any:
     rows = totals(runs)  # the seeds of a transport are added up
     lost = any(row["causes"] for row in rows)
     altered = any(row["marked"] or row["trimmed"] for row in rows)
@@ -60,7 +61,7 @@ def losses(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     count = lost + altered
     height = 0.75 + count * (0.35 + 0.22 * len(rows)) + 0.15 * ((len(styles) + 3) // 2)
     fig, axes = panels(count, height, x="packets per 1,000 sent", sharex=False)
-    where = f"{runs[0]['placement']} ranks{stored.settings_words}"
+    where = f"{runs[0].placement} ranks{stored.settings_words}"
     for y, row in enumerate(rows):
         if lost:
             left = 0.0
@@ -85,7 +86,7 @@ def losses(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     return legend(fig, [area(*style) for style in [*styles.values(), *(SWITCHES.values() if altered else ())]])
 
 
-def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
+def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
     """Return one row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB; an unknown peak is
     NaN. Counters keep a peak for the fabric's whole life, so it is known only for the run that raised it."""
     frames = [stored.rows("counters", r) for r in runs]
@@ -101,7 +102,7 @@ def ports(stored: Stored, runs: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 @per_placement()
-def queue_hops(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+def queue_hops(stored: Stored, runs: list[Run]) -> Any:
     of = by_transport(runs)
     frames = {transport: frame for transport, own in of.items() if len(frame := ports(stored, own))}
     if not frames:
@@ -123,7 +124,7 @@ def queue_hops(stored: Stored, runs: list[dict[str, Any]]) -> Any:
         handles.append(line(f"{transport}, n = {len(of[transport])}", colour, marker=marker))
     handles.append(line("mean: least to most loaded port", GREY, "-", 2.2, alpha=0.5))
     handles.append(line("largest known peak", GREY, marker="_", markersize=7, markeredgewidth=1.3))
-    buffers = sorted({stored.summary["fabrics"][r["fabric"]]["buffer_bytes"] / 1e3 for r in runs})
+    buffers = sorted({stored.summary.fabrics[r.fabric].buffer_bytes / 1e3 for r in runs})
     for size in buffers:
         ax.axhline(size, color="black", linewidth=0.8, linestyle=":", zorder=1)
     note(ax, "buffer", (0.0, buffers[0]), (2, -7), xycoords=("axes fraction", "data"))
@@ -136,5 +137,5 @@ def queue_hops(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     ax.set_xticks(range(len(hops)), [NAMES[_ORDER[h]] for h in hops])
     ax.tick_params(axis="x", length=0)
     ax.set(xlim=(-0.5, len(hops) - 0.5), ylim=(FLOOR, 1.5 * buffers[-1]), ylabel="queue at a port [kB]")
-    ax.set_title(f"Queues by hop, {runs[0]['placement']} ranks{stored.settings_words}")
+    ax.set_title(f"Queues by hop, {runs[0].placement} ranks{stored.settings_words}")
     return legend(fig, handles)

@@ -9,13 +9,14 @@ import numpy as np
 
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import colour_bar, heat, mark_planes, per_seed, run_panels, run_title
+from testbed.results.summary import Run
 
 _UPLINK = re.compile(r"p(\d+)-t0-(\d+)-u(\d+)")
 MOST = 3.0
 """Top of the colour scale, in means of a panel."""
 
 
-def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
+def uplinks(stored: Stored, run: Run) -> Any:
     """Return bytes admitted per T0 (row) and uplink (column, plane by plane); None without such counters, or if all are 0."""
     rows, fabric = stored.rows("counters", run), stored.fabric(run)
     if not len(rows) or "admitted_bytes" not in rows:
@@ -29,9 +30,9 @@ def uplinks(stored: Stored, run: dict[str, Any]) -> Any:
 
 
 @per_seed(lambda stored, run: uplinks(stored, run) is not None)
-def path_heat(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+def path_heat(stored: Stored, runs: list[Run]) -> Any:
     rows = [0.14 * min(8, stored.fabric(r).t0_per_plane) for r in runs]
-    head, height = f"Load of the T0s' uplinks, {runs[0]['placement']} ranks", 1.0 + sum(rows) + 0.36 * len(runs)
+    head, height = f"Load of the T0s' uplinks, {runs[0].placement} ranks", 1.0 + sum(rows) + 0.36 * len(runs)
     fig, shown = run_panels(stored, runs, head, height=height, sharex=False, gridspec_kw={"height_ratios": rows})
     for ax, run in shown:
         fabric, sent = stored.fabric(run), uplinks(stored, run)

@@ -12,6 +12,7 @@ from scenarios.figures.flaps import flap_rows, given_up, path_of
 from scenarios.figures.outages import Outage, hit_evs
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import area, fault_area, fault_bands, legend, line, look_of, margin_note, mark_planes, note, panels, per_run
+from testbed.results.summary import Run
 from topologies import Fabric
 from topologies.paths import path_evs
 
@@ -45,13 +46,13 @@ def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str
 
 
 @per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)
-def paths(stored: Stored, run: dict[str, Any]) -> Any:
+def paths(stored: Stored, run: Run) -> Any:
     begin, fabric, events, outages = stored.begin_ns(run) or 0.0, stored.fabric(run), stored.rows("events", run), stored.outages(run)
     if (pair := pair_of(fabric, events, outages)) is None:
         return None
     evs = path_evs(fabric, *pair)
     changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
-    end = float(begin + run["measured_ns"])
+    end = float(begin + run.measured_ns)
     broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     fig, (ax,) = panels(1, height, x=stored.since(run))
@@ -77,14 +78,14 @@ def paths(stored: Stored, run: dict[str, Any]) -> Any:
         margin_note(ax, "◂ hit", evs.index(ev))
     fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
     suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
-    head = f"{run['transport']} on {run['fabric']}, {run['placement']} ranks{stored.seed_words(run['seed'])}"
+    head = f"{run.transport} on {run.fabric}, {run.placement} ranks{stored.seed_words(run.seed)}"
     faults = f"\n{', '.join(fault_names[:NAMED])}{suffix}" if fault_names else ""
     ax.set_title(f"{head}\n{len(evs)} paths from h{pair[0]} to h{pair[1]}{faults}", pad=11)
     shown = [state for state in [*COLOURS, *sorted(states - set(COLOURS))] if state in states]
     return legend(fig, [area(WORDS.get(state, state), COLOURS.get(state, "#999999")) for state in shown], 4)
 
 
-def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
+def rows_of(stored: Stored, run: Run) -> list[dict[str, Any]]:
     """Return the rows of scenarios.figures.flaps, from the stored events."""
     events = stored.rows("events", run)
     moves = events[events["kind"] == "ev"].sort_values("t_ns", kind="stable")
@@ -95,13 +96,13 @@ def rows_of(stored: Stored, run: dict[str, Any]) -> list[dict[str, Any]]:
     return flap_rows(stored.fabric(run), given_up(told), stored.outages(run))
 
 
-@per_run(lambda s, run: max((row["number"] for row in run.get("flaps", ())), default=0) > 1 and len(s.rows("events", run)))
-def flap_penalty(stored: Stored, run: dict[str, Any]) -> Any:
+@per_run(lambda s, run: max((row.number for row in run.flaps), default=0) > 1 and len(s.rows("events", run)))
+def flap_penalty(stored: Stored, run: Run) -> Any:
     rows, begin = rows_of(stored, run), stored.begin_ns(run) or 0
-    colour, marker = look_of(stored, run["transport"])
+    colour, marker = look_of(stored, run.transport)
     all_numbers = sorted({row["number"] for row in rows})
     numbers = all_numbers[:MOST]
-    end = begin + int(run["measured_ns"])
+    end = begin + int(run.measured_ns)
     paths = sorted({path_of(row) for row in rows})
     fig, (top, bottom) = panels(2, 3.9, x=stored.since(run), sharex=False, gridspec_kw={"height_ratios": [1.25, 1]})
     # Each path in a line of its own: those that are given up most often are those that were soon back, so one through the medians would
@@ -119,7 +120,7 @@ def flap_penalty(stored: Stored, run: dict[str, Any]) -> Any:
     top.set_ylim(bottom=0)
     first = f"\n(the first {MOST} of {len(all_numbers)} times)" if len(all_numbers) > MOST else ""
     top.set_xlabel("n-th time that a path is given up (below: paths)" + first)
-    top.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: time that flapping paths stay out of use")
+    top.set_title(f"{run.transport} on {run.fabric}, seed {run.seed}: time that flapping paths stay out of use")
     for row in rows:
         until = end if row["back_ns"] is None else row["back_ns"]
         left = (row["out_ns"] - begin) / 1e3

@@ -6,6 +6,8 @@ from typing import Any
 
 from scenarios.figures.stored import Stored, by_transport
 from scenarios.show.plots.style import FLOWS, GREY, beside, legend, line, look_of, mark_planes, note, panels, per_placement, per_run
+from testbed.results.summary import PlaneLoad, Run
+from testbed.results.values import known
 
 LIMIT = 1.0
 """Deviation from an equal share at which a line is drawn, percent [ours]."""
@@ -15,7 +17,7 @@ MOST = 4
 """The most senders shown of :func:`plane_shares`."""
 
 
-def loads(stored: Stored, runs: list[dict[str, Any]]) -> list[tuple[float, float, float]]:
+def loads(stored: Stored, runs: list[Run]) -> list[tuple[float, float, float]]:
     """Return the payload that a transport's runs sent per plane, in equal shares of a plane: (all hosts, least loaded host, most loaded
     host); [] if nothing was sent."""
     planes = stored.fabric(runs[0]).planes
@@ -34,7 +36,7 @@ def loads(stored: Stored, runs: list[dict[str, Any]]) -> list[tuple[float, float
 
 
 @per_placement(lambda stored, run: stored.fabric(run).planes > 1)
-def plane_loads(stored: Stored, runs: list[dict[str, Any]]) -> Any:
+def plane_loads(stored: Stored, runs: list[Run]) -> Any:
     shares = {(transport, len(own)): rows for transport, own in by_transport(runs).items() if (rows := loads(stored, own))}
     if not shares:
         return None
@@ -52,20 +54,20 @@ def plane_loads(stored: Stored, runs: list[dict[str, Any]]) -> Any:
     mark_planes(ax, planes, axis="x", color="#DDDDDD", linewidth=0.5, zorder=0)
     top = max(high for rows in shares.values() for _, _, high in rows)
     ax.set(ylim=(0, max(1.3, 1.08 * top)), xlim=(-0.5, planes - 0.5), ylabel="payload sent [fair shares]")
-    ax.set_title(f"Load of the planes, {runs[0]['placement']} ranks{stored.settings_words}")
+    ax.set_title(f"Load of the planes, {runs[0].placement} ranks{stored.settings_words}")
     return legend(fig, [*handles, line("least to most loaded host", GREY, "-", 2.2, alpha=0.5)])
 
 
-def deviations(row: dict[str, Any]) -> list[tuple[int, float, bool]]:
+def deviations(row: PlaneLoad) -> list[tuple[int, float, bool]]:
     """Return (plane, deviation from an equal share in %, whether there are enough packets) of the planes with an equal share above 0."""
-    loads = enumerate(zip(row["packets"], row["equal"], strict=True))
+    loads = enumerate(zip(row.packets, row.equal, strict=True))
     return [(plane, 100 * (sent / fair - 1), fair >= FEWEST) for plane, (sent, fair) in loads if fair > 0]
 
 
-@per_run(lambda stored, run: run.get("plane_deviation") is not None)
-def plane_shares(stored: Stored, run: dict[str, Any]) -> Any:
-    rows = [row for row in run["plane_loads"] if row["deviation"] is not None][:MOST]
-    planes = max(len(row["equal"]) for row in rows)
+@per_run(lambda stored, run: known(run.plane_deviation) is not None)
+def plane_shares(stored: Stored, run: Run) -> Any:
+    rows = [row for row in run.plane_loads or () if row.deviation is not None][:MOST]
+    planes = max(len(row.equal) for row in rows)
     fig, (ax,) = panels(1, 2.0 + 0.17 * len(rows))
     handles, most = [], 1.5 * LIMIT
     for k, row in enumerate(rows):
@@ -75,12 +77,12 @@ def plane_shares(stored: Stored, run: dict[str, Any]) -> Any:
             at = plane + beside(k, len(rows))
             ax.plot([at, at], [0, deviation], **style, markevery=[1], markersize=4, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
             most = max(most, 1.15 * abs(deviation)) if enough else most
-        handles.append(line(f"{row['sender']} sends {sum(row['packets']):,} packets; ports of {row['host']} change", **style))
+        handles.append(line(f"{row.sender} sends {sum(row.packets):,} packets; ports of {row.host} change", **style))
     ax.axhline(0, color="black", linewidth=0.7)
     for side in (-LIMIT, LIMIT):
         ax.axhline(side, color="black", linewidth=0.7, linestyle=":")
         note(ax, f"{side:+g} %", (1.0, side), (-2, 2), xycoords=("axes fraction", "data"), ha="right")
     mark_planes(ax, planes, axis="x", linewidth=0)
     ax.set(xlim=(-0.6, planes - 0.4), ylim=(-most, most), ylabel="packets, % off a fair share")
-    ax.set_title(f"{run['transport']} on {run['fabric']}, seed {run['seed']}: load of\nthe planes that are up while a NIC port is down")
+    ax.set_title(f"{run.transport} on {run.fabric}, seed {run.seed}: load of\nthe planes that are up while a NIC port is down")
     return legend(fig, handles, 1)

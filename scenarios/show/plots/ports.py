@@ -9,6 +9,7 @@ import pandas as pd
 
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import PLANES, area, fault_area, fault_bands, legend, line, panels, per_run
+from testbed.results.summary import Run
 
 POINTS = 160
 """Points over time: about as many as a column of text can show."""
@@ -24,9 +25,9 @@ def stacked(bins: pd.DataFrame, column: str, edges: Any, planes: int, line_bps: 
     return 100 * plane_bytes * 8e9 / width / line_bps
 
 
-def expected_line(run: dict[str, Any], host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
+def expected_line(run: Run, host: str, begin: float, end: float, planes: int) -> tuple[list[float], list[float]]:
     """Return (µs, % of line) of the corners of a step line: the share of the host's ports that are live, all until the first change."""
-    phases = sorted({(row["at_ns"], row["live"]) for row in run["ports"] if row["host"] == host})
+    phases = sorted({(row.at_ns, row.live) for row in run.ports if row.host == host})
     x, y = [0.0], [100.0]
     for at, live in phases:
         x += [(at - begin) / 1e3] * 2
@@ -34,15 +35,15 @@ def expected_line(run: dict[str, Any], host: str, begin: float, end: float, plan
     return [*x, (end - begin) / 1e3], [*y, y[-1]]
 
 
-@per_run(lambda stored, run: run.get("ports") and len(stored.rows("goodput", run)))
-def ports(stored: Stored, run: dict[str, Any]) -> Any:
+@per_run(lambda stored, run: run.ports and len(stored.rows("goodput", run)))
+def ports(stored: Stored, run: Run) -> Any:
     fabric, begin = stored.fabric(run), stored.begin_ns(run) or 0
-    hosts = list(dict.fromkeys(row["host"] for row in run["ports"]))
+    hosts = list(dict.fromkeys(row.host for row in run.ports))
     host = hosts[0]  # the first whose ports change
     bins = stored.rows("goodput", run)
     bins = bins[bins["host"] == int(host[1:])]
     bin_ns = float(bins["bin_ns"].max())
-    end = max(row["until_ns"] for row in run["ports"])
+    end = max(row.until_ns for row in run.ports)
     width = bin_ns * max(1, round((end - begin) / POINTS / bin_ns))
     edges = np.arange(begin, end + 1, width)
     payload_line = fabric.host_rate * fabric.payload_share
@@ -50,7 +51,7 @@ def ports(stored: Stored, run: dict[str, Any]) -> Any:
     last = (end - begin) / 1e3
     colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]
     suffix = f"; one of {len(hosts)} hosts whose ports change" if len(hosts) > 1 else ""
-    head = f"{run['transport']} on {run['fabric']}, seed {run['seed']}{suffix}"
+    head = f"{run.transport} on {run.fabric}, seed {run.seed}{suffix}"
     fig, axes = panels(2, 3.5, head=head, x=stored.since(run), y="payload, % of the host's line", sharey=True)
     for ax, column, label in zip(axes, ("tx_bytes", "rx_bytes"), ("sends, without retransmissions", "receives"), strict=True):
         fault_bands(ax, stored.outages(run), begin, last)

@@ -7,19 +7,19 @@ import textwrap
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY, verdict_of
+from scenarios.figures.fidelity import DOUBTFUL, INVALID, TRUSTWORTHY
+from testbed.results.summary import Run
 from testbed.world import SIMULATED
 
 if TYPE_CHECKING:
     from scenarios.figures.stored import Stored
 
-Run = dict[str, Any]
 Draw = Callable[["Stored", Path], list[Path]]
 """Draws the figures of one kind of a results directory into another; returns the files."""
 FIGURES: dict[str, Draw] = {}
@@ -99,7 +99,7 @@ def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
 def look_of(stored: Stored, transport: str) -> Look:
     """Return the look of a transport, the same in all figures of a scenario's results, also of those with some of its transports."""
     known = [(t["name"], t["kind"]) for t in stored.manifest["scenario"]["transports"]]
-    known += [(run["transport"], run["kind"]) for run in stored.summary["runs"]]
+    known += [(run.transport, run.kind) for run in stored.summary.runs]
     return _stored_looks(str(stored.manifest.get("scenario_file", "")), tuple(dict.fromkeys(known)))[transport]
 
 
@@ -128,9 +128,9 @@ def _drawing(
         def draw(stored: Stored, directory: Path) -> list[Path]:
             files: list[Path] = []
             for name, group in groups(stored):
-                runs = [run for run in ([group] if isinstance(group, dict) else group) if wanted(stored, run)]
+                runs = [run for run in ([group] if isinstance(group, Run) else group) if wanted(stored, run)]
                 with styled():
-                    if runs and (fig := one(stored, group if isinstance(group, dict) else runs)) is not None:
+                    if runs and (fig := one(stored, group if isinstance(group, Run) else runs)) is not None:
                         files += save(fig, directory, f"{kind}-{name}", runs)
             return files
 
@@ -140,7 +140,7 @@ def _drawing(
     return decorate
 
 
-per_run = partial(_drawing, lambda stored: ((run["run"], run) for run in stored.shown_runs))
+per_run = partial(_drawing, lambda stored: ((run.run, run) for run in stored.shown_runs))
 """Draw a figure per shown run."""
 per_seed = partial(
     _drawing, lambda s: ((f"{p}-s{seed}{s.tag}", s.ordered(p, seed)) for p, seeds in s.groups() for seed in s.shown_seeds(seeds))
@@ -182,7 +182,7 @@ def panels(rows: int, height: float, *, head: str = "", x: str = "", y: str = ""
 def run_panels(stored: Stored, runs: Sequence[Run], head: str, **options: Any) -> tuple[Any, list[tuple[Any, Run]]]:
     """Return (figure, (axes, run) from top to bottom) of :func:`panels`: one with a title for each run of a seed."""
     options = {"height": 1.25 + 0.95 * len(runs), "x": stored.since(runs[0]), **options}
-    fig, axes = panels(len(runs), head=f"{head}{stored.seed_words(runs[0]['seed'])}", **options)
+    fig, axes = panels(len(runs), head=f"{head}{stored.seed_words(runs[0].seed)}", **options)
     for ax, run in zip(axes, runs, strict=True):
         run_title(ax, stored, run)
     return fig, list(zip(axes, runs, strict=True))
@@ -198,7 +198,7 @@ def figure(rows: int, height: float, **options: Any) -> Iterator[tuple[Any, Any]
 
 def run_title(ax: Any, stored: Stored, run: Run, more: str = "") -> None:
     """Name the run that a panel shows, in its transport's colour."""
-    ax.set_title(f"{run['transport']} on {run['fabric']}{more}", color=look_of(stored, run["transport"])[0])
+    ax.set_title(f"{run.transport} on {run.fabric}{more}", color=look_of(stored, run.transport)[0])
 
 
 def line(label: str, color: str = "black", linestyle: Any = "none", linewidth: float = 0.8, **more: Any) -> Any:
@@ -290,7 +290,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: f
             note(ax, outage.fault, at, shift, fontsize=6, va="center", ha=side, annotation_clip=None)
 
 
-def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]] | None = None) -> list[Path]:
+def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None) -> list[Path]:
     """Write PNG and SVG; return both paths. ``runs``: the runs in the figure, as in summary.json; a line below it states their fidelity.
     None: the figure states it itself.
     """
@@ -323,14 +323,14 @@ def save(fig: Any, directory: Path, name: str, runs: Sequence[Mapping[str, Any]]
     return [png, svg]
 
 
-def worth(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def worth(runs: Sequence[Run]) -> tuple[str, str]:
     """Return (text, colour) of the line on the fidelity of runs of summary.json; each run counts once."""
-    distinct = {str(run["run"]): run for run in runs}.values()
+    distinct = {run.run: run for run in runs}.values()
     if not distinct:
         return "computed: no run is in this figure", COLOURS[TRUSTWORTHY]
-    verdicts = [verdict_of(run) for run in distinct]
+    verdicts = [run.fidelity.verdict for run in distinct]
     count = f"{len(verdicts)} run{'s' if len(verdicts) != 1 else ''}"
-    if n := sum(run.get("world") == SIMULATED for run in distinct):
+    if n := sum(run.world == SIMULATED for run in distinct):
         count += ", simulated" if n == len(verdicts) else f", {n} of them simulated"
     worst = next(verdict for verdict in (INVALID, DOUBTFUL, TRUSTWORTHY) if verdict in verdicts)
     if len(set(verdicts)) == 1:
@@ -353,9 +353,9 @@ def wrap_titles(fig: Any) -> bool:
     return changed
 
 
-def title(run: dict[str, Any]) -> str:
+def title(run: Run) -> str:
     """Name a run's collective, as the first word of a title."""
-    kind = str(run["workload"])
+    kind = str(run.workload)
     names = {"ring-allreduce": "All-reduce", "tree-allreduce": "Tree all-reduce", "hierarchical-allreduce": "Hierarchical all-reduce"}
     return names.get(kind) or ("Training" if kind == "job" else kind.capitalize())
 

@@ -13,6 +13,8 @@ from scenarios.figures.stored import Stored
 from scenarios.schema.sweep import short_keys
 from scenarios.show.plots.style import FIGURES, GREY, legend, line, look_of, panels, save, styled
 from scenarios.show.plots.times import plain_log
+from testbed.results.summary import Run
+from testbed.results.values import Setting, number_at
 from topologies.units import NS, parse_duration, parse_size
 
 
@@ -46,7 +48,7 @@ def sweep(stored: Stored, directory: Path) -> list[Path]:
     files: list[Path] = []
     for placement, _ in stored.groups():
         runs = stored.ordered(placement)
-        for measure in (BANDWIDTH, GOODPUT, *map(_steps_of, dict.fromkeys(name for r in runs for name in r.get("jobs", ())))):
+        for measure in (BANDWIDTH, GOODPUT, *map(_steps_of, dict.fromkeys(name for r in runs for name in r.jobs))):
             if any(value_of(r, measure.key) is not None for r in runs):
                 with styled():
                     fig = _figure(stored, runs, axis, others[:PANELS], measure)
@@ -61,15 +63,12 @@ def _steps_of(job: str) -> Measure:
     return Measure(f"jobs.{job}.typical_step_ns", f"Median step of job {job}", "median step [µs]", 1e3, f"steps-{job}")
 
 
-def value_of(run: dict[str, Any], key: str) -> float | None:
+def value_of(run: Run, key: str) -> float | None:
     """Find the value of a key for a run; for flows, the goodput of all groups together. A dot leads into an entry's part."""
     if key == "goodput_bps":
-        rates = [g["goodput_bps"] for g in run.get("groups", {}).values() if g["goodput_bps"] is not None]
+        rates = [g.goodput_bps for g in run.groups.values() if g.goodput_bps is not None]
         return sum(rates) if rates else None
-    value: Any = run
-    for part in key.split("."):
-        value = (value or {}).get(part)
-    return None if value is None else float(value)
+    return number_at(run, key)
 
 
 def as_number(value: Any) -> float | None:
@@ -85,7 +84,7 @@ def as_number(value: Any) -> float | None:
     return None
 
 
-def points(runs: list[dict[str, Any]], key: str) -> tuple[float, float, float, int] | None:
+def points(runs: list[Run], key: str) -> tuple[float, float, float, int] | None:
     """Return (median, least, largest, n) over seeds; None if no run has a value."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
@@ -111,39 +110,39 @@ def _as_text(value: Any) -> str:
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
-def _figure(stored: Stored, runs: list[dict[str, Any]], axis: str, others: list[dict[str, Any]], measure: Measure) -> Any:
-    key, scale, ideal_key, placement = measure.key, measure.scale, measure.ideal_key, runs[0]["placement"]
-    values = list(dict.fromkeys(r["settings"][axis] for r in runs))
+def _figure(stored: Stored, runs: list[Run], axis: str, others: list[dict[str, Setting]], measure: Measure) -> Any:
+    key, scale, ideal_key, placement = measure.key, measure.scale, measure.ideal_key, runs[0].placement
+    values = list(dict.fromkeys(r.settings[axis] for r in runs))
     numbers = [as_number(v) for v in values]
     numeric = None not in numbers and len(set(numbers)) == len(numbers)
     position = {str(v): (n if numeric and n is not None else float(i)) for i, (v, n) in enumerate(zip(values, numbers, strict=True))}
     log = numeric and min(position.values()) > 0 and max(position.values()) > 8 * min(position.values())
     bounds_of = intervals(stored)
-    transports = list(dict.fromkeys(r["transport"] for r in runs))
-    short = short_keys(list(runs[0]["settings"]))
+    transports = list(dict.fromkeys(r.transport for r in runs))
+    short = short_keys(list(runs[0].settings))
     height = 0.95 + 1.55 * len(others) + 0.15 * ((len(transports) + 2) // 2)
     head = f"{measure.title} over {short[axis]}\n{placement} ranks, medians over seeds"
     fig, axes = panels(len(others), height, head=head, x=short[axis] + (", log scale" if log else ""), y=measure.label, sharey=True)
     most, bars, count = 0.0, False, dict[str, int]()
     for ax, rest in zip(axes, others, strict=True):
-        panel_runs = [r for r in runs if all(r["settings"][k] == v for k, v in rest.items())]
+        panel_runs = [r for r in runs if all(r.settings[k] == v for k, v in rest.items())]
         for k, transport in enumerate(transports):
             colour, marker = look_of(stored, transport)
             x, y = [], []
             for value in values:
-                point_runs = [r for r in panel_runs if r["transport"] == transport and r["settings"][axis] == value]
+                point_runs = [r for r in panel_runs if r.transport == transport and r.settings[axis] == value]
                 if (point := points(point_runs, key)) is None:
                     continue
                 x.append(position[str(value)])
                 y.append(point[0] / scale)
                 most, count[transport] = max(most, point[2] / scale), max(count.get(transport, 0), point[3])
-                name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0]["settings"].items()}))
+                name = (transport, placement, key, str({k: _as_text(v) for k, v in point_runs[0].settings.items()}))
                 if (bounds := bounds_of.get(name)) is not None:
                     bars = True
                     ax.plot([x[-1]] * 2, [bounds[0] / scale, bounds[1] / scale], color=colour, linewidth=0.9, marker="_", markersize=4)
             ax.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.1, zorder=3 + k)
         if ideal_key is not None:
-            ideal = {position[str(r["settings"][axis])]: r[ideal_key] / scale for r in panel_runs if r.get(ideal_key)}
+            ideal = {position[str(r.settings[axis])]: best / scale for r in panel_runs if (best := value_of(r, ideal_key))}
             ax.plot(sorted(ideal), [ideal[x] for x in sorted(ideal)], color="black", linewidth=0.8, linestyle=":")
             most = max([most, *ideal.values()])
         if rest:

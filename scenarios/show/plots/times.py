@@ -13,9 +13,9 @@ import pandas as pd
 from scenarios.figures.stats import QUANTILES, spread
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.style import legend, line, look_of, note, panels, per_placement, title
+from testbed.results.summary import Run
 from testbed.terminal import duration
 
-Run = dict[str, Any]
 Curve = tuple[str, str]
 """Transport and job."""
 FEWEST_FOR_TAIL = 20
@@ -32,8 +32,8 @@ POINTS = 500
 
 @per_placement(lambda stored, run: len(stored.steps))
 def step_times(stored: Stored, runs: list[Run]) -> Any:
-    x = f"time of one {'training step' if runs[0]['workload'] == 'job' else title(runs[0]).lower()}, slowest rank"
-    ideal = next((r["ideal_step_ns"] for r in runs if r["ideal_step_ns"] is not None), None)
+    x = f"time of one {'training step' if runs[0].workload == 'job' else title(runs[0]).lower()}, slowest rank"
+    ideal = next((r.ideal_step_ns for r in runs if r.ideal_step_ns is not None), None)
     return _times(stored, runs, "steps", x, stored.step_times, ideal)
 
 
@@ -64,7 +64,7 @@ def _times(
     series: dict[Curve, list[pd.Series[Any]]] = {}
     for run in runs:
         for job, values in of(run).items():
-            series.setdefault((run["transport"], job), []).append(values)
+            series.setdefault((run.transport, job), []).append(values)
     pooled = {curve: pd.concat(each).sort_values().to_numpy() for curve, each in series.items() if any(map(len, each))}
     if not pooled:
         return None
@@ -113,8 +113,8 @@ def _times(
         axes[1].set(ylim=(0.7 / most, 1), ylabel="share that took longer")
     for panel in axes:
         panel.grid(axis="y")
-    seeds = len({r["seed"] for r in runs})
-    where = f"{runs[0]['placement']} ranks" + (f"\n{seeds} seeds pooled" if seeds > 1 else "") + stored.settings_words
+    seeds = len({r.seed for r in runs})
+    where = f"{runs[0].placement} ranks" + (f"\n{seeds} seeds pooled" if seeds > 1 else "") + stored.settings_words
     ax.set_title(f"{title(runs[0])} {many.removesuffix('s')} times, {where}", pad=11)
     return legend(fig, handles, 1)
 

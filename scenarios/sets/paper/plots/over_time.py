@@ -14,13 +14,15 @@ from scenarios.figures.outages import NO_LOSS
 from scenarios.figures.stored import Stored
 from scenarios.show.plots.goodput import capacity, series
 from scenarios.show.plots.style import FLOWS, KNOWN, fault_area, fault_bands, figure, legend, line, note, panels, save, styled
+from testbed.results.summary import Run
+from testbed.results.values import known
 from testbed.terminal import duration
 
 BINS = 100
 """About as many points as the width of a column can show."""
 
 
-def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
+def loss_times(stored: Stored, run: Run) -> Any:
     """Return when packets were found lost on the way, in µs since the first measured step or t0, as a sorted array."""
     begin, events = stored.begin_ns(run), stored.rows("events", run)
     if begin is None or not len(events):
@@ -30,14 +32,14 @@ def loss_times(stored: Stored, run: dict[str, Any]) -> Any:
     return np.sort((times_ns.to_numpy(dtype="float64") - begin) / 1e3)
 
 
-def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, Any]]]:
+def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
     """Return the first seed's run of MRC for every part, placement and setting."""
     runs = []
     for results in stored.values():
         kinds: set[str] = set()
         for run in results.runs:
-            kind = json.dumps([run["placement"], run["settings"]])
-            if run["transport"] == "mrc" and kind not in kinds:
+            kind = json.dumps([run.placement, run.settings])
+            if run.transport == "mrc" and kind not in kinds:
                 kinds.add(kind)
                 runs.append((results, run))
     return runs
@@ -45,7 +47,7 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, dict[str, An
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, per part and placement, a job's goodput in % of ideal with what theory leaves, and packets found lost, over time."""
-    panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run["measured_ns"]))) is not None]
+    panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run.measured_ns))) is not None]
     if not panel_runs:
         return []
     colour = KNOWN["mrc"][0]
@@ -58,11 +60,11 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             for ax in (top, bottom):
                 fault_bands(ax, part.outages(run), begin, end_us)
                 ax.set_xlim(0, end_us)
-            top.plot(*capacity(part, run, begin, end_us), color="black", linewidth=0.8, linestyle="--")
+            top.plot(*capacity(part, run, run.ideal_busbw_bps or 1.0, begin, end_us), color="black", linewidth=0.8, linestyle="--")
             top.plot(x, y, color=colour, linewidth=1.1)
             top.set(ylim=(0, 118), yticks=[0, 50, 100], ylabel="goodput\n[% of ideal]")
             top.tick_params(labelbottom=False)
-            title = f"{part.manifest['scenario']['name']}, {run['world']}: {run['placement']} ranks, seed {run['seed']}"
+            title = f"{part.manifest['scenario']['name']}, {run.world}: {run.placement} ranks, seed {run.seed}"
             top.set_title(title, fontsize=7.5)
             lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
             bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
@@ -75,7 +77,7 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def rates(stored: Stored, run: dict[str, Any], name: str, span_us: float) -> tuple[Any, Any]:
+def rates(stored: Stored, run: Run, name: str, span_us: float) -> tuple[Any, Any]:
     """Return (µs since t0, bits/s) of a flow, as counted by its receiver."""
     table = stored.rows("flows", run)
     bins = table[table["flow"] == name]
@@ -86,14 +88,14 @@ def rates(stored: Stored, run: dict[str, Any], name: str, span_us: float) -> tup
     return (edges[:-1] + width_ns / 2 - begin_ns) / 1e3, received_bytes * 8e9 / width_ns
 
 
-def _span_us(run: dict[str, Any]) -> float:
-    window = run.get("all_on_ns")
-    return float((window[1] - run["t0_ns"]) / 1e3 if window else run["measured_ns"] / 1e3)
+def _span_us(run: Run) -> float:
+    window, t0_ns = known(run.all_on_ns), known(run.t0_ns)
+    return (run.measured_ns if window is None or t0_ns is None else window[1] - t0_ns) / 1e3
 
 
 def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw the goodput of every flow of the first seed over time, a panel per setting."""
-    runs = [(results, run) for results, run in _first_runs(stored) if run.get("flows")]
+    runs = [(results, run) for results, run in _first_runs(stored) if run.flows]
     if not runs:
         return []
     with styled():
@@ -101,12 +103,12 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
         for ax, (results, run) in zip(axes, runs, strict=True):
             span, begin = _span_us(run), results.begin_ns(run) or 0
             fault_bands(ax, results.outages(run), begin, span)
-            for (flow, row), colour in zip(run["flows"].items(), FLOWS, strict=False):
+            for (flow, row), colour in zip(run.flows.items(), FLOWS, strict=False):
                 x, y = rates(results, run, flow, span)
-                ax.plot(x, 100 * y / row["line_bps"], color=colour, linewidth=1.1, label=f"{row['src']} to {row['dst']}")
-            lossy = {f["probability"] for f in run["failovers"] if f["kind"] == "path-loss"}
-            what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run["fabric"]]
-            ax.set_title(f"{what[0]}, seed {run['seed']}", fontsize=7.5)
+                ax.plot(x, 100 * y / row.line_bps, color=colour, linewidth=1.1, label=f"{row.src} to {row.dst}")
+            lossy = {f.probability for f in run.failovers if f.kind == "path-loss"}
+            what = [f"{100 * rate:g} % loss on one EV" for rate in lossy] or [run.fabric]
+            ax.set_title(f"{what[0]}, seed {run.seed}", fontsize=7.5)
             ax.set(xlim=(0, span), ylim=(0, 112))
         legend(fig, axes[0].get_legend_handles_labels()[0])
         return save(fig, directory, name, [run for _, run in runs])
@@ -118,7 +120,7 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
 def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw packets lost so far, per queue pair, since traffic began: a line per seed."""
     results = stored["main"]
-    runs = [(run, _since_traffic(results, run)) for run in results.runs if run["transport"] == "mrc"]
+    runs = [(run, _since_traffic(results, run)) for run in results.runs if run.transport == "mrc"]
     runs = [(run, times) for run, times in runs if len(times)]
     if not runs:
         return []
@@ -127,22 +129,22 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
     with figure(1, 2.3) as (fig, ax):
         end = 1.15 * max(float(times[-1]) for _, times in runs)
         for number, (run, times) in enumerate(runs):
-            y = np.arange(1, len(times) + 1) / run["ranks"]
-            dead, found = run["dead_at_start"]["evs"], run["dead_at_start"]["found"]
-            label = f"seed {run['seed']}: {found} of {dead} dead paths found"
+            y = np.arange(1, len(times) + 1) / run.ranks
+            dead, found = run.dead_at_start.evs, run.dead_at_start.found
+            label = f"seed {run.seed}: {found} of {dead} dead paths found"
             ax.step([0, *times, end], [0, *y, y[-1]], where="post", color=colour, linestyle=styles[number % 4], linewidth=1.1, label=label)
         ax.axhline(5, color="black", linewidth=0.8, linestyle=":")
         note(ax, "paper: less than 5", (0, 5), (3, 2))
         ax.set(xlim=(0, end), ylim=(0, None), xlabel="time since traffic began [µs]", ylabel="packets lost so far\nper queue pair")
-        ax.set_title(f"Start of a job with dead paths, {runs[0][0]['ranks']} queue pairs")
+        ax.set_title(f"Start of a job with dead paths, {runs[0][0].ranks} queue pairs")
         legend(fig, ax.get_legend_handles_labels()[0], 1)
         return save(fig, directory, name, [run for run, _ in runs])
 
 
-def _since_traffic(stored: Stored, run: dict[str, Any]) -> Any:
+def _since_traffic(stored: Stored, run: Run) -> Any:
     """Return times of losses since the first packet of any rank, warm-up included, in µs."""
     steps: pd.DataFrame = stored.table("steps")
-    run_steps = steps[steps["run"] == run["run"]]
+    run_steps = steps[steps["run"] == run.run]
     times, begin = loss_times(stored, run), stored.begin_ns(run)
     if begin is None or run_steps.empty:
         return times

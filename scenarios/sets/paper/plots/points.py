@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from scenarios.figures.stored import Stored
 from scenarios.schema.values import parse_size
 from scenarios.sets.paper.claims import bus_share, value_of, values
 from scenarios.show.plots.style import FLOWS, figure, legend, look_of, note, panels, save, styled
+from testbed.results.summary import Run
 
 FEW = 4
 """Names that fit beside each other below the axes."""
@@ -23,9 +23,9 @@ def median_and_error(values: Sequence[float]) -> tuple[float, list[list[float]]]
     return median, [[median - min(values)], [max(values) - median]]
 
 
-def seeds_text(runs: Sequence[Mapping[str, Any]]) -> str:
+def seeds_text(runs: Sequence[Run]) -> str:
     """Write the number of seeds: ``n = 3 seeds``."""
-    n = len({run["seed"] for run in runs})
+    n = len({run.seed for run in runs})
     return f"n = {n} seed{'s' if n != 1 else ''}"
 
 
@@ -34,25 +34,25 @@ def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
     part with several sizes."""
     made = []
     for part, results in stored.items():
-        if len({run["settings"].get(SIZE) for run in results.runs}) > 1:
+        if len({run.settings.get(SIZE) for run in results.runs}) > 1:
             made += _over_sizes(results, directory, name if part == "main" else f"{name}-{part}")
     return made
 
 
 def _over_sizes(results: Stored, directory: Path, name: str) -> list[Path]:
     runs = results.runs
-    losses = list(dict.fromkeys(run["settings"].get(LOSS) for run in runs))
+    losses = list(dict.fromkeys(run.settings.get(LOSS) for run in runs))
     with styled():
         fig, axes = panels(len(losses), 1.0 + 1.35 * len(losses), x="message size", y="bus bandwidth [% of ideal]", sharey=True)
         for ax, loss in zip(axes, losses, strict=True):
-            for transport in dict.fromkeys(run["transport"] for run in runs):
+            for transport in dict.fromkeys(run.transport for run in runs):
                 colour, marker = look_of(results, transport)
                 points = []
-                for size in dict.fromkeys(run["settings"][SIZE] for run in runs):
-                    group = [r for r in runs if (r["transport"], r["settings"][SIZE], r["settings"].get(LOSS)) == (transport, size, loss)]
+                for size in dict.fromkeys(run.settings[SIZE] for run in runs):
+                    group = [r for r in runs if (r.transport, r.settings[SIZE], r.settings.get(LOSS)) == (transport, size, loss)]
                     shares = [100 * s for r in group if (s := bus_share(r)) is not None]
                     if shares:
-                        points.append((parse_size(size), *median_and_error(shares), any(r["outcome"] != "done" for r in group)))
+                        points.append((parse_size(size), *median_and_error(shares), any(r.outcome != "done" for r in group)))
                 if not points:
                     continue
                 points.sort(key=lambda p: p[0])
@@ -62,10 +62,10 @@ def _over_sizes(results: Stored, directory: Path, name: str) -> list[Path]:
                     ax.errorbar([size], [value], yerr=bar, color=colour, linewidth=0.7, capsize=1.5)
                     if out_of_time:
                         note(ax, "out of time", (size, value), (0, 4), fontsize=5.5, color=colour, ha="right")
-            hosts = f"{runs[0]['ranks']} hosts, {runs[0]['world']}, "
+            hosts = f"{runs[0].ranks} hosts, {runs[0].world}, "
             ax.set_title(hosts + (f"{100 * loss:g} % loss, " if loss is not None else "") + seeds_text(runs), fontsize=7.5)
             ax.set_xscale("log", base=2)
-            ticks = sorted({parse_size(run["settings"][SIZE]) for run in runs})
+            ticks = sorted({parse_size(run.settings[SIZE]) for run in runs})
             ax.set_xticks(ticks, [_shown(tick) for tick in ticks])
             ax.minorticks_off()
             ax.set_ylim(0, 105)
@@ -80,20 +80,20 @@ def _shown(size: int) -> str:
 
 def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, per transport, goodput of the incast's flows in equal shares, and of the victim as a share of what it has alone."""
-    runs = [run for run in stored["main"].runs if run.get("groups", {}).get("victim")]
+    runs = [run for run in stored["main"].runs if run.groups.get("victim")]
     if not runs:
         return []
-    transports = list(dict.fromkeys(run["transport"] for run in runs))
+    transports = list(dict.fromkeys(run.transport for run in runs))
     with figure(2, 3.2) as (fig, (top, bottom)):
         for x, transport in enumerate(transports):
             colour, marker = look_of(stored["main"], transport)
-            transport_runs = [run for run in runs if run["transport"] == transport]
+            transport_runs = [run for run in runs if run.transport == transport]
             for run in transport_runs:
-                shares = [f["share"] for f in run["flows"].values() if f["group"] == "incast" and f["share"] is not None]
+                shares = [f.share for f in run.flows.values() if f.group == "incast" and f.share is not None]
                 x_of = [x + 0.06 * (i - (len(shares) - 1) / 2) for i in range(len(shares))]
                 y = [100 * share * len(shares) for share in sorted(shares)]
                 top.plot(x_of, y, linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.8)
-            kept_percents = [100 * run["groups"]["victim"]["kept"] for run in transport_runs if run["groups"]["victim"]["kept"] is not None]
+            kept_percents = [100 * kept for run in transport_runs if (kept := run.groups["victim"].kept) is not None]
             if kept_percents:
                 value, bar = median_and_error(kept_percents)
                 bottom.bar([x], [value], width=0.55, color=colour)
@@ -110,14 +110,14 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, per transport, every flow's goodput in % of the line, and their mean."""
-    runs = [run for run in stored["main"].runs if run.get("flows")]
+    runs = [run for run in stored["main"].runs if run.flows]
     if not runs:
         return []
-    transports = list(dict.fromkeys(run["transport"] for run in runs))
+    transports = list(dict.fromkeys(run.transport for run in runs))
     with figure(1, 0.9 + 0.27 * len(transports)) as (fig, ax):
         for y, transport in enumerate(transports):
             colour, marker = look_of(stored["main"], transport)
-            found = [100 * f["share"] for r in runs if r["transport"] == transport for f in r["flows"].values() if f["share"] is not None]
+            found = [100 * f.share for r in runs if r.transport == transport for f in r.flows.values() if f.share is not None]
             ax.plot(found, [y] * len(found), linestyle="none", marker=marker, markersize=3, color=colour, alpha=0.5)
             if found:
                 mean = statistics.mean(found)
@@ -131,7 +131,7 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
     """Draw, over the number of senders, how much of the last hop is used, its mean queue, and pauses: a line per transport."""
-    runs = [run for run in stored["main"].runs if run.get("groups", {}).get("incast")]
+    runs = [run for run in stored["main"].runs if run.groups.get("incast")]
     if not runs:
         return []
     shown: tuple[tuple[str, str, float], ...] = (
@@ -141,11 +141,11 @@ def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
     )
     with figure(len(shown), 3.6, x="flows to one host") as (fig, axes):
         for ax, (label, key, unit) in zip(axes, shown, strict=True):
-            for transport in dict.fromkeys(run["transport"] for run in runs):
+            for transport in dict.fromkeys(run.transport for run in runs):
                 colour, marker = look_of(stored["main"], transport)
                 points = []
-                for count in sorted({run["settings"]["workload.senders"] for run in runs}):
-                    group = [r for r in runs if (r["transport"], r["settings"]["workload.senders"]) == (transport, count)]
+                for count in sorted({run.settings["workload.senders"] for run in runs}):
+                    group = [r for r in runs if (r.transport, r.settings["workload.senders"]) == (transport, count)]
                     points.append((count, *median_and_error([unit * value for value in values(group, key)])))
                 ax.plot([p[0] for p in points], [p[1] for p in points], color=colour, marker=marker, markersize=4, label=transport)
                 for x, y, bar in points:
@@ -166,7 +166,7 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
         for ax, (part, label, figure_of, unit) in zip(axes, parts, strict=True):
             runs = stored[part].runs if part in stored else []
             for x, dst in enumerate(("h1", "h4")):
-                pair_runs = [run for run in runs if run["settings"].get("workload.flow.pair.dst") == dst]
+                pair_runs = [run for run in runs if run.settings.get("workload.flow.pair.dst") == dst]
                 samples = [(value_of(run, figure_of), value_of(run, unit) if unit else 1.0) for run in pair_runs]
                 ratios = [value / base for value, base in samples if value is not None and base]
                 if ratios:
