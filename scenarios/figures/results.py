@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
+from msgspec import to_builtins
 
 from scenarios.figures.stored import Stored
 from testbed.results.reading import ResultsError
@@ -80,7 +81,7 @@ class Results:
     @cached_property
     def faults(self) -> pd.DataFrame:
         """A row per run and fault: ``fault``, ``kind``, ``on``, ``at_ns``, ``healed_ns``, and what it cost."""
-        frames = [pd.DataFrame(run.failovers).assign(run=run.run) for run in self._runs if run.failovers]
+        frames = [pd.DataFrame(to_builtins(run.failovers)).assign(run=run.run) for run in self._runs if run.failovers]
         columns = ["run", "fault", "kind", "on", "at_ns", "healed_ns", "lost", "last_on_dead_path_ns", "detected_ns"]
         frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
         frame = frame.drop(columns="outages_ns", errors="ignore")  # a list, whose times would be the only ones not from the begin

@@ -140,7 +140,7 @@ def transfers_table(runs: Sequence[Run]) -> Table:
     rows = lines(runs)
     names = ("p50", "median"), ("p99", "p99"), ("p999", "p99.9"), ("max", "slowest")
     intervals = interval_note([row.n for line in rows for row in line.figures.values()])
-    heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r.transfer_time_ns.n for r in line['runs']):,}")]
+    heads: list[Column] = [labels(runs), ("transfers", lambda line: f"{sum(r.transfer_time_ns.n for r in line.runs):,}")]
     heads += [(f"{head}\nµs", figure(f"transfer_time_ns.{name}", ",.1f", 1e3)) for name, head in names]
     caption = "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it."
     return Table(heads, rows, "Transfers", caption + (f" Medians over the seeds, in brackets the {intervals}." if intervals else ""))

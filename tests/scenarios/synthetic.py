@@ -17,8 +17,10 @@ from scenarios.run.manifest import make_manifest
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario
 from scenarios.schema.workloads import Flow, resolve_flows, watched_ports
+from testbed.results.summary import Summary
 from topologies import Fabric
 from topologies.paths import path_evs
+from topologies.structs import plain
 from topologies.theory import place_ranks
 from topologies.units import BYTE, US
 
@@ -123,19 +125,19 @@ def write_run(directory: Path, scenario: Scenario, spec: Any, play: Play) -> Run
     return Run(where)
 
 
-def make(directory: Path, scenario: Scenario, plays: dict[str, Play]) -> dict[str, Any]:
+def make(directory: Path, scenario: Scenario, plays: dict[str, Play]) -> Summary:
     """A whole results directory, a play per transport's name; returns its summary."""
     for spec in plan(scenario):
         write_run(directory, spec.scenario, spec, plays.get(spec.transport.name, Play()))
     runs = load_runs(directory)
     summary = summarise(scenario, runs)
-    (directory / "summary.json").write_text(json.dumps(summary))
+    (directory / "summary.json").write_text(json.dumps(plain(summary)))
     write_manifest(directory, scenario, summary)
     write_tables(runs, directory)
     return summary
 
 
-def write_manifest(directory: Path, scenario: Scenario, summary: dict[str, Any]) -> None:
+def write_manifest(directory: Path, scenario: Scenario, summary: Summary) -> None:
     """As the runner leaves it at a run's end."""
-    fidelity = {run["run"]: {"verdict": run["verdict"]} for run in summary["runs"]}
+    fidelity = {run.run: {"verdict": run.verdict} for run in summary.runs}
     (directory / "manifest.json").write_text(json.dumps({**make_manifest(scenario, []), "fidelity": fidelity}, default=str))

@@ -14,6 +14,7 @@ from scenarios.schema.scenario import load_scenario
 from testbed.results.reading import ResultsError
 from testbed.view.clock import in_ns
 from tests.scenarios.small import undrawn
+from topologies.structs import plain
 
 
 def test_times_are_named_by_their_unit_and_what_is_no_time_stays() -> None:
@@ -52,6 +53,6 @@ def test_results_are_in_network_time_and_those_of_before_are_refused(tmp_path: P
     bandwidth = comparison.set_index("figure").loc["busbw_bps", "median"]
     assert bandwidth == pytest.approx(run["busbw_bps"]) and 1e10 < bandwidth < 2e11
 
-    (tmp_path / "summary.json").write_text(json.dumps({**summary, "format": 3}))
+    (tmp_path / "summary.json").write_text(json.dumps({**plain(summary), "format": 3}))
     with pytest.raises(ResultsError, match=r"summary.json has format 3, this mrcbed reads 4: run the scenario again"):
         Stored(tmp_path).runs  # noqa: B018

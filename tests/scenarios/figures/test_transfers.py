@@ -9,6 +9,7 @@ from typing import Any
 from scenarios.figures.measure import tables_of
 from scenarios.figures.summary import run_summary
 from scenarios.show.plots.times import POINTS, curve
+from testbed.results.summary import Spread
 from tests.scenarios.broken import MS, NET_MS, at, steps, write
 
 
@@ -40,7 +41,7 @@ def test_only_steps_that_all_ranks_finished_count(tmp_path: Path) -> None:
     logs = [entry for entry in logs if (entry["kind"], entry["host"], entry["step"]) != ("step", 1, 1)]
     run = write(tmp_path, [], logs, ranks=(0, 1), warmup_steps=0)
     assert list(run.transfers["step"]) == [0]
-    assert run_summary(run)["transfer_time_ns"] == {"n": 1, "p50": None, "p99": None, "p999": None, "max": 10 * NET_MS}
+    assert run_summary(run)["transfer_time_ns"] == Spread(n=1, p50=None, p99=None, p999=None, max=10 * NET_MS)
 
 
 def test_warm_up_is_left_out_and_a_run_without_transfers_has_none(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_warm_up_is_left_out_and_a_run_without_transfers_has_none(tmp_path: Path
     assert list(write(tmp_path / "a", [], logs, ranks=(0,), warmup_steps=1).transfers["step"]) == [0]
     without = write(tmp_path / "b", [], steps([(0.0, 1.0)], ranks=2), ranks=(0, 1))
     assert not len(without.transfers)
-    assert run_summary(without)["transfer_time_ns"] == {"n": 0, "p50": None, "p99": None, "p999": None, "max": None}
+    assert run_summary(without)["transfer_time_ns"] == Spread(n=0, p50=None, p99=None, p999=None, max=None)
 
 
 def test_a_curve_has_every_value_of_few_and_the_whole_tail_of_many() -> None:

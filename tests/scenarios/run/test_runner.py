@@ -13,6 +13,7 @@ import pytest
 
 from agents.process.control import AgentError
 from scenarios.figures.stats import percentile
+from scenarios.figures.stored import Stored
 from scenarios.figures.summary import exit_status
 from scenarios.run.breaking import Breaking
 from scenarios.run.planning import plan
@@ -45,7 +46,7 @@ def test_everything_is_written_and_adds_up_and_plots_come_from_the_tables_alone(
     summary, clusters = run(tmp_path, [*QUICK, "transport.roce.options.reconvergence=5us"], all=True)
     names = {path.name for path in tmp_path.iterdir()}
     assert {"manifest.json", "summary.json", "steps.parquet", "events.parquet", "counters.parquet", "raw"} <= names
-    assert summary == json.loads((tmp_path / "summary.json").read_text())
+    assert summary == Stored(tmp_path).summary
     assert [r["transport"] for r in summary["runs"]] == ["mrc", "roce", "roce-1p"]
     mrc, roce, _ = summary["runs"]
     assert mrc["packets"]["sent"] == mrc["packets"]["delivered"] + mrc["packets"]["lost"]

@@ -12,10 +12,12 @@ from agents.clock import WallClock
 from scenarios.figures.iperf_flows import figures, link_rates
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
-from scenarios.show.run_tables import BACKGROUND, background_rows
+from scenarios.show.run_tables import BACKGROUND
 from testbed.emulated.bringup import link_mtu, spread
 from testbed.emulated.iperf_flows import command_lines, datagram_bytes, route_lines
+from testbed.results.summary import Run
 from testbed.world import Stream
+from tests.made import made
 from topologies import addressing, load_fabric
 from topologies.addressing import ev
 from topologies.theory import bus_bandwidth, traffic_bandwidth
@@ -228,7 +230,8 @@ def test_a_line_per_flow_and_run_for_people(recorded: Path) -> None:
         figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, recorded)
         for name in ("tcp", "refused")
     )
-    rows = background_rows([{"transport": "mrc", **known}, {"transport": "roce", **unknown}, {"transport": "tcp"}])
+    runs = [made(Run, transport="mrc", **known), made(Run, transport="roce", **unknown)]
+    rows = [(run, row) for run in runs for row in run.background]
     assert [[cell(row) for _, cell in BACKGROUND] for row in rows] == [
         ["tcp beside mrc", "h0–h3", "tcp p0/0", "129.2", "97.5", "–", "–", "0", "2.0"],
         ["refused beside roce", "h0–h3", "refused p0/0", "–", "–", "–", "–", "–", "–"],

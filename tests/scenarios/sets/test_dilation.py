@@ -17,6 +17,8 @@ from scenarios.sets.dilation import AUTO, automatic, given, next_step, packets_p
 from testbed.bench import calibration as bench
 from testbed.bench import cluster as ring
 from testbed.bench.calibration import Calibration, calibration
+from testbed.results.summary import Summary
+from tests.made import made
 
 DEMO = load_scenario("healthy", transports=["mrc"])
 DEMO_PPS = 8 * 4e11 / 8 / 4238
@@ -92,17 +94,17 @@ class Runs:
         monkeypatch.setattr(dilation, "calibration", lambda progress: Calibration(80, 0.0, 0.0, {}))
         monkeypatch.setattr(dilation, "others_cores", lambda: 0.0)
 
-    def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> dict[str, Any]:
+    def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> Summary:
         slow = self.slow.pop(0) if self.slow else False
         self.calls.append((scenario.dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
         (directory / "raw").mkdir()
         (directory / "manifest.json").write_text(json.dumps(stretched))
         (directory / "raw" / "figures").write_text(f"{scenario.dilation:.0f}")
         run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
-        return {"verdict": "not trustworthy" if slow else self.verdict, "runs": [run]}
+        return made(Summary, verdict="not trustworthy" if slow else self.verdict, runs=[run])
 
 
-def go(directory: Path, wanted: float | None = None, resume: bool = False) -> tuple[dict[str, Any], list[str]]:
+def go(directory: Path, wanted: float | None = None, resume: bool = False) -> tuple[Summary, list[str]]:
     said: list[str] = []
     return run_dilated(DEMO, directory, wanted, progress=lambda what, share: said.append(what), resume=resume), said
 

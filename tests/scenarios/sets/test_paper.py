@@ -23,6 +23,8 @@ from scenarios.sets.paper.series import by_claim, counts
 from scenarios.sets.paper.statement import OF_PARTS, OF_RUNS, Statement
 from scenarios.show.plots.style import looks
 from testbed.errors import UserError
+from testbed.results.summary import Run, Summary
+from tests.made import made
 from tests.scenarios import plays, synthetic
 from topologies.structs import Refused
 
@@ -336,11 +338,11 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
 
 
 def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
-    return Evidence({name: {"runs": runs} for name, runs in parts.items()})
+    return Evidence({name: made(Summary, runs=runs) for name, runs in parts.items()})
 
 
 def judged(claim: int, ok: bool | None) -> Row:
-    numbers = {"value": "mrc kept" if ok is None else "mrc seed"}
+    numbers = {"value": "mrc kept_after" if ok is None else "mrc seed"}
     return Statement(claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}").judged(evidence({"main": [run()]}))
 
 
@@ -428,22 +430,24 @@ def test_texts_are_used_and_no_other_is_asked_for() -> None:
     ],
 )
 def test_conditions(holds: str, kept: float | None, verdict: str) -> None:
-    it = Statement(seen="{value:at .0% of it}{seed:+.0f}", numbers={"value": "mrc kept", "seed": "mrc seed"}, holds=holds)
-    row = it.judged(evidence({"main": [run(kept=kept)]}))
+    it = Statement(seen="{value:at .0% of it}{seed:+.0f}", numbers={"value": "mrc kept_after", "seed": "mrc seed"}, holds=holds)
+    row = it.judged(evidence({"main": [run(kept_after=kept)]}))
     assert row.verdict == verdict and row.seen == ("+1" if kept is None else f"at {100 * kept:.0f} % of it+1") and row.value == kept
 
 
 def test_numbers_are_of_a_part_its_settings_and_of_each_other() -> None:
     numbers = {
-        "a": "roce kept size=1",
-        "b": "roce kept placement=packed",
+        "a": "roce kept_after size=1",
+        "b": "roce kept_after placement=packed",
         "value": "a / b",
         "less": "a - b",
         "both": "a + b",
         "none": "c / b",
     }
-    runs = [run("roce", {"size": size}, kept=kept, placement=place) for size, kept, place in (("1", 6, "interleaved"), ("2", 3, "packed"))]
-    it = Statement(part="x", seen="{value} {less} {both} {none:.0f}", numbers={"c": "mrc kept", **numbers}, holds="value > 0")
+    runs = [
+        run("roce", {"size": size}, kept_after=kept, placement=place) for size, kept, place in (("1", 6, "interleaved"), ("2", 3, "packed"))
+    ]
+    it = Statement(part="x", seen="{value} {less} {both} {none:.0f}", numbers={"c": "mrc kept_after", **numbers}, holds="value > 0")
     assert it.judged(evidence({"x": runs})).seen == "2.0 3.0 9.0 –"
     with pytest.raises(KeyError):
         Statement(seen="{value}", numbers={"value": "nothing"}).judged(Evidence())
@@ -485,12 +489,15 @@ def test_what_ran_out_of_time_counts_with_what_it_did() -> None:
     main = [r for r in sweep(GOOD_RING) if (r["transport"], r["settings"]) != ("roce-16", late["settings"])]
     (row,) = [r for r in verdicts("16", {"main": [*main, late], "qps": QPS[True]}) if r.claim == "at 1 % loss RoCE is unusable"]
     assert row.verdict == AGREES and "1 of 1 runs out of time" in row.seen and row.value == 0
-    assert bus_share({**late, "outcome": "died"}) is None and bus_share(run(busbw_bps=50.0)) == 0.5
+    assert bus_share(made(Run, **{**late, "outcome": "died"})) is None and bus_share(made(Run, **run(busbw_bps=50.0))) == 0.5
 
 
 def test_figures_of_runs_by_key() -> None:
-    assert value_of({"a": [{"b": 2}]}, "a.0.b") == 2 and value_of({"a": [{"b": 2}]}, "a.1.b") is None
-    assert value_of({"a": None}, "a") is None and value_of({"a": True}, "a") is None and value_of({"a": 3}, lambda r: r["a"] + 1) == 4
+    one = made(Run, failovers=[{"lost": 2}], groups={"victim": {"kept": 0.5}}, seed=3, delayed=True)
+    assert value_of(one, "failovers.0.lost") == 2 and value_of(one, "groups.victim.kept") == 0.5
+    for key in ("failovers.1.lost", "failovers.first", "groups.incast.kept", "busbw_bps", "delayed", "t0_ns", "groups", "no_such_key"):
+        assert value_of(one, key) is None
+    assert value_of(one, lambda r: r.seed + 1) == 4
 
 
 def test_medians_are_over_the_runs_asked_for() -> None:
@@ -507,8 +514,8 @@ def test_overall() -> None:
 def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
     """Through the real summary: the evaluation reads what the runner writes."""
     scenario = (figure := chosen(["18"])[0]).parts[0].load(True)
-    made = {"mrc": (0.95, 0.99), "mrc-1p": (0.95, 0.99), "roce-1p": (0.5, 0.74), "roce-8": (0.5, 0.85)}
-    summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in made.items()})
+    shares = {"mrc": (0.95, 0.99), "mrc-1p": (0.95, 0.99), "roce-1p": (0.5, 0.74), "roce-8": (0.5, 0.85)}
+    summary = synthetic.make(tmp_path, scenario, {name: plays.incast(fair, 1.2, left, 1) for name, (fair, left) in shares.items()})
     assert [row.verdict for row in figure.evaluate(Evidence({"main": summary}))] == [AGREES] * 4 + [CANNOT]
     from scenarios.figures.stored import Stored
 

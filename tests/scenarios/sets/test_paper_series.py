@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mrcbed.cli import paper
 from scenarios.run.planning import plan
@@ -17,49 +18,29 @@ from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, NO_DATA
 from scenarios.sets.paper.figures import chosen
 from testbed.errors import UserError
+from testbed.results.summary import Summary
+from tests.made import made
 from tests.scenarios.sets.test_paper import run as entry
 from tests.scenarios.sets.test_validation import called_of
+from topologies.structs import plain
 
 QUICK = series.Form(quick=True)
 
 
-def whole(run: dict[str, Any]) -> dict[str, Any]:
-    """A run with all that a summary has, whatever a figure reads of it."""
-    beside: dict[str, dict[str, Any]] = {
-        "failovers": {"fault": "x", "on": "x", "at_ns": 0, "healed_ns": None},
-        "flaps": {"number": 1},
-        "separations": {"flow": "a", "from": "b", "shared_evs": [], "evs": 1, "before": None, "after": None, "separated_rtts": None},
-        "ports": {"host": "h0", "at_ns": 0, "until_ns": 1},
-        "lossy_paths": {"host": "h0", "peer": "h1", "ev": 0, "first_loss_ns": None},
-    }
-    run = {key: [{**beside[key], **row} for row in value] if key in beside else value for key, value in run.items()}
-    group = dict.fromkeys(("goodput_bps", "of_line", "min_share", "max_share", "jain")) | {"flows": 1}
-    groups = {
-        name: {**group, **value, "message_ns": {"n": 1, "max": None, **value.get("message_ns", {})}}
-        for name, value in run["groups"].items()
-    }
-    cost = dict.fromkeys(("extra_rtts", "extra_percent", "noise_ns", "noise_share", "goodput_kept", "ideal_extra_ns")) | {"finished": True}
-    counted = dict.fromkeys(("sent", "lost", "retransmitted", "marked", "trimmed", "unexplained"), 0)
-    packets = {**counted, "causes": {}, **run.get("packets", {})}
-    rest = {"groups": groups, "packets": packets, "step_time_ns": {"n": 1, **run["step_time_ns"]}}
-    cost = run.get("failure_cost") and {**cost, **run["failure_cost"]}
-    return {"ranks": 4, "steps": 1, "outcome": "done", **run, **rest, "failure_cost": cost}
-
-
-def summary_of(scenario: Scenario, **more: Any) -> dict[str, Any]:
+def summary_of(scenario: Scenario, **more: Any) -> Summary:
     """As the runner would write it, every run well."""
     more = {"kept_during": 7 / 8, **more} if scenario.name == "pair-t0" else more  # a plane of eight is gone
     runs = [
-        whole(entry(spec.transport.name, spec.settings, placement=spec.placement, seed=spec.seed, **more))
+        entry(spec.transport.name, spec.settings, placement=spec.placement, seed=spec.seed, **more)
         | {"fabric": spec.transport.fabric.name, "run": spec.key}
         for spec in plan(scenario)
     ]
-    return {"format": 4, "dilation": 12_500.0, "scenario": scenario.name, "verdict": "ok", "checks": [], "fabrics": {}, "runs": runs}
+    return made(Summary, format=4, scenario=scenario.name, runs=runs)
 
 
-def write(directory: Path, summary: dict[str, Any]) -> None:
+def write(directory: Path, summary: Summary) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "summary.json").write_text(json.dumps(summary))
+    (directory / "summary.json").write_text(json.dumps(plain(summary)))
     (directory / "manifest.json").write_text(json.dumps({"scenario": {"transports": []}, "fabrics": {}}))
 
 
@@ -102,7 +83,7 @@ def test_a_figure_that_fails_is_told_and_left_behind(tmp_path: Path) -> None:
 
     def half(scenario: Scenario, directory: Path) -> int:
         summary = summary_of(scenario)
-        write(directory, {**summary, "runs": summary["runs"][:-1], "verdict": "failed", "stopped_by": "x"})
+        write(directory, replace(summary, runs=summary.runs[:-1], verdict="failed", stopped_by="x"))
         return 70
 
     run = Played(pair_t0=bug, t0_dead=bug, t1_dead=half)
@@ -239,9 +220,9 @@ def test_ctrl_c_in_a_run_ends_the_command(tmp_path: Path, monkeypatch: pytest.Mo
     """The runner writes what it has and returns; what differs or cannot be trusted is a result like any other."""
     asked = []
 
-    def run_scenario(scenario: Scenario, directory: Path, **how: Any) -> dict[str, Any]:
+    def run_scenario(scenario: Scenario, directory: Path, **how: Any) -> Summary:
         asked.append(scenario.name)
-        summary = {**summary_of(scenario), "verdict": verdict}
+        summary = replace(summary_of(scenario), verdict=verdict)
         write(directory, summary)
         return summary
 
@@ -264,6 +245,7 @@ def test_a_report_is_made_again_from_files_alone(tmp_path: Path, monkeypatch: py
     assert status == 0 and "50 % of what theory" in text and "differs" in text, text
     assert json.loads(called("--report", str(out), "--json")[1])["figures"][0]["id"] == "sizing"
     other = {"transport": "mrc", "verdict": "ok", "outcome": "done", "placement": "packed"}  # as another version might have it
-    write(out / "11" / "main", {**summary, "runs": [other]})
+    write(out / "11" / "main", summary)
+    (out / "11" / "main" / "summary.json").write_text(json.dumps({**plain(summary), "runs": [other]}))
     status, text = called("--report", str(out))
     assert status == 1 and "50 % of what theory" in text and "damaged: runs[0]" in (out / "paper.html").read_text()

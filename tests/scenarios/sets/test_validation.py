@@ -28,10 +28,13 @@ from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
 from testbed.errors import UserError
+from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED, WORLDS
+from tests.made import made
 from tests.scenarios.small import undrawn
 from topologies import load_fabric
 from topologies.paths import path_evs
+from topologies.structs import plain
 from topologies.theory import place_ranks, sack_share
 from topologies.units import NS
 
@@ -83,14 +86,11 @@ def test_a_case_that_is_not_there_is_one_line(words: list[str]) -> None:
 # --- what was seen -------------------------------------------------------------------------------------------------
 
 
-def entry(seed: int = 1, **more: Any) -> dict[str, Any]:
-    """A run's entry in summary.json, as far as it is read here."""
-    return {
-        "run": f"mrc-s{seed}", "seed": seed, "placement": "interleaved", "transport": "mrc", "settings": {}, "steps": 34, "outcome": "done",
-        "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "busbw_bps": 10e6, "failovers": [], "step_time_ns": {"n": 1, "max": 9},
-        "packets": {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0, "retransmitted": 0, "unexplained": 0, "causes": {}},
-        "fabric": "tiny", "ranks": 4, "failure_cost": None,
-    } | more  # fmt: skip
+def entry(seed: int = 1, **more: Any) -> Run:
+    """A run that ended well."""
+    own = {"run": f"mrc-s{seed}", "seed": seed, "placement": "interleaved", "transport": "mrc", "steps": 34, "busbw_bps": 10e6, "ranks": 4}
+    counted = {"sent": 1000, "marked": 10, "trimmed": 0, "lost": 0}
+    return made(Run, **{**own, "step_time_ns": {"n": 1, "max": 9}, "packets": counted, "fabric": "tiny", **more})
 
 
 def times(*values: int) -> pd.Series[Any]:
@@ -115,8 +115,8 @@ def test_messages_that_met_nothing_yet_are_left_out(tmp_path: Path) -> None:
     pd.DataFrame(sent).to_parquet(tmp_path / "messages.parquet")
     scenario = {"name": "x", "seeds": [1], "transports": [], "workload": {"outstanding": 4}}
     (tmp_path / "manifest.json").write_text(json.dumps({"scenario": scenario, "fabrics": {"tiny": load_fabric("tiny").to_dict()}}))
-    summary = {"format": 4, "dilation": 1.0, "scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}, "runs": [entry(run="r")]}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    summary = made(Summary, format=4, runs=[entry(run="r")])
+    (tmp_path / "summary.json").write_text(json.dumps(plain(summary)))
     assert list(times_of(Stored(tmp_path), [entry(run="r", steps=0)])) == [40, 40, 80, 80]
 
 
@@ -352,16 +352,8 @@ def write(directory: Path, scenario: Scenario, step_ns: float = 44_000, **more: 
             for n in range(34)
         ]
     pd.DataFrame(steps).to_parquet(directory / "steps.parquet")
-    summary = {
-        "format": 4,
-        "dilation": 10_000.0,
-        "scenario": scenario.name,
-        "verdict": "ok",
-        "checks": [],
-        "fabrics": {},
-        "runs": runs,
-    }
-    (directory / "summary.json").write_text(json.dumps(summary))
+    summary = made(Summary, format=4, scenario=scenario.name, runs=runs)
+    (directory / "summary.json").write_text(json.dumps(plain(summary)))
     (directory / "manifest.json").write_text(
         json.dumps({"scenario": {"transports": []}, "fabrics": {"tiny": load_fabric("tiny").to_dict()}})
     )
@@ -480,7 +472,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         def run(scenario: Scenario, directory: Path, **given: Any) -> dict[str, Any]:
             how["asked"].append((world, directory.parent.name))
             if how[world] is None:
-                return {"verdict": "interrupted"}
+                return made(Summary, verdict="interrupted")
             return write(directory, scenario, how[world])
 
         return run

@@ -22,10 +22,13 @@ from scenarios.show.plots.planes import deviations
 from scenarios.show.plots.ports import expected_line
 from scenarios.show.run_tables import show
 from testbed import terminal
+from testbed.results.summary import PlaneLoad
+from tests.made import made
 from tests.scenarios.broken import MS, TINY, at, fault, net_at, verdict, write
 from tests.scenarios.figures.test_failure_figures import BAD, BUSY, CABLE, CUT, DEAD, DOWN, FLOWS, LOSSY, host_flows, loss, ring
 from tests.scenarios.small import only_drawn
 from tests.scenarios.synthetic import write_manifest
+from topologies.structs import plain
 
 KEY = "mrc-tiny-packed-s1"
 
@@ -38,7 +41,7 @@ def results(directory: Path, scenario: str, journal: list[dict[str, Any]], lines
     runs = load_runs(directory)
     summary = summarise(wanted, runs)
     write_tables(runs, directory)
-    (directory / "summary.json").write_text(json.dumps(summary))
+    (directory / "summary.json").write_text(json.dumps(plain(summary)))
     write_manifest(directory, wanted, summary)
     for path in sorted(directory.glob("raw/**/*"), reverse=True):
         if path.is_file():
@@ -59,7 +62,7 @@ def test_ports_and_planes(tmp_path: Path) -> None:
     run = summary["runs"][0]
     x, y = expected_line(run, "h0", net_at(0), net_at(20), 2)
     assert x == pytest.approx([0.0, 500.0, 500.0, 1200.0, 1200.0, 2000.0]) and y == [100.0, 100.0, 50.0, 50.0, 100.0, 100.0]
-    row = {"packets": [0, 990, 40], "equal": [0, 1000, 50]}
+    row = made(PlaneLoad, packets=[0, 990, 40], equal=[0, 1000, 50])
     assert deviations(row) == [(1, pytest.approx(-1.0), True), (2, pytest.approx(-20.0), False)]
 
 
@@ -134,9 +137,9 @@ def figures_named(check: str) -> set[str]:
 
 def test_every_figure_that_a_shipped_check_names_exists(tmp_path: Path) -> None:
     """A misspelt figure would fail only once the scenario has run."""
-    flows = set(run_summary(write(tmp_path / "f", DOWN, host_flows(), flows=FLOWS)))
+    flows = set(plain(run_summary(write(tmp_path / "f", DOWN, host_flows(), flows=FLOWS))))
     took = ring(tmp_path / "r", 1.0, CABLE, [(0.0, 1.0), (1.0, 20.0)])
-    stepped = set(took) | set(run_summary(write(tmp_path / "s", CABLE, [])))
+    stepped = set(took) | set(plain(run_summary(write(tmp_path / "s", CABLE, []))))
     for name in named_scenarios():
         scenario = load_scenario(name)
         known = flows if scenario.workload.is_pattern else stepped

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from mrcbed.cli import execute
 from scenarios.figures.stored import Stored
@@ -26,10 +27,13 @@ from scenarios.show.plots import draw_all
 from scenarios.show.plots.packets import totals
 from scenarios.show.plots.planes import loads
 from scenarios.show.plots.sweep import as_number, points
+from testbed.results.summary import Run
+from tests.made import made
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
 from tests.scenarios.small import changed, only_drawn
 from tests.scenarios.synthetic import make
+from topologies.structs import plain
 
 SCENARIO = """
 description = DESCRIPTION
@@ -260,10 +264,9 @@ def test_nothing_broken_says_what_was_carried(tmp_path: Path) -> None:
 
 
 def test_a_failure_whose_cost_is_not_known_is_no_healthy_run(results: Path) -> None:
-    """As in results of a version that did not count it."""
     summary = json.loads((results / "summary.json").read_text())
     for entry in summary["runs"]:
-        del entry["failure_cost"]
+        entry["failure_cost"] = None
     (results / "summary.json").write_text(json.dumps(summary))
     write_report(results)
     cost = page(results).sections["cost"]
@@ -308,7 +311,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no table": (lambda d: (d / STEPS).unlink(), "steps.parquet is missing: mrcbed results plot --tables"),
     "half a table": (lambda d: (d / "goodput.parquet").write_bytes(b"PAR1 cut"), "goodput.parquet cannot be read"),
     "a table without a run": (lost, "steps.parquet has no rows of run "),
-    "a run without verdict": (changed(SUMMARY, lambda s: s["runs"][2].pop("verdict")), "has no verdict"),
+    "a run without verdict": (changed(SUMMARY, lambda s: s["runs"][2].pop("verdict")), "damaged: runs[2].verdict in "),
     "no fidelity": (changed(MANIFEST, lambda m: m.pop("fidelity")), "has no fidelity verdicts: the run did not end"),
     "a run without fidelity": (changed(MANIFEST, lambda m: m["fidelity"].popitem()), "has no fidelity verdict of run"),
     "two verdicts": (changed(MANIFEST, lambda m: next(iter(m["fidelity"].values())).update(verdict="failed")), "take both from one copy"),
@@ -366,13 +369,13 @@ def test_loads_are_in_equal_shares(tmp_path: Path, shared: Path) -> None:
     stored = Stored(shared)
     frame = pd.DataFrame({"run": "x", "host": [0, 0, 1], "plane": [0, 1, 1], "tx_bytes": [300, 100, 400], "rx_bytes": 0})
     stored._tables["goodput"] = frame
-    entry = {**stored.runs[0], "run": "x"}
+    entry = replace(stored.runs[0], run="x")
     assert loads(stored, [entry]) == [(0.75, 0.0, 1.5), (1.25, 0.5, 2.0)]
 
 
 def test_losses_are_per_thousand_sent() -> None:
-    def entry(sent: int, causes: dict[str, int], marked: int) -> dict[str, Any]:
-        return {"transport": "mrc", "packets": {"sent": sent, "causes": causes, "marked": marked, "trimmed": 0}}
+    def entry(sent: int, causes: dict[str, int], marked: int) -> Run:
+        return made(Run, transport="mrc", packets={"sent": sent, "causes": causes, "marked": marked, "trimmed": 0})
 
     (row,) = totals([entry(1500, {"drop_tail": 3}, 5), entry(500, {"flushed": 1}, 1)])
     assert row == {"transport": "mrc", "n": 2, "sent": 2000, "causes": {"drop_tail": 1.5, "flushed": 0.5}, "marked": 3.0, "trimmed": 0.0}
@@ -384,5 +387,5 @@ def test_swept_values_as_numbers(value: Any, number: float | None) -> None:
 
 
 def test_points_are_medians() -> None:
-    assert points([{"busbw_bps": v} for v in (3.0, None, 1.0, 9.0)], "busbw_bps") == (3.0, 1.0, 9.0, 3)
+    assert points([made(Run, busbw_bps=v) for v in (3.0, None, 1.0, 9.0)], "busbw_bps") == (3.0, 1.0, 9.0, 3)
     assert points([{"busbw_bps": None}], "busbw_bps") is None

@@ -13,6 +13,8 @@ from scenarios.show import medians_table
 from scenarios.show.document import rich
 from scenarios.show.run_tables import faults_table, show
 from testbed import terminal
+from testbed.results.summary import Run
+from tests.made import made
 from tests.scenarios.figures.test_comparison import entry
 from tests.scenarios.synthetic import Play, make
 
@@ -23,7 +25,8 @@ FAILOVER = {
 
 
 def cells(runs: list[dict[str, Any]]) -> list[dict[str, str]]:
-    return [{head: cell(line) for head, cell in medians_table.columns(runs)} for line in medians_table.lines(runs)]
+    entries = [made(Run, **run) for run in runs]
+    return [{head: str(cell(line)) for head, cell in medians_table.columns(entries)} for line in medians_table.lines(entries)]
 
 
 def test_medians_intervals_and_what_was_left_out() -> None:
@@ -37,7 +40,7 @@ def test_medians_intervals_and_what_was_left_out() -> None:
 
 def test_settings_have_lines_of_their_own_whatever_type_their_values_have() -> None:
     runs = [entry("mrc", 1, 8e9 * k, "ok" if k else "failed", settings={"fault.0.probability": v}) for k, v in enumerate((0, 0.5, "1"))]
-    assert medians_table.applies_to(runs)
+    assert medians_table.applies_to([made(Run, **run) for run in runs])
     shown = cells(runs)
     assert [c["transport"].splitlines()[2] for c in shown] == ["probability = 0", "probability = 0.5", "probability = 1"]
     assert [c["verdict"] for c in shown] == ["1 failed, left out", "ok", "ok"] and [c["bus GB/s"] for c in shown] == ["–", "1.0", "2.0"]
@@ -62,7 +65,7 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
 
 
 def test_tables_of_single_runs_name_their_settings() -> None:
-    runs = [{**entry("mrc", 1, 1e6, settings={"fault.0.probability": p}), "failovers": [FAILOVER]} for p in (0.1, 0.5)]
+    runs = [made(Run, **entry("mrc", 1, 1e6, settings={"fault.0.probability": p}, failovers=[FAILOVER])) for p in (0.1, 0.5)]
     out = io.StringIO()
     terminal.console(140, file=out).print(rich(faults_table(runs)))
     text = out.getvalue()

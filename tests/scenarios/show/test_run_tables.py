@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from scenarios.figures.stored import Stored
 from scenarios.figures.summary import run_summary
@@ -16,21 +17,23 @@ from scenarios.sets.merging import merge, read_all
 from scenarios.show.html.content import medians
 from scenarios.show.run_tables import check_lines, runs_table, show
 from testbed import terminal
+from testbed.results.summary import Check, Summary
+from tests.made import made
 from tests.scenarios.broken import steps, write
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import small, undrawn
 
 
-def check(name: str, seen: Any, ok: bool | None, expected: str = "<= 5") -> dict[str, Any]:
-    return {"name": name, "expected": expected, "seen": seen, "ok": ok}
+def check(name: str, seen: Any, ok: bool | None, expected: str = "<= 5", unit: str | None = None) -> Check:
+    return Check(name=name, expected=expected, seen=seen, ok=ok, unit=unit)
 
 
 def test_failures_first_then_a_line_per_check() -> None:
     """20 seeds of 4 checks are not 80 lines."""
     found = [check(f"{name} [packed, seed {seed}]", seed, True) for seed in range(1, 21) for name in ("a", "b", "c", "d")]
     for n in (2, 78):
-        found[n] |= {"ok": False, "seen": 9}
-    found[3] |= {"ok": None, "seen": "not applicable: no machine"}
+        found[n] = replace(found[n], ok=False, seen=9)
+    found[3] = replace(found[3], ok=None, seen="not applicable: no machine")
     assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         "FAILED c [packed, seed 1]: expected <= 5, seen 9",
         "FAILED c [packed, seed 20]: expected <= 5, seen 9",
@@ -53,11 +56,10 @@ def test_checks_of_one_run_and_over_the_seeds_stay_as_they_are() -> None:
 
 
 def test_a_bound_that_is_a_time_is_read_as_one() -> None:
-    time = {"unit": "ns"}
-    found = [check(f"a [packed, seed {n}]", n * 10**9, True, "<= 1.5 * mrc.degraded_step_ns (2.4e+09)") | time for n in (2, 1)]
-    found.append(check("number", 2143717.456, True, ">= 2000000") | time)
+    found = [check(f"a [packed, seed {n}]", n * 10**9, True, "<= 1.5 * mrc.degraded_step_ns (2.4e+09)", "ns") for n in (2, 1)]
+    found.append(check("number", 2143717.456, True, ">= 2000000", "ns"))
     found.append(check("ratio", 1.5, True, "<= mrc.degraded_step_ns / mrc.ideal_step_ns (2)"))
-    found.append(check("gone", None, False, "<= mrc.x_ns (2e+09)") | time)
+    found.append(check("gone", None, False, "<= mrc.x_ns (2e+09)", "ns"))
     assert ["".join(text for text, _ in line) for line in check_lines(found)] == [
         "FAILED gone: expected <= mrc.x_ns (2e+09), seen None",
         "ok 2/2 a: expected <= 1.5 * mrc.degraded_step_ns (2.40 s), seen 1.00 s to 2.00 s",
@@ -82,7 +84,7 @@ def test_a_name_is_no_pattern() -> None:
     ]
 
 
-def shown(summary: dict[str, Any], directory: Path) -> str:
+def shown(summary: Summary, directory: Path) -> str:
     out = io.StringIO()
     show(terminal.console(140, file=out), summary, directory)
     return out.getvalue()
@@ -105,8 +107,8 @@ def test_worlds_that_mix_are_told_apart(seeds: list[int], tmp_path: Path) -> Non
     (tmp_path / "both").mkdir()
     with undrawn():
         summary = merge(read_all(wholes), tmp_path / "both", ["mrcbed", "results", "compare"])
-        mixed, alone = shown(summary, tmp_path / "both"), shown(json.loads((wholes[1] / "summary.json").read_text()), wholes[1])
-        one = shown(json.loads((wholes[0] / "summary.json").read_text()), wholes[0])
+        mixed, alone = shown(summary, tmp_path / "both"), shown(Stored(wholes[1]).summary, wholes[1])
+        one = shown(Stored(wholes[0]).summary, wholes[0])
     n = len(seeds)
     assert f"({n} of {2 * n} runs simulated, in virtual time: no machine was measured in these)" in mixed
     assert "(simulated, in virtual time: no machine was measured)" in alone and "simulated" not in one
@@ -124,7 +126,7 @@ def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_p
     for planned, said in ((5, "1/5"), (1, "1/1")):
         run = write(tmp_path / str(planned), [], steps([(0, 1)]), end=9, steps=planned, outcome="timeout", reason="no end", wrong={})
         entry = run_summary(run)
-        text = shown({"scenario": "x", "verdict": "failed", "checks": [], "fabrics": {}, "runs": [entry]}, tmp_path)
+        text = shown(made(Summary, verdict="failed", fabrics={entry.fabric: {}}, runs=[entry]), tmp_path)
         row = text.splitlines()
         at = next(i for i, line in enumerate(row) if said in line)
         assert "ended" in row[at + 1]
@@ -132,7 +134,6 @@ def test_a_run_that_ended_early_says_so_beside_the_steps_that_were_planned(tmp_p
 
 def test_runs_of_several_kinds_are_not_named_after_the_first(tmp_path: Path) -> None:
     entry = run_summary(write(tmp_path, [], steps([(0, 1)]), end=9, wrong={}))
-    whole = {"scenario": "x", "verdict": "ok", "checks": [], "fabrics": {}}
     for kinds, word in ((("ring-allreduce",), "all-reduce"), (("ring-allreduce", "all-to-all"), "collective")):
-        text = shown({**whole, "runs": [{**entry, "workload": kind} for kind in kinds]}, tmp_path)
+        text = shown(made(Summary, fabrics={entry.fabric: {}}, runs=[replace(entry, workload=kind) for kind in kinds]), tmp_path)
         assert f"x: {word} under each transport" in text and f"A step is one {word};" in text

@@ -21,6 +21,8 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.simulators import matrix, networks, stages, topology, tree, workload
 from testbed.errors import UserError
+from testbed.results.summary import Run as Entry
+from tests.made import made
 from tests.scenarios.small import TEXT, undrawn
 from topologies import Fabric, load_fabric
 from topologies.theory import COLLECTIVES, bus_factor
@@ -150,10 +152,10 @@ def test_what_htsim_cannot_have_is_one_line(given: dict[str, Any], says: str) ->
 
 def test_a_connection_of_more_bytes_than_htsim_reads() -> None:
     flows = {"flows": [{"name": "f", "src": 0, "dst": 3, "start_ns": 0}]}
-    carried = {"flows": {"f": {"bytes": TINY.planes * (2**31 - 1)}}}
+    carried = made(Entry, flows={"f": {"bytes": TINY.planes * (2**31 - 1)}})
     assert "0->3 id 1 start 0 size 2147483647" in matrix(flows, carried, TINY)
     with pytest.raises(UserError, match="h0 sends h3 2,147,483,648 bytes in a plane at once"):
-        matrix(flows, {"flows": {"f": {"bytes": TINY.planes * 2**31}}}, TINY)
+        matrix(flows, made(Entry, flows={"f": {"bytes": TINY.planes * 2**31}}), TINY)
 
 
 def test_files_of_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ def test_many_of_a_kind_differ_in_colour_or_marker() -> None:
 def test_a_name_keeps_its_look_in_a_run_of_some_transports() -> None:
     def of(names: str, text: str = '[[transport]]\nkind = "mrc"\nname = "a"\n[[transport]]\nkind = "mrc"\nname = "b"\n') -> Any:
         scenario = {"transports": [{"name": name, "kind": "mrc"} for name in names]}
-        return SimpleNamespace(manifest={"scenario": scenario, "scenario_file": text}, summary={"runs": []})
+        return SimpleNamespace(manifest={"scenario": scenario, "scenario_file": text}, summary=SimpleNamespace(runs=[]))
 
     assert look_of(of("b"), "b") == look_of(of("ab"), "b") != look_of(of("ab"), "a")
     assert look_of(of("b", "damaged ="), "b") == look_of(of("ab"), "a"), "without the file its order is that of the runs"

@@ -1,4 +1,4 @@
-"""Below every figure stands what its runs are worth, in words that nobody has to look up; old results have it, too."""
+"""Below every figure stands what its runs are worth, in words that nobody has to look up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from scenarios.show.plots.style import COLOURS, STRIP, figure, save, worth
+from testbed.results.summary import Run
+from tests.made import made
 
 
-def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:
-    return {"run": name, "world": "emulated", "fidelity": {"verdict": verdict}, **more}
+def run(name: str, verdict: str = "trustworthy", **more: Any) -> Run:
+    return made(Run, run=name, fidelity={"verdict": verdict}, **more)
 
 
 @pytest.mark.parametrize(
@@ -25,18 +27,16 @@ def run(name: str, verdict: str = "trustworthy", **more: Any) -> dict[str, Any]:
         ([run("a", "invalid")], "fidelity: invalid (1 run)", "invalid"),
         ([run("a", world="simulated")], "fidelity: trustworthy (1 run, simulated)", "trustworthy"),
         ([run("a", world="simulated"), run("b")], "fidelity: trustworthy (2 runs, 1 of them simulated)", "trustworthy"),
-        ([{"run": "old", "distrust": ["the machine was busy"]}], "fidelity: doubtful (1 run)", "doubtful"),
-        ([{"run": "old", "distrust": []}], "fidelity: trustworthy (1 run)", "trustworthy"),
     ],
 )
-def test_a_line_says_it(runs: list[dict[str, Any]], words: str, worst: str) -> None:
+def test_a_line_says_it(runs: list[Run], words: str, worst: str) -> None:
     assert worth(runs) == (words, COLOURS[worst])
 
 
 def test_the_line_stands_below_and_changes_nothing_above(tmp_path: Path) -> None:
     from matplotlib import image
 
-    def drawn(name: str, runs: list[dict[str, Any]] | None) -> Any:
+    def drawn(name: str, runs: list[Run] | None) -> Any:
         with figure(1, 1.2) as (fig, ax):
             ax.plot([0, 1], [0, 1])
             return save(fig, tmp_path / name, "f", runs)
