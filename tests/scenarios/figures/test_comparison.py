@@ -129,7 +129,5 @@ def test_a_plot_finds_the_intervals_of_values_that_a_table_holds_otherwise(tmp_p
     summary = made(Summary, format=4, runs=[{**run, "run": f"mrc-{number}"} for number, run in enumerate(runs)])
     (tmp_path / "summary.json").write_text(json.dumps(plain(summary)))
     known = intervals(Stored(tmp_path))
-    assert (
-        known["mrc", "packed", "busbw_bps", str({"fault.0.probability": "0.0"})] == (11.0, 13.0)
-        and len({key for key in known if key[2] == "busbw_bps"}) == 4
-    )
+    assert known["mrc", "packed", "busbw_bps", str({"fault.0.probability": "0.0"})] == (11.0, 13.0)
+    assert len([key for key in known if key[2] == "busbw_bps"]) == 2

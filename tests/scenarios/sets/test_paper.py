@@ -342,7 +342,7 @@ def evidence(parts: dict[str, list[dict[str, Any]]]) -> Evidence:
 
 
 def judged(claim: int, ok: bool | None) -> Row:
-    numbers = {"value": "mrc kept_after" if ok is None else "mrc seed"}
+    numbers = {"value": "mrc flap_growth" if ok is None else "mrc seed"}
     return Statement(claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}").judged(evidence({"main": [run()]}))
 
 

@@ -33,7 +33,6 @@ from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.plays import collide
 from tests.scenarios.small import changed, only_drawn
 from tests.scenarios.synthetic import make
-from topologies.structs import plain
 
 SCENARIO = """
 description = DESCRIPTION
