@@ -1,8 +1,9 @@
-"""``mrcbed explain [KEY]``: what a key of a scenario or fabric file means, and what may stand behind ``--set``."""
+"""``mrcbed explain [KEY]``: what a key of a scenario, a fabric file or of results means, and what may stand behind ``--set``."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,9 @@ from testbed.options import argument, option
 
 
 @click.command(
-    name="explain", help="Explain KEY of a scenario or fabric file, like workload.steps, fault.at or fabric.planes; without KEY list all."
+    name="explain",
+    help="Explain KEY of a scenario or fabric file, like workload.steps, fault.at or fabric.planes, or of results, like busbw_bps or "
+    "summary.runs.failovers; without KEY list those of files that you write.",
 )
 @argument("key", required=False)
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -23,13 +26,15 @@ def command(key: str | None, as_json: bool) -> None:
     """A key is written with dots, as for --set; which entry of a list may be left out."""
     from scenarios.schema.key_search import find, nearest_keys
     from scenarios.schema.keys import keys, of_kinds
+    from scenarios.schema.result_keys import NAMES, find_results
 
     named, table = find(key) if key is not None else ((), keys())
-    if key is not None and not named and not table:
+    results, result_table = find_results(key) if key is not None else ((), ())
+    if key is not None and not (named or table or results or result_table):
         near = nearest_keys(key)
         raise UserError(f"{key} is not a key: did you mean {' or '.join(near)}? 'mrcbed explain' lists all")
     if as_json:
-        print(json.dumps([_record(k) for k in (*named, *table)], indent=2))
+        print(json.dumps([*map(_record, (*named, *table)), *map(asdict, (*results, *result_table))], indent=2))
         return
     out = terminal.console(120)
     for one in named:
@@ -38,6 +43,15 @@ def command(key: str | None, as_json: bool) -> None:
         title = f"{'of' if named else 'Keys of'} {path or f'a {file} file'}"
         rows = [(k.name, of_kinds(k), k.default or "required", k.meaning) for k in group]
         out.print(terminal.table(["key", "of kind", "default", "meaning"], rows, title=title, words=("of kind", "default", "meaning")))
+    for found in results:
+        out.print(Text(f"{found.file}.{found.dotted}", style="bold") + Text(f"  {NAMES[found.file]}", style="dim"))
+        lines = {"means": found.meaning, "is": f"{found.form}{', may be missing' if found.optional else ''}", "unit": found.unit}
+        out.print(terminal.fields([f"  {head}" for head in lines], list(lines.values()), style="cyan"))
+        out.print()
+    for (file, path), keys_of in groupby(result_table, lambda k: (k.file, k.path)):
+        rows_of = [(k.name, k.form, k.unit, k.meaning) for k in keys_of]
+        title = f"Keys of {path or 'the top'} in {NAMES[file]}"
+        out.print(terminal.table(["key", "is", "unit", "meaning"], rows_of, title=title, words=("is", "unit", "meaning")))
 
 
 def _record(key: Any) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
-from dataclasses import asdict
 
 from scenarios.schema.scenario import Scenario
 from testbed.errors import UserError
 from testbed.machines.reach import places
+from testbed.results.manifest import Stretched
 from topologies import FabricError
 
 
@@ -30,8 +30,8 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
         chosen = given(scenario, dilation or scenario.dilation)
         check_on_machines(scenario, machines)
         directory = results_directory(scenario.name, out, resume)
-        if resume and holds_run(directory):
-            chosen = recorded(read_manifest(directory), dilation)
+        if resume and holds_run(directory) and (former := read_manifest(directory).dilation):
+            chosen = recorded(former, dilation)
         check_emulable(scenario, chosen.value)
     except FabricError as error:
         raise UserError(str(error)) from None
@@ -41,6 +41,6 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
         summary = run_on_machines(
             at_dilation(scenario, chosen.value), directory, machines, progress=progress,
             command_line=["mrcbed", *sys.argv[1:]], resume=resume,
-            stretched={"dilation": asdict(chosen), "attempts": []}, figures=shown["figures"],
+            stretched=Stretched(dilation=chosen), figures=shown["figures"],
         )  # fmt: skip
     return conclude(scenario, summary, directory, shown["as_json"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import signal
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from mrcbed.cli.sets import tell
 from scenarios.schema.scenario import Scenario
 from testbed.errors import UserError
+from testbed.results.manifest import Stretched
 from testbed.world import EMULATED, SIMULATED
 from topologies import FabricError
 
@@ -41,12 +41,12 @@ def run(
         if world == EMULATED:
             try:
                 chosen = given(scenario, dilation or scenario.dilation)
-                if resume and holds_run(directory) and "dilation" in (former := read_manifest(directory)):
+                if resume and holds_run(directory) and (former := read_manifest(directory).dilation):
                     chosen = recorded(former, dilation)
                 check_emulable(scenario, chosen.value)
             except FabricError as error:
                 raise UserError(str(error)) from None
-            scenario, stretched = at_dilation(scenario, chosen.value), {"dilation": asdict(chosen), "attempts": []}
+            scenario, stretched = at_dilation(scenario, chosen.value), Stretched(dilation=chosen)
         options = RunOptions(
             progress, ["mrcbed", *sys.argv[1:]], SIMULATED if world == SIMULATED else "ebpf", resume=resume, world=world,
             carrier=OnWorkers(client, world, mixed, tell), figures=shown["figures"], stretched=stretched,

@@ -20,11 +20,10 @@ from scenarios.figures.outages import ENDLESS, Outage
 from scenarios.figures.stats import beside, slowest
 from scenarios.schema.sweep import short_keys, suffix
 from testbed.errors import first_line, refusal
+from testbed.results.manifest import Manifest
 from testbed.results.reading import AGAIN, ResultsError, read
 from testbed.results.summary import Format, Run, Summary
 from testbed.results.values import Setting, known
-from testbed.view.declared import MANIFEST
-from testbed.view.declared import read as read_plain
 from topologies import Fabric, FabricError
 from topologies.files import FileError
 from topologies.units import NS
@@ -57,10 +56,10 @@ class Stored:
         return read(path, Summary)
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Manifest:
         if self.whole is not None:
             return self.whole.manifest
-        return read_plain(self.directory / "manifest.json", MANIFEST)
+        return read(self.directory / "manifest.json", Manifest)
 
     def table(self, name: str) -> pd.DataFrame:
         """Read a table whose rows fit the runs of the summary; empty if the file does not exist. Raises :class:`ResultsError` otherwise."""
@@ -110,7 +109,7 @@ class Stored:
     def judge(self) -> None:
         """Check that all files behind figures and report exist and agree. Raises :class:`ResultsError` otherwise."""
         runs = self.summary.runs
-        if "fidelity" not in self.manifest:
+        if self.manifest.fidelity is None:
             raise self.fail("manifest.json", "has no fidelity verdicts: the run did not end, mrcbed run --resume --out goes on with it")
         for name in RUN_TABLES if runs else ():
             if not (self.directory / f"{name}.parquet").is_file():
@@ -121,12 +120,12 @@ class Stored:
 
     def _judge(self, run: Run) -> None:
         key = run.run
-        fidelity = self.manifest["fidelity"].get(key, {})
-        if fidelity.get("verdict") not in VERDICTS:
+        trust = (self.manifest.fidelity or {}).get(key)
+        if trust is None:
             problem = f"has no fidelity verdict of run {key}, so nobody can say what its figures are worth"
             raise self.fail("manifest.json", f"{problem}: run it again")
-        if fidelity["verdict"] != run.verdict:
-            unlike = f"says {fidelity['verdict']!r} of run {key}, summary.json {run.verdict!r}"
+        if trust.verdict != run.verdict:
+            unlike = f"says {trust.verdict!r} of run {key}, summary.json {run.verdict!r}"
             raise self.fail("manifest.json", f"{unlike}: take both from one copy")
         self.fabric(run)
         if run.fabric not in self.summary.fabrics:
@@ -210,19 +209,25 @@ class Stored:
 
     def ordered(self, placement: str, seed: int | None = None) -> list[Run]:
         """Return the runs of a placement, in the scenario's order of transports."""
-        names = [t["name"] for t in self.manifest["scenario"]["transports"]]
+        names = [t.name for t in self.manifest.scenario.transports]
         runs = [r for r in self.runs if r.placement == placement and seed in (None, r.seed)]
         return sorted(runs, key=lambda r: (names.index(r.transport) if r.transport in names else len(names), r.seed))
 
-    def fabric(self, run: Run) -> Fabric:
-        """Return the network that a run stands for."""
-        derived = self.manifest.get("fabrics", {}).get(run.fabric)
-        if derived is None:
-            raise self.fail("manifest.json", f"does not know the fabric {run.fabric!r} of run {run.run}: {AGAIN}")
+    @cached_property
+    def fabrics(self) -> dict[str, Fabric]:
+        """The networks that runs stand for, by name."""
+        if self.whole is not None:
+            return self.whole.fabrics
         try:
-            return Fabric.from_dict({k: v for k, v in derived.items() if k in Fabric.__struct_fields__})
+            written = self.manifest.fabrics.items()
+            return {name: Fabric.from_dict({k: v for k, v in keys.items() if k in Fabric.__struct_fields__}) for name, keys in written}
         except FabricError as error:
             raise ResultsError(f"damaged: fabrics in {self.directory / 'manifest.json'}: {error}: {AGAIN}") from None
+
+    def fabric(self, run: Run) -> Fabric:
+        if run.fabric not in self.fabrics:
+            raise self.fail("manifest.json", f"does not know the fabric {run.fabric!r} of run {run.run}: {AGAIN}")
+        return self.fabrics[run.fabric]
 
     def begin_ns(self, run: Run) -> float | None:
         """Find when the first measured step of a run began; for flows, their t0."""

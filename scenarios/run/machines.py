@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from scenarios.run.manifest import version
@@ -12,6 +11,7 @@ from scenarios.run.runner import Progress, Runner, RunOptions
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.machines.reach import Place
 from testbed.machines.world import Machines
+from testbed.results.manifest import Stretched
 from testbed.results.summary import Summary
 from topologies import Fabric
 from topologies.parts import divide
@@ -38,7 +38,7 @@ def check_on_machines(scenario: Scenario, places: Sequence[Place]) -> None:
 
 
 def run_on_machines(
-    scenario: Scenario, directory: Path, places: Sequence[Place], *, stretched: dict[str, Any], progress: Progress | None = None,
+    scenario: Scenario, directory: Path, places: Sequence[Place], *, stretched: Stretched, progress: Progress | None = None,
     command_line: Sequence[str] = (), resume: bool = False, figures: bool = True,
 ) -> Summary:  # fmt: skip
     """Run a scenario on these machines and return the summary. ``stretched`` as in :class:`RunOptions`."""

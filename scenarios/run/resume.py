@@ -18,8 +18,9 @@ from typing import Any
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
-from testbed.results.reading import ResultsError
-from testbed.view.declared import MANIFEST, read, read_record
+from testbed.results.manifest import Manifest
+from testbed.results.reading import ResultsError, read_plain
+from testbed.view.declared import read_record
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
@@ -59,7 +60,7 @@ def holds_run(directory: Path) -> bool:
 def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest that the run began with. Raises :class:`ScenarioError` if it differs from ``now`` in what was requested."""
     path = directory / "manifest.json"
-    manifest = read(path, MANIFEST, "begin again with a new --out")
+    manifest = read_plain(path, Manifest, "begin again with a new --out")
     former_request, present_request = _request_of(manifest), _request_of(json.loads(json.dumps(now, default=str)))
     difference = first_difference(former_request, present_request)
     if difference:

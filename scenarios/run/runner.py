@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from scenarios.schema.sweep import short_keys
 from testbed.errors import Interrupted, refusal
 from testbed.machine.caller import written
 from testbed.machine.stopping import go_on
+from testbed.results.manifest import Stretched
 from testbed.results.reading import believing
 from testbed.results.summary import Run as Entry
 from testbed.results.summary import Summary
@@ -137,7 +138,7 @@ class RunOptions:
     """Carries out the blocks instead of this process, or of ``jobs``."""
     figures: bool = True
     """Make tables and plots; if False, ``mrcbed results plot --tables`` makes them later."""
-    stretched: Mapping[str, Any] | None = None
+    stretched: Stretched | None = None
     """``dilation`` and ``attempts`` of the manifest (scenarios.sets.dilation): how time is stretched, and what was tried before in this
     directory; None: as the fabric has it."""
 
@@ -152,7 +153,8 @@ class Runner:
         self.world, self.jobs, self.figures, self.carrier = options.world, options.jobs, options.figures, options.carrier
         self.manifest = {**make_manifest(scenario, list(options.command_line), options.world), "switch": options.switch, "captures": []}
         self.manifest["notes"] += options.notes
-        self.manifest |= options.stretched or {}
+        if (stretched := options.stretched) is not None:
+            self.manifest |= {"dilation": plain(stretched.dilation), "attempts": [plain(attempt) for attempt in stretched.attempts]}
         self.session = {key: self.manifest[key] for key in ("started", "command_line", "git")} | {"ended": None, "verdict": None}
         self.former_manifest = former_manifest(directory, self.manifest) if options.resume and holds_run(directory) else None
         if self.former_manifest is not None:
@@ -317,7 +319,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     switch: str = "ebpf",
     resume: bool = False,
     figures: bool = True,
-    stretched: Mapping[str, Any] | None = None,
+    stretched: Stretched | None = None,
 ) -> Summary:
     """Run a scenario in the emulated world, on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox.
 
@@ -337,7 +339,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     switch_name = switch if switch == "ebpf" else f"{switch} ({ovs.datapath()})"
     limits = ovs.limits(ovs.datapath()) if switch == "ovs" else None
     notes = [f"{limits}."] if limits else []
-    notes += [f"{a['why']}: {a['directory']}/ has that attempt, and no figure uses it." for a in (stretched or {}).get("attempts", ())]
+    notes += [f"{a.why}: {a.directory}/ has that attempt, and no figure uses it." for a in (stretched.attempts if stretched else ())]
     options = RunOptions(
         progress=progress, command_line=command_line, switch=switch_name, notes=notes, resume=resume, figures=figures, stretched=stretched
     )  # fmt: skip

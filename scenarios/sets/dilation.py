@@ -8,8 +8,6 @@ late, the whole series is repeated once at the next step. docs/time.md explains 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +18,9 @@ from scenarios.schema.workloads import edges_of
 from scenarios.sets.estimate import format_duration, scenario_seconds
 from testbed.bench.calibration import calibration, others_cores
 from testbed.machine.quota import quota_cores
-from testbed.results.reading import ResultsError
+from testbed.results.manifest import Attempt, Dilation, Stretched
+from testbed.results.reading import ResultsError, read
 from testbed.results.summary import Summary
-from testbed.view.declared import STRETCHED, read
 from topologies import FabricError
 from topologies.theory import place_ranks
 
@@ -40,35 +38,24 @@ FAIR_SHARE = 0.5
 """Least share of all cores that the scheduler leaves to a run, whatever others want of them at this moment [ours]."""
 
 
-@dataclass(frozen=True)
-class Dilation:
-    """``factor``: on the scenario's own; ``value``: what comes of it. ``chosen``: by "auto" or by "user"; ``why``: one line."""
-
-    factor: float
-    value: float
-    chosen: str
-    why: str
-
-
-def read_manifest(directory: Path) -> dict[str, Any]:
-    """What a run to resume began with; {} if it cannot be read, which is reported where it is resumed."""
+def read_manifest(directory: Path) -> Stretched:
+    """What a run to resume began with; nothing if it cannot be read, which is reported where it is resumed."""
     try:
-        return read(directory / "manifest.json", STRETCHED)
+        return read(directory / "manifest.json", Stretched)
     except ResultsError:
-        return {}
+        return Stretched()
 
 
 def given(scenario: Scenario, value: float) -> Dilation:
     """The dilation that the user asks for."""
-    return Dilation(value / scenario.dilation, value, "user", "as asked for")
+    return Dilation(factor=value / scenario.dilation, value=value, chosen="user", why="as asked for")
 
 
-def recorded(manifest: Mapping[str, Any], wanted: float | None) -> Dilation:
+def recorded(then: Dilation, wanted: float | None) -> Dilation:
     """The dilation that the resumed run began with. Raises :class:`ScenarioError` if another is asked for now."""
-    then = manifest["dilation"]
-    if wanted is not None and wanted != then["value"]:
-        raise ScenarioError(f"--resume: the run was begun at dilation {then['value']:,.0f}: drop --dilation {wanted:,.0f}")
-    return Dilation(**{key: then[key] for key in Dilation.__dataclass_fields__})
+    if wanted is not None and wanted != then.value:
+        raise ScenarioError(f"--resume: the run was begun at dilation {then.value:,.0f}: drop --dilation {wanted:,.0f}")
+    return then
 
 
 def packets_per_second(scenario: Scenario) -> float:
@@ -98,7 +85,7 @@ def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
     factor = next((step for step in STEPS if needed / step <= MOST_BUSY * free), STEPS[-1])
     limit = " (a CPU quota)" if free == quota_cores() else ""
     why = f"{cpu_us:.0f} us of CPU time a packet: the busiest moment takes {needed / factor:.2g} of {free:.2g} free cores{limit}"
-    return Dilation(factor, factor * scenario.dilation, AUTO, why)
+    return Dilation(factor=factor, value=factor * scenario.dilation, chosen=AUTO, why=why)
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
@@ -106,7 +93,8 @@ def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
     factor = next((step for step in STEPS if step > dilation.factor), None)
     if factor is None:
         return None
-    slower = Dilation(factor, factor * scenario.dilation, AUTO, f"at {dilation.value:,.0f} the machine was too slow")
+    why = f"at {dilation.value:,.0f} the machine was too slow"
+    slower = Dilation(factor=factor, value=factor * scenario.dilation, chosen=AUTO, why=why)
     try:
         for fabric in scenario.fabrics.values():
             check_rates(fabric, slower.value)
@@ -140,10 +128,10 @@ def run_dilated(
     from scenarios.figures.summary import INTERRUPTED
     from scenarios.run.runner import run_scenario
 
-    former = read_manifest(directory) if resume and holds_run(directory) else {}
-    attempts = list(former.get("attempts", ()))
-    if "dilation" in former:
-        dilation = recorded(former, wanted)
+    former = read_manifest(directory) if resume and holds_run(directory) else Stretched()
+    attempts = former.attempts
+    if former.dilation is not None:
+        dilation = recorded(former.dilation, wanted)
     elif wanted is not None:
         dilation = given(scenario, wanted)
     else:
@@ -153,7 +141,7 @@ def run_dilated(
         slow = at_dilation(scenario, dilation.value)
         length = format_duration(scenario_seconds(slow, dilation.value))
         progress(f"dilation {dilation.value:,.0f} ({dilation.chosen}; {dilation.why}): about {length}", 0.0)
-        stretch = {"dilation": asdict(dilation), "attempts": attempts}
+        stretch = Stretched(dilation=dilation, attempts=attempts)
         summary = run_scenario(slow, directory, progress=progress, resume=resume, stretched=stretch, **settings)
         reasons = too_slow(summary)
         slower = next_step(dilation, scenario) if dilation.chosen == AUTO and not attempts and reasons else None
@@ -162,6 +150,6 @@ def run_dilated(
         why = f"At dilation {dilation.value:,.0f} the machine was too slow ({reasons[0]})"
         progress(f"{why}; all runs are repeated once, slower", 0.0)
         aside = set_aside(directory, len(attempts) + 1)
-        verdict = {"verdict": summary.verdict, "why": why, "reasons": reasons}
-        attempts = [*attempts, {"directory": aside.name, "dilation": asdict(dilation), **verdict}]
+        attempt = Attempt(directory=aside.name, dilation=dilation, verdict=summary.verdict, why=why, reasons=reasons)
+        attempts = [*attempts, attempt]
         dilation, resume = slower, False

@@ -17,15 +17,11 @@ from scenarios.run.simulate import check_simulable
 from scenarios.schema.checks import names_in
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario, named_scenarios
 from scenarios.sets.series import Kind
-from testbed.results.reading import ResultsError
-from testbed.view.declared import read, rows_of, table
+from testbed.results.reading import ResultsError, read
+from testbed.results.summary import Summary
 
 SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed tools bench seeds")
 VERDICT = "verdict.json"
-_CONCLUDED = table(
-    "verdict runs checks stopped_by?~", stopped_by=str, runs=rows_of(table("run outcome reason~ broken? distrust verdict")),
-    checks=rows_of(table("name expected seen ok~ unusual?", expected=str, seen=Any)),
-)  # fmt: skip
 MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch: a seed that fails is most likely among these."""
@@ -105,24 +101,20 @@ def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
     if result["reason"]:
         return result
     try:
-        summary = read(directory / "summary.json", _CONCLUDED)
+        summary = read(directory / "summary.json", Summary)
     except ResultsError:
         return result | {"verdict": UNFINISHED, "reason": "no summary"}
-    runs = summary["runs"]
+    runs = summary.runs
     failed_runs = [
-        f"{run['run']}: {run['outcome']}: {run['reason'] or '; '.join([*run.get('broken', ()), *run['distrust']])}"
-        for run in runs
-        if run["verdict"] != "ok"
+        f"{run.run}: {run.outcome}: {run.reason or '; '.join([*run.broken, *run.distrust])}" for run in runs if run.verdict != "ok"
     ]
     failed_checks = [
-        f"{check['name']}: expected {check['expected']}, seen {check['seen']}"
-        for check in summary["checks"]
-        if check["ok"] is False and not check.get("unusual")
+        f"{check.name}: expected {check.expected}, seen {check.seen}" for check in summary.checks if check.ok is False and not check.unusual
     ]
-    passed = sum(bool(check["ok"]) for check in summary["checks"])
-    checks = sum(check["ok"] is not None for check in summary["checks"])
+    passed = sum(bool(check.ok) for check in summary.checks)
+    checks = sum(check.ok is not None for check in summary.checks)
     counts = {"runs": len(runs), "checks": checks, "held": passed}
-    if summary["verdict"] == INTERRUPTED or "stopped_by" in summary:
-        reason = summary.get("stopped_by", "stopped by the user")
+    if summary.verdict == INTERRUPTED or summary.stopped_by is not None:
+        reason = summary.stopped_by or "stopped by the user"
         return result | counts | {"verdict": UNFINISHED, "reason": reason, "failed": failed_checks}
     return result | counts | {"verdict": FAILED if failed_runs or failed_checks else OK, "failed": failed_runs + failed_checks}

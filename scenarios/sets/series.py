@@ -18,9 +18,8 @@ from scenarios.run.resume import write_json
 from scenarios.schema.scenario import Scenario, ScenarioError
 from testbed.errors import first_line
 from testbed.machine.caller import written
-from testbed.results.reading import ResultsError
-from testbed.results.summary import Run
-from testbed.view.declared import read, table
+from testbed.results.reading import ResultsError, read
+from testbed.results.summary import Run, Summary
 from topologies.files import FileError, read_json
 
 FORMAT = 1
@@ -67,9 +66,6 @@ class Form:
     def words(self) -> str:
         seeds = f" with seeds {', '.join(map(str, self.seeds))}" if self.seeds else ""
         return f"the {'--quick' if self.quick else 'full'} set{seeds}"
-
-
-_FINISHED = table("verdict runs", runs=list[Any])
 
 
 class _FormFile(msgspec.Struct):
@@ -127,9 +123,9 @@ class Kind:
 def finished(directory: Path, scenario: Scenario) -> bool:
     """Whether all runs of a part have ended and its summary is written."""
     try:
-        summary = read(directory / "summary.json", _FINISHED)
-        over = summary["verdict"] != "interrupted" and "stopped_by" not in summary
-        return over and len(summary["runs"]) == len(plan(scenario))
+        summary = read(directory / "summary.json", Summary)
+        over = summary.verdict != "interrupted" and summary.stopped_by is None
+        return over and len(summary.runs) == len(plan(scenario))
     except ResultsError:
         return False
 

@@ -14,7 +14,8 @@ import pandas as pd
 from scenarios.figures.measure import TABLES
 from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
-from testbed.results.reading import ResultsError
+from testbed.results.manifest import Manifest
+from testbed.results.reading import ResultsError, read_plain
 from testbed.results.summary import Run, Summary
 from testbed.view.declared import read_record
 
@@ -49,10 +50,9 @@ class Whole:
         return self.stored.fail(name, what)
 
     def _manifest(self) -> dict[str, Any]:
-        manifest = self.stored.manifest
-        if manifest.get("format") != FORMAT:
-            format_name = manifest.get("format", "none, as of earlier versions")
-            raise self.fail("manifest.json", f"has format {format_name}, this mrcbed compares format {FORMAT}: run it again")
+        manifest = read_plain(self.directory / "manifest.json", Manifest)
+        if (found := self.stored.manifest.format) != FORMAT:
+            raise self.fail("manifest.json", f"has format {found}, this mrcbed compares format {FORMAT}: run it again")
         missing = next((key for key in NEEDED if key not in manifest), None)
         if missing is not None:
             raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")

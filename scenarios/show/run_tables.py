@@ -29,6 +29,7 @@ from testbed.results.values import known, number_at
 from testbed.terminal import duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
 from testbed.world import SIMULATED
+from topologies import Fabric
 
 WORDS = {
     "ring-allreduce": "all-reduce", "tree-allreduce": "tree all-reduce", "reduce-scatter": "reduce-scatter", "all-gather": "all-gather",
@@ -63,7 +64,7 @@ _BACKGROUND = (
 )
 
 
-def sections(summary: Summary, shapes: Mapping[str, Any], begins: Callable[[Run], float | None]) -> list[Section]:
+def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[Run], float | None]) -> list[Section]:
     """Return the sections about all runs, in the order of a page. A page has more of fabrics, ``shapes`` by name, and of faults: ``begins``
     gives the begin of a run, ns."""
     runs = summary.runs
@@ -91,13 +92,13 @@ def _costs(runs: Sequence[Run]) -> Iterator[Block]:
         yield Words(line)
 
 
-def fabrics_table(summary: Summary, shapes: Mapping[str, Any]) -> Table:
+def fabrics_table(summary: Summary, shapes: Mapping[str, Fabric]) -> Table:
     """Show base RTT, BDP and all thresholds, one row per fabric."""
     rows = list(summary.fabrics.items())
     columns: list[Column] = [
         ("fabric", lambda f: f[0]),
         ("planes", lambda f: _planes(shapes[f[0]])),
-        ("hosts", lambda f: str(shapes[f[0]]["hosts_per_t0"] * shapes[f[0]]["t0_per_plane"])),
+        ("hosts", lambda f: str(shapes[f[0]].host_count)),
         ("Gb/s of a\nNIC port", lambda f: f"{f[1].nic_rate_bps / 1e9:g}"),
         ("base\nRTT\nµs", lambda f: f"{f[1].base_rtt_ns / 1e3:.2f}"),
         ("one-way\ndelay\nµs", lambda f: f"{f[1].delay_ns / 1e3:.2f}"),
@@ -121,8 +122,8 @@ def _range_kb(limits: tuple[float, float] | None) -> str:
     return "off" if limits is None else "–".join(map(_kb, limits))
 
 
-def _planes(shape: Mapping[str, Any]) -> str:
-    return f"{shape['planes']} × ({shape['t0_per_plane']} T0, {shape['t1_per_plane']} T1)"
+def _planes(shape: Fabric) -> str:
+    return f"{shape.planes} × ({shape.t0_per_plane} T0, {shape.t1_per_plane} T1)"
 
 
 def _trimming(fabric: FabricFigures) -> str:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from testbed.errors import UserError, first_line
 from topologies.files import MOST_JSON, FileError, content, parse_json, typed
@@ -33,6 +33,12 @@ def believing(directory: Path) -> Iterator[None]:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {first_line(error)[:200]}, {Path(frame.filename).name}:{frame.lineno}"
         raise ResultsError(f"damaged: files in {directory} do not fit together, or mrcbed has a fault ({what}): {AGAIN}") from error
+
+
+def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
+    """Read a JSON file of results as it stands, with keys that its ``kind`` does not have: to write it again. Raises as :func:`read`."""
+    read(path, kind, fix)
+    return dict(parse_json(content(path, MOST_JSON), path))
 
 
 def read(path: Path, kind: type[T], fix: str = AGAIN) -> T:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from testbed.view.declared import MANIFEST, read
+from testbed.results.manifest import Manifest
+from testbed.results.reading import read
 from testbed.view.read import first_of_each, read_frames, read_run
 
 NAME = "replay.html"
@@ -75,4 +76,4 @@ def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = 
 def _name(directory: Path) -> str:
     """Return the name of the scenario of a results directory, else that of the directory."""
     path = directory / "manifest.json"
-    return str(read(path, MANIFEST)["scenario"].get("name", directory.name)) if path.is_file() else directory.name
+    return (read(path, Manifest).scenario.name if path.is_file() else "") or directory.name

@@ -1,4 +1,5 @@
-"""The tables of keys in docs/scenarios.md and docs/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers.
+"""The tables of keys in docs/scenarios.md and docs/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers, and
+docs/reference/results.md whole.
 
 They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do; tests/docs/test_keys.py compares.
 """
@@ -9,9 +10,11 @@ import re
 from pathlib import Path
 
 from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
+from scenarios.schema.result_keys import reference
 from tests.docs.check import ROOT
 
 PAGES = {SCENARIO: ROOT / "docs" / "scenarios.md", FABRIC: ROOT / "docs" / "fabrics.md"}
+RESULTS = ROOT / "docs" / "reference" / "results.md"
 HEAD = ["| key | must be | default | means |", "| --- | --- | --- | --- |"]
 
 
@@ -41,3 +44,5 @@ def write(page: Path, file: str) -> None:
 if __name__ == "__main__":
     for name, path in PAGES.items():
         write(path, name)
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(reference(), encoding="utf-8")

@@ -76,7 +76,7 @@ def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | b
         yield ".cm", simulators.matrix(run.record, summary, run.fabric)
         yield ".topo", simulators.topology(run.fabric)
         return
-    slices = int(summary.settings.get("workload.slices", stored.manifest["scenario"]["workload"]["slices"]))
+    slices = int(summary.settings.get("workload.slices", stored.manifest.scenario.workload.slices))
     yield from [(f"-{state}.yml", text) for state, text in simulators.networks(run, slices)]
     yield "-system.json", simulators.system(run.record["workload"])
     yield "-memory.json", '{"memory-type": "NO_MEMORY_EXPANSION"}\n'

@@ -118,10 +118,10 @@ def running(name: str | None) -> Results | Up:
 
 
 def _goes_on(manifest: Path) -> bool:
-    from testbed.results.reading import ResultsError
-    from testbed.view.declared import ANY, read
+    from testbed.results.manifest import Manifest
+    from testbed.results.reading import ResultsError, read
 
     try:
-        return "ended" not in read(manifest, ANY)
+        return read(manifest, Manifest).ended is None
     except ResultsError:
         return False

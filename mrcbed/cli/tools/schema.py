@@ -1,4 +1,4 @@
-"""``mrcbed tools schema [scenario|fabric]``: JSON Schema of a file, for editors."""
+"""``mrcbed tools schema [FILE]``: JSON Schema of a file that people write, for editors, or of results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from testbed.options import argument
 
 
 @click.command(name="schema")
-@argument("file", type=click.Choice(["scenario", "fabric"]), default="scenario")
+@argument("file", type=click.Choice(["scenario", "fabric", "summary", "manifest"]), default="scenario")
 def command(file: str) -> None:
-    """Print the JSON Schema (draft 7) of a scenario or fabric file, for an editor that completes TOML.
+    """Print the JSON Schema of a scenario or fabric file (draft 7), for an editor that completes TOML, or of a file of results.
 
     Taplo, which is behind most editors' TOML support, reads it where the file's first line is "#:schema scenario.schema.json".
     """
     from scenarios.schema.json_schema import json_schema
+    from scenarios.schema.result_keys import FILES, results_schema
 
-    print(json.dumps(json_schema(file), indent=2, ensure_ascii=False))
+    print(json.dumps(results_schema(file) if file in FILES else json_schema(file), indent=2, ensure_ascii=False))

@@ -89,7 +89,7 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
     they are posted before any queue builds up, and take less time than later ones.
     """
     series: list[pd.Series[Any]] = []
-    first = int(stored.manifest["scenario"].get("workload", {}).get("outstanding", 0))
+    first = stored.manifest.scenario.workload.outstanding
     for run in runs:
         if run.steps:
             series.extend(stored.step_times(run).values())

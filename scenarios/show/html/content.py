@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from scenarios.show.cost_table import cost_groups, extra_time, world_words
 from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
 from scenarios.show.html.drawings import figures
 from scenarios.show.run_tables import sections
-from testbed.results.reading import ResultsError
+from testbed.results.manifest import Machine, Manifest, Session, Transport
 from testbed.terminal import duration, number
 from testbed.view.inline import NAME as REPLAY
 from topologies.units import NS
@@ -45,20 +44,16 @@ def content(stored: Stored) -> Document:
     """Return the report. Raises :class:`ResultsError`."""
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
-    found = {section.key: section for section in sections(summary, manifest.get("fabrics", {}), stored.begin_ns)}
+    found = {section.key: section for section in sections(summary, stored.fabrics, stored.begin_ns)}
     if not cost_groups(stored.runs):
         failed = any(r.failovers for r in stored.runs)
         found["cost"] = Section("cost", "In short", [Words(_NOT_KNOWN if failed else plain_headline(stored), "lead")])
-    try:
-        description = manifest["scenario"].get("description", "")
-        found["manifest"] = Section("manifest", "What it ran on", [*found["manifest"].blocks, *ran_on(manifest)])
-        found["reproduce"] = Section("reproduce", "To run it again", reproduce(manifest))
-    except KeyError as error:
-        raise ResultsError(f"{stored.directory / 'manifest.json'} has no {error}: it is not complete, take it from a copy") from None
+    found["manifest"] = Section("manifest", "What it ran on", [*found["manifest"].blocks, *ran_on(manifest)])
+    found["reproduce"] = Section("reproduce", "To run it again", reproduce(manifest))
     found["figures"] = Section("figures", "Figures", figures(stored))
     if tables := medians(stored):
         found["medians"] = Section("medians", "Medians over seeds", [Words(_MEDIANS), *tables])
-    said: list[Block] = [Words(description, "sub")] if description else []
+    said: list[Block] = [Words(text, "sub")] if (text := manifest.scenario.description) else []
     if (stored.directory / REPLAY).is_file():
         said.append(Words([("See it path by path", REPLAY), (", with a time slider.", "")], "sub"))
     if reason := summary.stopped_by:
@@ -171,50 +166,48 @@ def _interval(row: Any, unit: str, usual_n: int) -> str:
 # --- manifest ------------------------------------------------------------------------------------------------------
 
 
-def ran_on(manifest: Mapping[str, Any]) -> list[Block]:
+def ran_on(manifest: Manifest) -> list[Block]:
     """Return the options of each transport, as the scenario resolved them, and the environment: versions, kernel, CPU."""
-    git, m = manifest.get("git"), manifest["machine"]
-    memory = m.get("memory_bytes")
+    git, m = manifest.git, manifest.machine or Machine()
     machine = {
-        "started": manifest["started"],
-        "ended": manifest.get("ended", "–"),
-        "git commit": "–" if not git else git["commit"] + (", with changes not committed" if git["dirty"] else ""),
-        "switches": manifest.get("switch", "–"),
-        "engine": manifest["engine"],
-        "kernel": manifest["kernel"],
-        "machine": f"{m.get('cores')} × {m.get('cpu') or m.get('arch')}" + (f", {memory / 2**30:.0f} GiB" if memory else ""),
-        "Python": manifest["python"].splitlines()[0],
-        "packages": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items() if version),
-        "tools": "; ".join(str(version) for version in manifest["tools"].values() if version != "absent"),
+        "started": manifest.started,
+        "ended": manifest.ended or "–",
+        "git commit": "–" if git is None else f"{git.commit}{', with changes not committed' if git.dirty else ''}",
+        "switches": manifest.switch or "–",
+        "engine": manifest.engine,
+        "kernel": manifest.kernel,
+        "machine": f"{m.cores} × {m.cpu or m.arch}" + (f", {m.memory_bytes / 2**30:.0f} GiB" if m.memory_bytes else ""),
+        "Python": manifest.python.partition("\n")[0],
+        "packages": ", ".join(f"{name} {version}" for name, version in manifest.versions.items() if version),
+        "tools": "; ".join(str(version) for version in manifest.tools.values() if version != "absent"),
     }
-    transports = [[t["name"], t["kind"], t["fabric"]["name"], _options(t)] for t in manifest["scenario"]["transports"]]
+    transports = [[t.name, t.kind, t.fabric.name, _options(t)] for t in manifest.scenario.transports]
     heads = ("transport", "kind", "fabric", "options")
-    notes = [Words(note) for note in manifest.get("notes", [])]
+    notes = [Words(note) for note in manifest.notes]
     return [plain(heads, transports, words=heads), plain(("", ""), list(machine.items()), words=("",)), *notes]
 
 
-def _options(transport: Mapping[str, Any]) -> str:
-    rest = {k: v for k, v in transport.items() if k not in ("kind", "name", "fabric", "options") and v not in (None, "none")}
-    return (
-        ", ".join(
-            f"{k.removesuffix('_ps')} = {duration(v / NS) if k.endswith('_ps') else json.dumps(v, default=str)}"
-            for k, v in {**transport.get("options", {}), **rest}.items()
-        )
-        or "–"
+def _options(transport: Transport) -> str:
+    own = {name: getattr(transport, name) for name in ("reconvergence_ps", "qps", "controller", "clustermapper")}
+    given = {**transport.options, **{key: value for key, value in own.items() if value not in (None, "none")}}
+    words = (
+        f"{key.removesuffix('_ps')} = {duration(value / NS) if key.endswith('_ps') else json.dumps(value, default=str)}"
+        for key, value in given.items()
     )
+    return ", ".join(words) or "–"
 
 
-def reproduce(manifest: Mapping[str, Any]) -> list[Block]:
+def reproduce(manifest: Manifest) -> list[Block]:
     """Return the command lines that produced the results, with their commits: of all sessions of a run, of all directories of a
     comparison; and the scenario file."""
-    origins = manifest.get("compared") or manifest.get("sessions") or [manifest]
-    lines = [(origin["command_line"], origin.get("git")) for origin in origins]
-    if manifest.get("compared"):
-        lines.append((manifest["command_line"], None))
+    own = Session(command_line=manifest.command_line, git=manifest.git)
+    lines = [(origin.command_line, origin.git) for origin in manifest.compared or manifest.sessions or [own]]
+    if manifest.compared:
+        lines.append((manifest.command_line, None))
     blocks: list[Block] = []
     for arguments, git in lines:
         blocks.append(Words(shlex.join(arguments) or "(started by a program, not by a command)", "pre"))
-        if commit := (git or {}).get("commit"):
-            blocks.append(Words(f"At git commit {commit}."))
-    blocks.append(Words(f"Seeds {', '.join(map(str, manifest['seeds']))}. {_AGAIN}", ""))
-    return [*blocks, Folded("The scenario file", [Words(manifest.get("scenario_file", ""), "pre")])]
+        if git and git.commit:
+            blocks.append(Words(f"At git commit {git.commit}."))
+    blocks.append(Words(f"Seeds {', '.join(map(str, manifest.seeds))}. {_AGAIN}", ""))
+    return [*blocks, Folded("The scenario file", [Words(manifest.scenario_file, "pre")])]

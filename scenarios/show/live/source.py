@@ -7,13 +7,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scenarios.show.live.screen import About
 from scenarios.show.live.state import RunState
 from testbed.machine import sandbox
+from testbed.results.manifest import Manifest
+from testbed.results.reading import read
 from testbed.view.clock import in_ns
-from testbed.view.declared import MANIFEST, read
 from testbed.view.fold import MOST_LINE
 from testbed.view.follow import Follower
 from testbed.view.read import BEGUN, read_run
@@ -46,11 +46,12 @@ class Results:
 
     def about(self, path: Path, follower: Follower) -> About:
         manifest = read_manifest(self.directory)
-        steps = int(manifest["scenario"]["workload"].get("steps", 0))
         finished = sum(1 for _ in (self.directory / "raw").glob("*/run.json"))
-        title = f"{path.name}, {manifest.get('world')}"
-        live = not follower.over and "ended" not in manifest
-        return About(title, live, steps, finished, max(finished, count_of(manifest)), time.time() - written(path))
+        title = f"{path.name}, {manifest.world}"
+        live = not follower.over and manifest.ended is None
+        return About(
+            title, live, manifest.scenario.workload.steps, finished, max(finished, count_of(manifest)), time.time() - written(path)
+        )
 
 
 @dataclass
@@ -103,16 +104,14 @@ def written(run: Path) -> float:
     return max(times, default=0.0)
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> Manifest:
     """Read the manifest that the run began with, without pandas, which takes longer to import than a screen to draw. Raises
     :class:`UserError`."""
-    return read(directory / "manifest.json", MANIFEST, "wait until the run has begun, or give another directory")
+    return read(directory / "manifest.json", Manifest, "wait until the run has begun, or give another directory")
 
 
-def count_of(manifest: dict[str, Any]) -> int:
-    scenario = manifest["scenario"]
-    variants = [variant["scenario"] for variant in scenario.get("variants", ())] or [scenario]
-    return sum(len(v["seeds"]) * len(v["workload"]["placement"]) * len(v["transports"]) for v in variants)
+def count_of(manifest: Manifest) -> int:
+    return sum(len(one.seeds) * len(one.workload.placement) * len(one.transports) for one in manifest.scenario.settings)
 
 
 def agents_folder(root: Path) -> tuple[Path, Fabric, str] | None:

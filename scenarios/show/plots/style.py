@@ -98,9 +98,9 @@ def looks(transports: Iterable[tuple[str, str]]) -> dict[str, Look]:
 
 def look_of(stored: Stored, transport: str) -> Look:
     """Return the look of a transport, the same in all figures of a scenario's results, also of those with some of its transports."""
-    known = [(t["name"], t["kind"]) for t in stored.manifest["scenario"]["transports"]]
+    known = [(t.name, t.kind) for t in stored.manifest.scenario.transports]
     known += [(run.transport, run.kind) for run in stored.summary.runs]
-    return _stored_looks(str(stored.manifest.get("scenario_file", "")), tuple(dict.fromkeys(known)))[transport]
+    return _stored_looks(stored.manifest.scenario_file, tuple(dict.fromkeys(known)))[transport]
 
 
 @lru_cache

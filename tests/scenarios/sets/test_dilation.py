@@ -19,6 +19,7 @@ from testbed.bench import cluster as ring
 from testbed.bench.calibration import Calibration, calibration
 from testbed.results.summary import Summary
 from tests.made import made
+from topologies.structs import plain
 
 DEMO = load_scenario("healthy", transports=["mrc"])
 DEMO_PPS = 8 * 4e11 / 8 / 4238
@@ -96,9 +97,9 @@ class Runs:
 
     def run(self, scenario: Scenario, directory: Path, *, stretched: Any, **settings: Any) -> Summary:
         slow = self.slow.pop(0) if self.slow else False
-        self.calls.append((scenario.dilation, settings["resume"], [a["directory"] for a in stretched["attempts"]]))
+        self.calls.append((scenario.dilation, settings["resume"], [a.directory for a in stretched.attempts]))
         (directory / "raw").mkdir()
-        (directory / "manifest.json").write_text(json.dumps(stretched))
+        (directory / "manifest.json").write_text(json.dumps(plain(stretched)))
         (directory / "raw" / "figures").write_text(f"{scenario.dilation:.0f}")
         run = {"run": "mrc-demo-packed-s1", "distrust": ["agents woke up late"] if slow else [], "fidelity": {"too_slow": slow}}
         return made(Summary, verdict="not trustworthy" if slow else self.verdict, runs=[run])

@@ -64,7 +64,7 @@ def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
             top.plot(x, y, color=colour, linewidth=1.1)
             top.set(ylim=(0, 118), yticks=[0, 50, 100], ylabel="goodput\n[% of ideal]")
             top.tick_params(labelbottom=False)
-            title = f"{part.manifest['scenario']['name']}, {run.world}: {run.placement} ranks, seed {run.seed}"
+            title = f"{part.manifest.scenario.name}, {run.world}: {run.placement} ranks, seed {run.seed}"
             top.set_title(title, fontsize=7.5)
             lost, _ = np.histogram(loss_times(part, run), bins=np.linspace(0, end_us, BINS + 1))
             bottom.bar(np.linspace(0, end_us, BINS + 1)[:-1], lost, width=end_us / BINS, align="edge", color="black", linewidth=0)
