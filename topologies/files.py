@@ -84,10 +84,15 @@ def typed(value: Any, kind: type[T], path: Path) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        what, _, key = str(error).partition(" - at `$")
-        if what.startswith(_MISSING):
-            what, key = "it is missing", f"{key.rstrip('`')}.{what.removeprefix(_MISSING)}"
-        raise FileError(f"damaged: {key.rstrip('`').lstrip('.') or 'all'} in {path}: {what[:1].lower()}{what[1:]}") from None
+        raise damaged(error, path) from None
+
+
+def damaged(error: msgspec.ValidationError, path: Path) -> FileError:
+    """Word msgspec's error: *damaged: KEY in FILE*, and what is wrong."""
+    what, _, key = str(error).partition(" - at `$")
+    if what.startswith(_MISSING):
+        what, key = "it is missing", f"{key.rstrip('`')}.{what.removeprefix(_MISSING)}"
+    return FileError(f"damaged: {key.rstrip('`').lstrip('.') or 'all'} in {path}: {what[:1].lower()}{what[1:]}")
 
 
 def read_json(path: Path, kind: type[T], most: int = MOST_JSON) -> T:

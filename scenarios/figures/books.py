@@ -6,12 +6,16 @@ they are taken out of the rows, so that a run's books cover only its workload. P
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from testbed.dataplane.counters import books as cable_books
 from testbed.dataplane.counters import mean_backlog
 from testbed.dataplane.layout import BACKGROUND_WORDS, SWITCH_DROPS
+from testbed.results.record import Counted, PortCounters
+from testbed.results.summary import BackgroundPackets, Packets
+from topologies.units import NS
 
 DROPS = ("drop_tail_packets", "drop_link_down_packets", "drop_trim_failed", *SWITCH_DROPS, "drop_bridge", "drop_trunk", "flushed_packets")
 """Port counters of dropped packets, by cause. A trimmed packet is forwarded, so it is not among them."""
@@ -21,10 +25,9 @@ DROPS_AT_ARRIVAL = ("drop_fault_loss", "drop_fault_path")
 """Packets that injected faults drop at a host port after they were counted as arrived there."""
 AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
-_PORT_KEYS = ("port", "node", "peer", "link", "plane", "kind")
 _GAUGES = (
-    "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ns",
-    "longest_pause_reaction_ns",
+    "plane", "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ps",
+    "longest_pause_reaction_ps",
 )  # fmt: skip
 REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
 """Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""
@@ -35,116 +38,129 @@ _BY_REMAINDER = ("flushed_packets", "drop_bridge", "drop_link_down_packets")
 too slow, or that sent to a port which was down."""
 
 
-def of_host(row: dict[str, Any]) -> bool:
-    return str(row.get("node", "")).startswith("h")
+class PortRow(dict[str, int]):
+    """What a port counted over a run (gauges: at its end), by name; 0 for what it does not count. ``written``: with the port's names."""
+
+    def __init__(self, after: PortCounters, before: PortCounters) -> None:
+        for key, value in after.items():
+            if isinstance(value, int):
+                earlier = 0 if key in _GAUGES else before.get(key, 0)
+                self[key] = value - (earlier if isinstance(earlier, int) else 0)
+        if "met_packets" in self:  # the mean is over packets of this run
+            self["backlog_mean_bytes"] = mean_backlog(self)
+        self.port, self.node, self.link = (str(after.get(key, "")) for key in ("port", "node", "link"))
+        self.of_host = self.node.startswith("h")
+        self.written: dict[str, float | str | None] = {key: self.get(key, value) for key, value in after.items() if key[-3:] != "_ps"}
+        self.written |= {f"{key[:-3]}_ns": n / NS for key, n in self.items() if key[-3:] == "_ps"}
+        if "backlog_peak_bytes" in self:  # of the fabric's whole life: known for this run only if it raised it
+            peak, earlier = self["backlog_peak_bytes"], before.get("backlog_peak_bytes", 0)
+            self.written["raised_peak_bytes"] = peak if isinstance(earlier, int) and peak > earlier else None
+
+    def __missing__(self, name: str) -> int:
+        return 0
 
 
-def take_out_background(ports: list[dict[str, Any]]) -> dict[str, Any] | None:
+def take_out_background(ports: Sequence[PortRow]) -> BackgroundPackets | None:
     """Make an account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without background traffic.
     Its drops are subtracted from the rows. Losses that the counters of :data:`_BY_REMAINDER` hold are the packets still missing, but no
     more than these counters show; the rest is unexplained. Workload frames mistaken for background frames would be missing there."""
     if not any("background_left" in row for row in ports):
         return None
-    sent, delivered = (sum(int(row.get(f"background_{word}", 0)) for row in ports) for word in ("left", "arrived"))
+    sent, delivered = (sum(row[f"background_{word}"] for row in ports) for word in ("left", "arrived"))
     causes: dict[str, int] = {}
 
-    def take(row: dict[str, Any], column: str, n: int) -> None:
+    def take(row: PortRow, column: str, n: int) -> None:
         if n:
-            row[column] = int(row.get(column, 0)) - n
+            row[column] -= n
             name = column.removesuffix("_packets")
             causes[name] = causes.get(name, 0) + n
 
     for row in ports:
         for name in _CAUSES:
-            take(row, _OF_ALL.get(name, name), int(row.get(f"background_{name}", 0)))
-        row["corrupted"] = int(row.get("corrupted", 0)) - int(row.get("background_corrupted", 0))
+            take(row, _OF_ALL.get(name, name), row[f"background_{name}"])
+        row["corrupted"] -= row["background_corrupted"]
     for column in _BY_REMAINDER:
         for row in ports:
-            take(row, column, max(0, min(sent - delivered - sum(causes.values()), int(row.get(column, 0)))))
+            take(row, column, max(0, min(sent - delivered - sum(causes.values()), row[column])))
     lost = sum(causes.values())
-    return {"sent": sent, "delivered": delivered, "lost": lost, "unexplained": sent - delivered - lost, "causes": causes}
+    return BackgroundPackets(sent=sent, delivered=delivered, lost=lost, unexplained=sent - delivered - lost, causes=causes)
 
 
-def balanced(packets: dict[str, Any]) -> bool:
+def balanced(packets: Packets) -> bool:
     """Say whether a run's books leave no packet unexplained, in the account of background traffic as well."""
-    return bool(packets["unexplained"] == 0) and not packets.get("background", {}).get("unexplained")
+    return packets.unexplained == 0 and not (packets.background and packets.background.unexplained)
 
 
-def port_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+def port_rows(record: Counted) -> list[PortRow]:
     """Return the counters of each port over a run: the value after it, less the value before it."""
-    before = {row["port"]: row for row in record.get("counters_before", [])}
-    rows = []
-    for row in record.get("counters_after", []):
-        earlier = before.get(row["port"], {})
-        difference = {k: v if k in _PORT_KEYS or k in _GAUGES else v - earlier.get(k, 0) for k, v in row.items()}
-        if "met_packets" in difference:  # the mean is over packets of this run
-            difference["backlog_mean_bytes"] = mean_backlog(difference)
-        if "backlog_peak_bytes" in difference:  # of the fabric's whole life: known for this run only if it raised it
-            peak = int(difference["backlog_peak_bytes"])
-            difference["raised_peak_bytes"] = peak if peak > int(earlier.get("backlog_peak_bytes", 0)) else None
-        rows.append(difference)
-    return rows
+    before = {row["port"]: row for row in record.counters_before}
+    return [PortRow(row, before.get(row["port"], {})) for row in record.counters_after]
 
 
-def port_peaks(record: dict[str, Any]) -> dict[str, int]:
+def port_peaks(record: Counted) -> dict[str, int]:
     """Return port -> largest backlog in this run, bytes, from the counters. Counters keep the peak for the fabric's whole life, so a port
     has no entry if an earlier run had a backlog as large."""
-    before = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_before", [])}
-    after = {row["port"]: int(row.get("backlog_peak_bytes", 0)) for row in record.get("counters_after", [])}
+    before, after = (
+        {str(row["port"]): int(row.get("backlog_peak_bytes", 0)) for row in rows}
+        for rows in (record.counters_before, record.counters_after)
+    )
     return {port: peak for port, peak in after.items() if peak > before.get(port, 0) or not before.get(port, 0)}
 
 
-def books(record: dict[str, Any]) -> dict[str, Any]:
+def books(record: Counted) -> Packets:
     """Make the books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue
     or in a delay line when the books were closed. Background traffic has an account of its own."""
-    agents = list(record.get("agent_counters", {}).values())
+    agents = list((record.agent_counters or {}).values())
     ports = port_rows(record)
     background = take_out_background(ports)
 
     def total(key: str) -> int:
-        return sum(int(c.get(key, 0)) for c in agents)
+        return sum(counters.get(key, 0) for counters in agents)
 
-    causes = {key.removesuffix("_packets"): sum(int(row.get(key, 0)) for row in ports) for key in DROPS}
-    causes |= {key: total(key) for key in AGENT_DROPS}
+    def at_ports(key: str) -> int:
+        return sum(row[key] for row in ports)
+
+    causes = {key.removesuffix("_packets"): at_ports(key) for key in DROPS} | {key: total(key) for key in AGENT_DROPS}
     # The kernel reports a drop at a host's port to the sending agent as well: that loss is in both counters.
-    refused_at_ports = sum(int(row.get(key, 0)) for row in ports if of_host(row) for key in DROPS_AT_SENDING)
+    refused_at_ports = sum(row[key] for row in ports if row.of_host for key in DROPS_AT_SENDING)
     causes["tx_refused"] = max(0, causes["tx_refused"] - refused_at_ports)
     sent, delivered, lost = total("tx_packets"), total("rx_packets"), sum(causes.values())
-    if record.get("kind") in KERNEL_KINDS:
+    if record.kind in KERNEL_KINDS:
         sent, delivered = kernel_frames(port_rows(record))
-    on_the_way = total("rx_waiting") + sum(int(row.get("backlog_packets", 0)) for row in ports)
-    return {
-        "sent": sent,
-        "delivered": delivered,
-        "retransmitted": total("retransmitted"),
-        "marked": sum(int(row.get("marked", 0)) for row in ports),
-        "trimmed": sum(int(row.get("trimmed", 0)) for row in ports),
-        "corrupted": sum(int(row.get("corrupted", 0)) for row in ports),
-        "lost": lost,
-        "on_the_way": on_the_way,
-        "unexplained": sent - delivered - lost - on_the_way if agents and ports else None,
-        "causes": {cause: n for cause, n in causes.items() if n},
-        "rejected": {k: total(k) for k in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(k)},
-        **({} if background is None else {"background": background}),
-    }
+    on_the_way = total("rx_waiting") + at_ports("backlog_packets")
+    return Packets(
+        sent=sent, delivered=delivered, retransmitted=total("retransmitted"), marked=at_ports("marked"), trimmed=at_ports("trimmed"),
+        corrupted=at_ports("corrupted"), lost=lost, on_the_way=on_the_way,
+        unexplained=sent - delivered - lost - on_the_way if agents and ports else None,
+        causes={cause: n for cause, n in causes.items() if n},
+        rejected={key: total(key) for key in sorted({k for c in agents for k in c if k.startswith(REFUSED)}) if total(key)},
+        background=background,
+    )  # fmt: skip
 
 
-def kernel_frames(rows: list[dict[str, Any]]) -> tuple[int, int]:
+def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
     """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames: the frames that the hosts' kernels handed to
     their ports and received from them. ``rows`` include background traffic, whose frames do not arrive if a fault drops them at a host
     port."""
     sent = delivered = 0
-    for row in filter(of_host, rows):
-        sent += sum(int(row.get(key, 0)) for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed"))
-        sent -= int(row.get("background_left", 0))
-        delivered += int(row.get("arrived_packets", 0)) - int(row.get("background_arrived", 0))
-        delivered -= sum(int(row.get(key, 0)) for key in DROPS_AT_ARRIVAL)
+    for row in (row for row in rows if row.of_host):
+        sent += sum(row[key] for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed")) - row["background_left"]
+        delivered += row["arrived_packets"] - row["background_arrived"] - sum(row[key] for key in DROPS_AT_ARRIVAL)
     return sent, delivered
 
 
-def cable_gaps(record: dict[str, Any]) -> list[dict[str, Any]]:
+def cable_gaps(record: Counted) -> list[CableGap]:
     """Find cables and switches whose books do not balance over a run that ended well; [] if all balance, or without counters."""
     rows = port_rows(record)
-    if record.get("outcome") != "done" or not all("admitted_bytes" in row and "peer" in row for row in rows):
+    if record.outcome != "done" or not all("admitted_bytes" in row and "peer" in row.written for row in rows):
         return []
-    return cable_books(rows)
+    return [CableGap(gap["where"], gap["packets"], gap["bytes"]) for gap in cable_books([row.written for row in rows])]
+
+
+@dataclass(frozen=True)
+class CableGap:
+    """A cable or switch whose counts do not balance, and by how much."""
+
+    where: str
+    packets: int
+    bytes: int

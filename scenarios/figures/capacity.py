@@ -1,17 +1,17 @@
 """Computes how close a collective comes to what theory allows, given what is broken at the time. docs/results.md says what each key means.
 
-Called by scenarios.figures.failures. Pure.
+Pure.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from scenarios.figures.flows import rate_in
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import Outage, changes, dead_at
+from scenarios.figures.outages import Failures, changes, dead_at
+from testbed.results import summary
 from topologies.theory import COLLECTIVES, bus_bandwidth, collective_step_ns
 
 SETTLE_RTTS = 20
@@ -29,14 +29,15 @@ def theory_of(run: Run) -> Theory:
 
     def bandwidth_left(dead: frozenset[str]) -> float:
         if dead not in cache:
-            cache[dead] = bus_bandwidth(run.fabric, run.record["workload"], run.record["ranks"], sorted(dead))
+            cache[dead] = bus_bandwidth(run.fabric, run.record.workload, run.record.ranks, sorted(dead))
         return cache[dead]
 
     return bandwidth_left
 
 
-def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, frozenset[str]]]:
+def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
     """Return (begin, end, dead cables): the measured window without the settling time after each change, which is longer after a repair."""
+    run, outages = failures.run, failures.outages
     begin, end = run.window
     times = changes(outages)
     slowed = [(o.begin, o.end) for o in outages if o.entry.slows]  # theory does not cover slow links
@@ -53,27 +54,27 @@ def stretches(run: Run, outages: list[Outage]) -> list[tuple[float, float, froze
     return rows
 
 
-def bandwidths(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[dict[str, Any]]:
+def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]:
     """Make one row per capacity that theory leaves, with the bus bandwidth reached over all stretches of that capacity together. Stretches
     with a dead cable and stretches without one are separate rows. A row needs at least 20 base RTTs in all."""
     pooled: dict[tuple[float, bool], list[tuple[float, float]]] = {}
-    for begin, end, dead in stretches(run, outages):
+    for begin, end, dead in stretches(failures):
         pooled.setdefault((float(round(bandwidth_left(dead))), bool(dead)), []).append((begin, end))
-    ranks = len(run.record["ranks"])
-    rows = []
+    run, rows = failures.run, []
     for (theory, broken), spans in pooled.items():
         duration = sum(end - begin for begin, end in spans)
         if duration < SETTLE_RTTS * run.base_rtt_ns or theory <= 0:
             continue
         bits = sum((rate_in(run.goodput, span) or 0.0) * (span[1] - span[0]) / 1e9 for span in spans)
-        busbw = bits * 1e9 / duration / ranks  # the rate of each rank is the bus bandwidth
-        rows.append({"broken": broken, "ns": duration, "busbw_bps": busbw, "theory_bps": theory, "share": busbw / theory})
+        busbw = bits * 1e9 / duration / len(run.record.ranks)  # the rate of each rank is the bus bandwidth
+        rows.append(summary.Pool(broken=broken, ns=duration, busbw_bps=busbw, theory_bps=theory, share=busbw / theory))
     return rows
 
 
-def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list[float]:
+def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
     """Return, per step that all ranks finished, its time, divided by the theoretical time at the least capacity during the step."""
-    kind, ranks, size = run.record["workload"], len(run.record["ranks"]), int(run.record["message_bytes"])
+    run, outages = failures.run, failures.outages
+    kind, ranks, size = run.record.workload, len(run.record.ranks), run.record.message_bytes
     times = changes(outages)
     ratios = []
     for _, rows in run.whole_steps.groupby("step"):
@@ -85,17 +86,14 @@ def step_ratios(run: Run, outages: list[Outage], bandwidth_left: Theory) -> list
     return ratios
 
 
-def figures(run: Run, outages: list[Outage]) -> dict[str, Any]:
-    """Return the keys that the run of a collective adds to its entry in summary.json; {} for other runs."""
-    if run.record["workload"] not in COLLECTIVES:
-        return {}
-    bandwidth_left = theory_of(run)
-    rows = bandwidths(run, outages, bandwidth_left)
-    ratios = sorted(step_ratios(run, outages, bandwidth_left))
+def fill(entry: summary.Run, failures: Failures) -> None:
+    """Enter what the run of a collective adds; nothing for other runs."""
+    if entry.workload not in COLLECTIVES:
+        return
+    bandwidth_left = theory_of(failures.run)
+    rows = entry.outside_busbw = bandwidths(failures, bandwidth_left)
+    ratios = sorted(step_ratios(failures, bandwidth_left))
     rank = math.ceil(0.99 * len(ratios)) if len(ratios) >= FEWEST_FOR_P99 else len(ratios)
-    return {
-        "outside_busbw": rows,
-        "outside_busbw_share": min((row["share"] for row in rows if row["broken"]), default=None),
-        "whole_busbw_share": min((row["share"] for row in rows if not row["broken"]), default=None),
-        "step_p99_over_theory": ratios[rank - 1] if ratios else None,
-    }
+    entry.outside_busbw_share = min((row.share for row in rows if row.broken), default=None)
+    entry.whole_busbw_share = min((row.share for row in rows if not row.broken), default=None)
+    entry.step_p99_over_theory = ratios[rank - 1] if ratios else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,8 @@ import pandas as pd
 from scenarios.figures.capacity import theory_of
 from scenarios.figures.flows import Window, all_on, rate_in
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of
+from scenarios.figures.outages import ENDLESS, Failures, Outage, changes, dead_at
+from testbed.results.summary import Cost
 from topologies.theory import COLLECTIVES, traffic_bandwidth
 
 BACK = 0.9
@@ -34,12 +34,12 @@ Share = Callable[[float], float]
 """Type of a function: time (ns) -> the share of the healthy capacity that theory leaves at that time, 0 to 1."""
 
 
-def figures(run: Run) -> dict[str, Any] | None:
+def figures(failures: Failures) -> Cost | None:
     """Return ``failure_cost`` of a run's entry in summary.json; None if nothing broke during the run, or only a process was killed."""
-    outages = [o for o in outages_of(run) if o.begin < run.window[1] and o.entry.heals]
+    outages = [o for o in failures.outages if o.begin < failures.run.window[1] and o.entry.heals]
     if not outages:
         return None
-    return flow_cost(run, outages) if run.named_flows else step_cost(run, outages)
+    return flow_cost(failures, outages) if failures.run.named_flows else step_cost(failures.run, outages)
 
 
 def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share: Share) -> float | None:
@@ -93,7 +93,7 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
     return done, [b - a for a, b in zip([float(begin), *done], done, strict=False)] if done else []
 
 
-def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
+def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
     """Compute the cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first
     outage; if there are none, of the steps that began after the last outage.
 
@@ -111,42 +111,33 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any]:
     after = [duration for end, duration in zip(done, durations, strict=True) if end - duration >= last]
     healthy_times = before or after
     first_hit = len(before)
-    finished = run.record["outcome"] == "done" and len(done) == int(run.record["steps"])
+    finished = run.record.outcome == "done" and len(done) == run.record.steps
     healthy = statistics.median(healthy_times) if healthy_times else None
-    cost: dict[str, Any] = {
-        "steps": len(done),
-        "finished": finished,
-        "healthy_from": "before" if before else "after" if after else None,
-        "healthy_steps": len(healthy_times),
-        "healthy_step_ns": healthy, "extra_ns": None, "extra_steps": None, "extra_rtts": None, "extra_percent": None,
-        "noise_ns": None, "noise_share": None, "slowdown": None, "goodput_kept": None,
-        "worst_step_ns": float(run.step_times.max()) if len(run.step_times) else None,
-        "ideal_extra_ns": None,
-        "unknown": _unknown(finished, len(done) - first_hit, len(healthy_times)),
-    }  # fmt: skip
+    cost = Cost(
+        steps=len(done), finished=finished, healthy_from="before" if before else "after" if after else None,
+        healthy_steps=len(healthy_times), healthy_step_ns=healthy, extra_ns=None, extra_steps=None, extra_rtts=None, extra_percent=None,
+        noise_ns=None, noise_share=None, slowdown=None, goodput_kept=None,
+        worst_step_ns=float(run.step_times.max()) if len(run.step_times) else None, ideal_extra_ns=None,
+        unknown=_unknown(finished, len(done) - first_hit, len(healthy_times)),
+    )  # fmt: skip
     if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY and len(run.jobs) <= 1:
         ends = [end for end, duration in zip(done, durations, strict=True) if (end < first if before else end - duration >= last)]
         span = (done[0] - durations[0], ends[-1]) if before else (ends[0] - healthy_times[0], ends[-1])
-        cost["goodput_kept"] = goodput_kept(run.goodput, span, broken_spans(outages, run.window[1]))
+        cost.goodput_kept = goodput_kept(run.goodput, span, broken_spans(outages, run.window[1]))
     if healthy is None or not finished or first_hit == len(done):
         return cost
     hit_steps, begin = len(done) - first_hit, done[first_hit] - durations[first_hit]
-    if cost["unknown"] is None:
-        extra = done[-1] - begin - hit_steps * healthy
+    if cost.unknown is None:
+        extra = cost.extra_ns = done[-1] - begin - hit_steps * healthy
         deviation = max(max(healthy_times) - healthy, healthy - min(durations))
-        cost |= {
-            "extra_ns": extra,
-            "noise_ns": deviation * hit_steps,
-            "noise_share": deviation / healthy,
-            "slowdown": max(durations[first_hit:]) / healthy,
-            "extra_steps": extra / healthy,
-            "extra_rtts": extra / run.base_rtt_ns,
-            "extra_percent": 100 * extra / (len(done) * healthy),
-        }
-    if run.record["workload"] in COLLECTIVES and not any(o.entry.slows for o in outages):
+        cost.noise_ns, cost.noise_share = deviation * hit_steps, deviation / healthy
+        cost.slowdown = max(durations[first_hit:]) / healthy
+        cost.extra_steps, cost.extra_rtts = extra / healthy, extra / run.base_rtt_ns
+        cost.extra_percent = 100 * extra / (len(done) * healthy)
+    if run.record.workload in COLLECTIVES and not any(o.entry.slows for o in outages):
         theory = theory_of(run)
         ideal = duration_at_pace(hit_steps * healthy, begin, changes(outages), lambda t: theory(dead_at(outages, t)) / theory(frozenset()))
-        cost["ideal_extra_ns"] = None if ideal is None else ideal - hit_steps * healthy
+        cost.ideal_extra_ns = None if ideal is None else ideal - hit_steps * healthy
     return cost
 
 
@@ -162,7 +153,7 @@ def _unknown(finished: bool, steps_since: int, healthy_steps: int) -> str | None
 # --- flows ---------------------------------------------------------------------------------------------------------
 
 
-def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
+def flow_cost(failures: Failures, outages: Sequence[Outage]) -> Cost | None:
     """Compute the cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of
     them has no goodput before the first outage.
 
@@ -172,17 +163,17 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     broken, over that before. ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts
     of that time (None if a part is shorter than :data:`PART_RTTS` base RTTs); ``noise_ns``: that times the time since the outage.
     """
+    run = failures.run
     window = all_on(run)
     first = min((o.begin for o in outages), default=ENDLESS)
     if window is None or not window[0] < first < window[1]:
         return None
-    hosts = run.record["ranks"]
-    flows = [f for f in run.named_flows if any(hit_evs(run.fabric, o, hosts[f["src"]], hosts[f["dst"]]) for o in outages)]
+    flows = failures.flows_hit(outages)
     share = flow_theory(run, outages)
     healthy = lost = ideal = 0.0
     recoveries: list[float | None] = []
     for flow in flows:
-        bins = run.flows[run.flows["flow"] == flow["name"]]
+        bins = run.flows[run.flows["flow"] == flow.name]
         before = rate_in(bins, (window[0], first)) or 0.0
         if not before:
             return None
@@ -195,34 +186,27 @@ def flow_cost(run: Run, outages: Sequence[Outage]) -> dict[str, Any] | None:
     ideal = sum((1 - share(a)) * (b - a) for a, b in pairwise(edges))
     has_theory = not any(o.entry.slows for o in outages)
     extra = lost * 8e9 / healthy
-    pooled = run.flows[run.flows["flow"].isin([f["name"] for f in flows])]
+    pooled = run.flows[run.flows["flow"].isin([flow.name for flow in flows])]
     part = (first - window[0]) / FEWEST_HEALTHY
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
     noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.base_rtt_ns else None
     recovery = None if None in recoveries else max(b for b in recoveries if b is not None)
-    return {
-        "flows": len(flows),
-        "finished": run.record["outcome"] == "done",
-        "healthy_bps": healthy,
-        "undelivered_bytes": round(lost),
-        "extra_ns": extra,
-        "extra_rtts": extra / run.base_rtt_ns,
-        "extra_percent": 100 * extra / (window[1] - first),
-        "noise_ns": None if noise is None else noise * (window[1] - first),
-        "noise_share": noise,
-        "goodput_kept": goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
-        "back_ns": recovery if has_theory else None,
-        "back_rtts": recovery / run.base_rtt_ns if has_theory and recovery is not None else None,
-        "ideal_extra_ns": ideal if has_theory else None,
-    }
+    return Cost(
+        flows=len(flows), finished=run.record.outcome == "done", healthy_bps=healthy, undelivered_bytes=round(lost), extra_ns=extra,
+        extra_rtts=extra / run.base_rtt_ns, extra_percent=100 * extra / (window[1] - first),
+        noise_ns=None if noise is None else noise * (window[1] - first), noise_share=noise,
+        goodput_kept=goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
+        back_ns=recovery if has_theory else None, back_rtts=recovery / run.base_rtt_ns if has_theory and recovery is not None else None,
+        ideal_extra_ns=ideal if has_theory else None,
+    )  # fmt: skip
 
 
 def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
     """Return the share of their healthy goodput that theory leaves all flows alike."""
-    hosts = run.record["ranks"]
+    hosts = run.record.ranks
     traffic: dict[tuple[int, int], float] = {}
     for flow in run.named_flows:
-        pair = hosts[flow["src"]], hosts[flow["dst"]]
+        pair = hosts[flow.src], hosts[flow.dst]
         traffic[pair] = traffic.get(pair, 0.0) + 1.0
     cache: dict[frozenset[str], float] = {frozenset(): traffic_bandwidth(run.fabric, traffic)}
 

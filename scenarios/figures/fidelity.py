@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from scenarios.figures.books import CableGap
+from testbed.results import summary
+from testbed.results.log import Loop
+from testbed.results.record import Watch, WatchedPort
 from testbed.terminal import duration
+from topologies.units import NS
 
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2
@@ -51,27 +59,17 @@ class Judgement:
     too_slow: bool = False
 
     @property
-    def verdict(self) -> str:
-        return INVALID if self.invalid else DOUBTFUL if self.doubtful else TRUSTWORTHY
+    def verdict(self) -> Literal["trustworthy", "doubtful", "invalid"]:
+        return "invalid" if self.invalid else "doubtful" if self.doubtful else "trustworthy"
 
     @property
     def reasons(self) -> list[str]:
         return [*self.invalid, *self.doubtful]
 
 
-def verdict_of(entry: Mapping[str, Any]) -> str:
-    """Return the fidelity verdict of an entry of summary.json; for older entries without one it follows from reasons, packets and sums."""
-    verdict = entry.get("fidelity", {}).get("verdict")
-    if verdict in (TRUSTWORTHY, DOUBTFUL, INVALID):
-        return str(verdict)
-    if entry.get("wrong") or entry.get("packets", {}).get("unexplained"):
-        return INVALID
-    return DOUBTFUL if entry.get("distrust") else TRUSTWORTHY
-
-
-def cpu_percent(samples: Sequence[Sequence[float]], begin_ns: float, end_ns: float) -> float | None:
-    """Compute the mean busy share of the usable cores in the window, percent; None without a sample."""
-    inside = [share for t, share in samples if begin_ns <= t <= end_ns]
+def cpu_percent(samples: Sequence[tuple[int, float]], begin_ns: float, end_ns: float) -> float | None:
+    """Compute the mean busy share of the usable cores in the window, percent, from (time in ps, share); None without a sample."""
+    inside = [share for ps, share in samples if begin_ns <= ps / NS <= end_ns]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
 
@@ -80,14 +78,14 @@ class Evidence:
     """The facts about a run on which its fidelity verdict rests. Times in ns."""
 
     window: tuple[float, float]
-    loops: Sequence[Mapping[str, Any]]
+    loops: Sequence[Loop]
     """Report of each agent's loop: how late it was."""
     causes: Mapping[str, int]
     unexplained: int | None
     """Packets that the books do not account for; None if the counters could not be read."""
     base_rtt_ns: float
     rejected: Mapping[str, int]
-    cables: Sequence[Mapping[str, Any]]
+    cables: Sequence[CableGap]
     corrupted: int = 0
     """Frames that faults corrupted: agents must refuse them, unless they are among the ``gone``."""
     gone: int = 0
@@ -95,8 +93,8 @@ class Evidence:
     stragglers: Collection[int] = ()
     """Hosts whose agents a fault stopped."""
     wrong: int = 0
-    watch: Mapping[str, Any] | None = None
-    """The report of the fidelity watch; None for older runs and in the simulated world."""
+    watch: Watch | None = None
+    """The report of the fidelity watch; None in the simulated world."""
     touched: Collection[str] = ()
     """Cables that faults took down or slowed: their rate is not checked."""
     on_the_way: int = 0
@@ -109,22 +107,18 @@ class Evidence:
 
 def judge(run: Evidence) -> Judgement:
     """Judge the fidelity of a run and give the reasons."""
-    loops = [loop for loop in run.loops if loop.get("host") not in run.stragglers]
-    watch = run.watch
-    starved = [*_starved(watch, set(run.touched))] if watch else []
+    loops = [loop for loop in run.loops if loop.host not in run.stragglers]
+    watch, touched = run.watch or Watch(), set(run.touched)
+    starved = [*_starved(watch, touched)]
     invalid = [
-        *([f"{run.wrong} results are wrong"] if run.wrong else []),
-        *_packets(run),
-        *starved,
-        *(_ports(watch.get("ports", {}), set(run.touched)) if watch else ()),
-        *(_clock(watch) if watch else ()),
-    ]
-    slow = [*judge_lateness(loops, watch or {}, run.base_rtt_ns), *_acted_late(run), *_dropped(run.causes), *_paused_late(run)]
+        *([f"{run.wrong} results are wrong"] if run.wrong else []), *_packets(run), *starved, *_ports(watch, touched), *_clock(watch),
+    ]  # fmt: skip
+    slow = [*judge_lateness(loops, watch, run.base_rtt_ns), *_acted_late(run, watch), *_dropped(run.causes), *_paused_late(run)]
     doubtful = [
-        *(_suspended(watch, run.window) if watch else ()),
+        *_suspended(watch, run.window),
         *slow,
-        *(_apart(watch, run.base_rtt_ns) if watch else ()),
-        *(_unwatched(watch) if watch else ()),
+        *_apart(watch, run.base_rtt_ns),
+        *_unwatched(watch),
         *(["the packet counters could not be read at the end"] if run.unexplained is None else []),
         *([f"{run.on_the_way} packets were still on their way when the counters were read"] if run.on_the_way else []),
     ]
@@ -144,58 +138,59 @@ def _packets(run: Evidence) -> Iterable[str]:
         if name != BAD_CHECKSUM or refused > run.corrupted:
             yield f"agents refused {n} frames that arrived ({name})"
     for gap in run.cables:
-        yield f"the packet counts of {gap['where']} do not balance: {gap['packets']} packets, {gap['bytes']} bytes"
+        yield f"the packet counts of {gap.where} do not balance: {gap.packets} packets, {gap.bytes} bytes"
 
 
-def _ports(report: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
-    frame = int(report.get("frame_bytes", 0))
-    for row in report.get("ports", ()):
-        if row["link"] in touched:
+def _ports(watch: Watch, touched: set[str]) -> Iterable[str]:
+    for row in watch.ports.ports:
+        if row.link in touched:
             continue
-        rate = f"{row['rate_bps'] / 1e9:g} Gb/s"
-        if row["excess_bytes"] > row["allowed_bytes"]:
-            excess = f"{row['excess_bytes']:,} bytes more than {rate} allows, tolerance {row['allowed_bytes']:,}"
-            yield f"port {row['port']} exceeded its rate: {excess}"
-        if row["off_bytes"] > OFF_FRAMES * frame:
-            yield f"port {row['port']}: the counted queue and the kernel's differ by {row['off_bytes']:,} bytes"
+        if row.excess_bytes > row.allowed_bytes:
+            excess = f"{row.excess_bytes:,} bytes more than {_rate(row)} allows, tolerance {row.allowed_bytes:,}"
+            yield f"port {row.port} exceeded its rate: {excess}"
+        if row.off_bytes > OFF_FRAMES * watch.ports.frame_bytes:
+            yield f"port {row.port}: the counted queue and the kernel's differ by {row.off_bytes:,} bytes"
 
 
-def _starved(watch: Mapping[str, Any], touched: set[str]) -> Iterable[str]:
+def _starved(watch: Watch, touched: set[str]) -> Iterable[str]:
     """Find the ports that timers served late."""
-    late = watch.get("shaper_late")
+    late = watch.shaper_late
     complaint = f"; the kernel complained {late} times of too many events at ports (HTB)" if late else ""
-    for row in watch.get("ports", {}).get("ports", ()):
-        if row["link"] not in touched and row["busy_share"] is not None and row["busy_share"] < RATE_KEPT:
-            rate = f"{row['rate_bps'] / 1e9:g} Gb/s"
-            yield f"port {row['port']} always had packets to send, but carried only {row['busy_share']:.1%} of its {rate}{complaint}"
+    for row in watch.ports.ports:
+        if row.link not in touched and row.busy_share is not None and row.busy_share < RATE_KEPT:
+            yield f"port {row.port} always had packets to send, but carried only {row.busy_share:.1%} of its {_rate(row)}{complaint}"
 
 
-def _clock(watch: Mapping[str, Any]) -> Iterable[str]:
-    clock = watch["clock"]
-    if clock.get("wall_slept_ns", 0) > STEP_NS:
-        yield f"the machine slept for {clock['wall_slept_ns'] / 1e9:.1f} s: keep it awake and run again"
-    if clock["wall_step_ns"] > STEP_NS:
-        yield f"the clock was set by {clock['wall_step_ns'] / 1e6:.1f} ms during the run"
-    if clock["strangers"]:
-        yield f"{', '.join(clock['strangers'])} ran in another time namespace"
+def _rate(row: WatchedPort) -> str:
+    return f"{row.rate_bps / 1e9:g} Gb/s"
+
+
+def _clock(watch: Watch) -> Iterable[str]:
+    clock = watch.clock
+    if clock.wall_slept_ns > STEP_NS:
+        yield f"the machine slept for {clock.wall_slept_ns / 1e9:.1f} s: keep it awake and run again"
+    if clock.wall_step_ns > STEP_NS:
+        yield f"the clock was set by {clock.wall_step_ns / 1e6:.1f} ms during the run"
+    if clock.strangers:
+        yield f"{', '.join(clock.strangers)} ran in another time namespace"
 
 
 # --- doubtful --------------------------------------------------------------------------------------------------------
 
 
-def _suspended(watch: Mapping[str, Any], window: tuple[float, float]) -> Iterable[str]:
-    stopped = [wall_ns for begin, end, wall_ns in watch.get("gaps", ()) if window[0] < end and begin < window[1]]
+def _suspended(watch: Watch, window: tuple[float, float]) -> Iterable[str]:
+    stopped = [wall_ns for begin, end, wall_ns in watch.gaps if window[0] < end / NS and begin / NS < window[1]]
     if stopped:
         yield f"the runner was suspended for {sum(stopped) / 1e9:.1f} s (Ctrl-Z, SIGSTOP, or a paused virtual machine): run again"
 
 
-def judge_lateness(loops: Sequence[Mapping[str, Any]], watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
+def judge_lateness(loops: Sequence[Loop], watch: Watch, base_rtt_ns: float) -> Iterable[str]:
     """Judge agents that got to frames and timers late, whatever kept them: a busy machine by itself is no reason."""
-    waits = {f"h{loop['host']}": (loop.get("lag_mean_ns", 0), loop.get("lag_window_ns", 0)) for loop in loops}
+    waits = {f"h{loop.host}": (loop.mean_ns, loop.window_ns) for loop in loops}
     late = {name for name, (mean, worst) in waits.items() if mean > LATE_RTTS * base_rtt_ns or worst > LATE_WINDOW_RTTS * base_rtt_ns}
     if late:
         worst = max(late, key=lambda name: waits[name])
-        longest = max(loop["lag_max_ns"] for loop in loops if f"h{loop['host']}" == worst)
+        longest = max(loop.max_ns for loop in loops if f"h{loop.host}" == worst)
         mean, window = waits[worst]
         figures = f"{mean / base_rtt_ns:.1%} of a base RTT on average, {window / base_rtt_ns:.1%} at worst, once by {duration(longest)}"
         yield f"{_agents(late, waits, worst)} acted late: {figures} (tolerance {LATE_RTTS:.1%}, {LATE_WINDOW_RTTS:.1%}){_cause(watch)}"
@@ -205,40 +200,40 @@ def _agents(late: Collection[str], agents: Collection[str], worst: str) -> str:
     return f"the agent of {worst}" if len(late) == 1 else f"{len(late)} of {len(agents)} agents (worst: {worst})"
 
 
-def _cause(watch: Mapping[str, Any]) -> str:
+def _cause(watch: Watch) -> str:
     """Say what kept the agents from running, as far as known, and the remedy."""
-    quota, shares = watch.get("quota", {}), watch.get("cpu_shares")
-    if quota.get("times"):
-        limit = f"a CPU quota of {quota['cores']:.2g} cores stopped the run {quota['times']:,} times, {quota['wall_ns'] / 1e9:.1f} s in all"
+    quota, shares = watch.quota, watch.cpu_shares
+    if quota is not None and quota.times:
+        limit = f"a CPU quota of {quota.cores:.2g} cores stopped the run {quota.times:,} times, {quota.wall_ns / 1e9:.1f} s in all"
         return f": {limit}: raise it (docker --cpus, a pod's CPU limit, CPUQuota=), or {SLOWER}"
     if shares is None:
         return f": {SLOWER}, or free the machine"
-    remedies = {
-        "own": f"{SLOWER}, or use fewer hosts",
-        "others": "free the machine of other work",
-        "steal": "give this virtual machine cores of its own",
-    }
-    names = {"own": "this run's processes", "others": "other processes", "interrupts": "interrupts", "steal": "stolen by the hypervisor"}
-    parts = ", ".join(f"{shares[part]:.0%} {name}" for part, name in names.items())
-    return f": the machine was {shares['busy']:.0%} busy ({parts}): {remedies[max(remedies, key=lambda part: shares[part])]}"
+    parts = (
+        (shares.own, "this run's processes", f"{SLOWER}, or use fewer hosts"),
+        (shares.others, "other processes", "free the machine of other work"),
+        (shares.interrupts, "interrupts", ""),
+        (shares.steal, "stolen by the hypervisor", "give this virtual machine cores of its own"),
+    )
+    words = ", ".join(f"{share:.0%} {name}" for share, name, _ in parts)
+    _, remedy = max(((share, remedy) for share, _, remedy in parts if remedy), key=lambda part: part[0])
+    return f": the machine was {shares.busy:.0%} busy ({words}): {remedy}"
 
 
-def _apart(watch: Mapping[str, Any], base_rtt_ns: float) -> Iterable[str]:
+def _apart(watch: Watch, base_rtt_ns: float) -> Iterable[str]:
     """List reasons to distrust several machines: clocks that are not sure enough, and frames that their network changed."""
-    unsure = watch.get("clocks", {}).get("unsure_ns", 0)
+    unsure = watch.clocks.unsure_ps / NS
     if unsure > base_rtt_ns / UNSURE_SHARE:
         share = f"more than a base RTT / {UNSURE_SHARE} ({duration(base_rtt_ns / UNSURE_SHARE)})"
         yield f"the machines' clocks agree to {duration(unsure)} only, {share}: use a quieter or nearer network for their control"
-    if merged := watch.get("trunk", {}).get("merged", 0):
+    if merged := watch.trunk.merged:
         yield f"{merged} frames reached a machine merged with others: turn GRO off between the machines (ethtool -K DEVICE gro off)"
 
 
-def _unwatched(watch: Mapping[str, Any]) -> Iterable[str]:
-    drift = watch["clock"]["drift_ppm"]
-    if abs(drift) > DRIFT_PPM:
-        yield f"the clock was slewed by {drift:,.0f} ppm: let it settle"
-    if watch["failure"]:
-        yield f"the fidelity watch ended early ({watch['failure']})"
+def _unwatched(watch: Watch) -> Iterable[str]:
+    if abs(watch.clock.drift_ppm) > DRIFT_PPM:
+        yield f"the clock was slewed by {watch.clock.drift_ppm:,.0f} ppm: let it settle"
+    if watch.failure:
+        yield f"the fidelity watch ended early ({watch.failure})"
 
 
 def _paused_late(run: Evidence) -> Iterable[str]:
@@ -249,11 +244,11 @@ def _paused_late(run: Evidence) -> Iterable[str]:
         yield f"a port was paused {late} too late (PFC), and {drops} packets found no room: {SLOWER}"
 
 
-def _acted_late(run: Evidence) -> Iterable[str]:
+def _acted_late(run: Evidence, watch: Watch) -> Iterable[str]:
     if run.acts_late_ns > ACT_RTTS * run.base_rtt_ns:
         late = run.acts_late_ns / run.base_rtt_ns
         figures = f"{duration(run.acts_late_ns)} late, {late:.2f} base RTTs (tolerance {ACT_RTTS:g})"
-        yield f"a fault began or ended, or a network re-routed, up to {figures}{_cause(run.watch or {})}"
+        yield f"a fault began or ended, or a network re-routed, up to {figures}{_cause(watch)}"
 
 
 def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
@@ -268,53 +263,49 @@ def _dropped(causes: Mapping[str, int]) -> Iterable[str]:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def figures(
-    judgement: Judgement, loops: Sequence[Mapping[str, Any]], causes: Mapping[str, int], watch: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return ``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements; docs/results.md explains the keys."""
-    summary: dict[str, Any] = {"verdict": judgement.verdict, "invalid": list(judgement.invalid), "doubtful": list(judgement.doubtful)}
-    summary["too_slow"] = judgement.too_slow
+def figures(judgement: Judgement, loops: Sequence[Loop], causes: Mapping[str, int], watch: Watch | None) -> summary.Fidelity:
+    """Return ``fidelity`` of an entry of summary.json: the verdict, the reasons and the measurements."""
+    made = summary.Fidelity(
+        verdict=judgement.verdict, invalid=list(judgement.invalid), doubtful=list(judgement.doubtful), too_slow=judgement.too_slow
+    )
     if watch is None:
-        return summary
-    rows = watch.get("ports", {}).get("ports", [])
-    busy = [row["busy_share"] for row in rows if row["busy_share"] is not None]
-    by_name = {row["name"]: row for row in watch.get("processes", ())}
-    window, quota, clock = watch.get("wall_window_ns"), watch.get("quota"), watch["clock"]
-    agents = [row for name, row in by_name.items() if name[:1] == "h" and name[1:].isdigit()]
+        return made
+    rows, clock, quota, window = watch.ports.ports, watch.clock, watch.quota, watch.wall_window_ns
+    busy = [row.busy_share for row in rows if row.busy_share is not None]
+    agents = [row for row in watch.processes if row.name[:1] == "h" and row.name[1:].isdigit()]
 
-    def percent(processes: Iterable[Mapping[str, Any]], key: str = "wall_cpu_ns") -> float | None:
+    def percent(times: Iterable[int]) -> float | None:
         """Return the share of the window, in percent of one core."""
-        return round(100 * sum(row[key] for row in processes) / window, 1) if window else None
+        return round(100 * sum(times) / window, 1) if window else None
 
-    return summary | {
-        "cpu": {
-            "agents_percent": percent(agents), "agent_max_percent": max((percent([a]) or 0.0 for a in agents), default=None),
-            **{f"{name}_percent": percent([by_name[name]]) for name in ("controller", "runner", "pauser") if name in by_name},
-            "cores": watch["cores"], "machine_shares": watch.get("cpu_shares"),
-        },
-        "waiting": {
-            "pressure": watch.get("pressure"),
-            "agent_max_percent": max((percent([a], "wall_delay_ns") or 0.0 for a in agents), default=None),
-            "wall_mean_max_ns": max((round(a["wall_delay_ns"] / a["turns"]) for a in agents if a["turns"]), default=None),
-        },
-        **{
-            key: max((loop.get(key, 0) for loop in loops), default=None)
-            for key in ("lag_mean_ns", "lag_window_ns", "lag_p99_ns", "lag_max_ns")
-        },
-        "quota": quota and {"cores": quota["cores"], "times": quota["times"], "wall_ns": quota["wall_ns"]},
-        "socket_drops": sum(n for cause, n in causes.items() if "ring" in cause),
-        "ports": {
-            "watched": len(rows), "busy": len(busy), "busy_least_share": min(busy, default=None),
-            "excess_bytes": max((row["excess_bytes"] for row in rows), default=None),
-        },
-        "queues": {
-            "compared": sum(row["compared"] for row in rows), "equal": sum(row["equal"] for row in rows),
-            "off_bytes": max((row["off_bytes"] for row in rows), default=None),
-        },
-        "clock": {
-            "wall_step_ns": clock.get("wall_step_ns", 0), "wall_slept_ns": clock.get("wall_slept_ns", 0),
-            "drift_ppm": clock.get("drift_ppm", 0)
-        },
-        "wall_suspended_ns": sum(wall_ns for *_, wall_ns in watch.get("gaps", ())),
-        "shaper_late": watch.get("shaper_late"),
-    }  # fmt: skip
+    def of(name: str) -> float | UnsetType | None:
+        return next((percent([row.wall_cpu_ns]) for row in watch.processes if row.name == name), UNSET)
+
+    made.cpu = summary.Cpu(
+        agents_percent=percent(row.wall_cpu_ns for row in agents),
+        agent_max_percent=max((percent([row.wall_cpu_ns]) or 0.0 for row in agents), default=None),
+        controller_percent=of("controller"), runner_percent=of("runner"), pauser_percent=of("pauser"), cores=watch.cores,
+        machine_shares=None if watch.cpu_shares is None else msgspec.structs.asdict(watch.cpu_shares),
+    )  # fmt: skip
+    made.waiting = summary.Waiting(
+        pressure=watch.pressure, agent_max_percent=max((percent([row.wall_delay_ns]) or 0.0 for row in agents), default=None),
+        wall_mean_max_ns=max((round(row.wall_delay_ns / row.turns) for row in agents if row.turns), default=None),
+    )  # fmt: skip
+    made.lag_mean_ns, made.lag_window_ns = (
+        max(times, default=None) for times in ([x.mean_ns for x in loops], [x.window_ns for x in loops])
+    )
+    made.lag_p99_ns, made.lag_max_ns = (max(times, default=None) for times in ([x.p99_ns for x in loops], [x.max_ns for x in loops]))
+    made.quota = None if quota is None else summary.Quota(cores=quota.cores, times=quota.times, wall_ns=quota.wall_ns)
+    made.socket_drops = sum(n for cause, n in causes.items() if "ring" in cause)
+    made.ports = summary.PortsWatched(
+        watched=len(rows), busy=len(busy), busy_least_share=min(busy, default=None),
+        excess_bytes=max((row.excess_bytes for row in rows), default=None),
+    )  # fmt: skip
+    made.queues = summary.QueuesWatched(
+        compared=sum(row.compared for row in rows), equal=sum(row.equal for row in rows),
+        off_bytes=max((row.off_bytes for row in rows), default=None),
+    )  # fmt: skip
+    made.clock = summary.ClockWatched(wall_step_ns=clock.wall_step_ns, wall_slept_ns=clock.wall_slept_ns, drift_ppm=clock.drift_ppm)
+    made.wall_suspended_ns = sum(wall_ns for *_, wall_ns in watch.gaps)
+    made.shaper_late = watch.shaper_late
+    return made

@@ -1,21 +1,23 @@
 """Computes figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of
 another.
 
-Called by scenarios.figures.summary on what scenarios.figures.measure read. Pure. docs/results.md says what each key means.
+Pure. testbed/results/summary.py says what each key means.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
-from scenarios.figures.books import port_peaks, port_rows
+from scenarios.figures.books import port_peaks
 from scenarios.figures.measure import Run
 from scenarios.figures.stats import jain, spread
+from testbed.results import summary
+from testbed.results.record import Flow
 from topologies.paths import evs_over, path_links
+from topologies.units import NS
 
 SETTLE_RTTS = 20
 """A window begins so many base RTTs after the flow that opens it [ours]."""
@@ -33,23 +35,22 @@ Window = tuple[float, float]
 def all_on(run: Run) -> Window | None:
     """Return the window in which all flows with a fixed end send: from the latest start, plus settling (the workload's ``settle``, or 20
     base RTTs), to the earliest end; None if empty."""
-    ends = [f["start_ns"] + f["for_ns"] for f in run.named_flows if f["for_ns"] is not None]
-    if not ends or "t0" not in run.record:
+    ends = [f.start_ns + f.for_ns for f in run.named_flows if f.for_ns is not None]
+    t0 = run.record.t0_ns
+    if not ends or t0 is None:
         return None
-    settle = max(SETTLE_RTTS * run.base_rtt_ns, run.record.get("settle_ns", 0))
-    begin = max(f["start_ns"] for f in run.named_flows) + settle
-    t0 = run.record["t0"]
+    settle = max(SETTLE_RTTS * run.base_rtt_ns, run.record.settle_ps / NS)
+    begin = max(f.start_ns for f in run.named_flows) + settle
     return (t0 + begin, t0 + min(ends)) if begin < min(ends) else None
 
 
 def alone_window(run: Run, name: str) -> Window | None:
     """Return the window in which a flow is the only one: from its start, plus settling, until the next flow starts; None if empty."""
-    starts = {f["name"]: f["start_ns"] for f in run.named_flows}
+    starts = {f.name: f.start_ns for f in run.named_flows}
     others = [start for other, start in starts.items() if other != name]
-    begin = starts[name] + SETTLE_RTTS * run.base_rtt_ns
-    if not others or "t0" not in run.record or begin >= min(others):
+    begin, t0 = starts[name] + SETTLE_RTTS * run.base_rtt_ns, run.record.t0_ns
+    if not others or t0 is None or begin >= min(others):
         return None
-    t0 = run.record["t0"]
     return t0 + begin, t0 + min(others)
 
 
@@ -62,31 +63,21 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
     return float((bins["rx_bytes"] * inside.clip(lower=0) / bins["bin_ns"]).sum() * 8e9 / (end - begin))
 
 
-def flow_rows(run: Run) -> dict[str, dict[str, Any]]:
+def flow_rows(run: Run) -> dict[str, summary.Flow]:
     """Return ``flows`` of a run's summary, by name."""
     line = run.fabric.host_rate * run.fabric.payload_share
-    window, hosts, notes = all_on(run), run.record["ranks"], run.record.get("flow_notes", [])
+    window, hosts, notes = all_on(run), run.record.ranks, run.record.flow_notes
     rows = {}
     for number, flow in enumerate(run.named_flows):
-        bins = run.flows[run.flows["flow"] == flow["name"]]
-        sent = run.messages[run.messages["flow"] == flow["name"]]
-        if flow["for_ns"] is not None:
-            goodput = rate_in(bins, window)
-        else:
-            goodput = span_rate(sent)
-        rows[flow["name"]] = {
-            "group": flow["group"],
-            "src": f"h{hosts[flow['src']]}",
-            "dst": f"h{hosts[flow['dst']]}",
-            "start_ns": flow["start_ns"],
-            "bytes": int(bins["rx_bytes"].sum()),
-            "messages": len(sent),
-            "goodput_bps": goodput,
-            "alone_bps": rate_in(bins, alone_window(run, flow["name"])),
-            "line_bps": line,
-            "share": None if goodput is None else goodput / line,
-            "wrong": sum(int(note.get("wrong", 0)) for note in notes if note.get("flow") == number),
-        }
+        bins = run.flows[run.flows["flow"] == flow.name]
+        sent = run.messages[run.messages["flow"] == flow.name]
+        goodput = rate_in(bins, window) if flow.for_ps is not None else span_rate(sent)
+        rows[flow.name] = summary.Flow(
+            group=flow.group, src=f"h{hosts[flow.src]}", dst=f"h{hosts[flow.dst]}", start_ns=flow.start_ns,
+            bytes=int(bins["rx_bytes"].sum()), messages=len(sent), goodput_bps=goodput,
+            alone_bps=rate_in(bins, alone_window(run, flow.name)), line_bps=line, share=None if goodput is None else goodput / line,
+            wrong=sum(note.wrong for note in notes if note.flow == number),
+        )  # fmt: skip
     return rows
 
 
@@ -97,87 +88,75 @@ def span_rate(sent: pd.DataFrame) -> float | None:
     return float(sent["bytes"].sum() * 8e9 / (sent["end_ns"].max() - sent["start_ns"].min()))
 
 
-def queue_rows(run: Run) -> dict[str, dict[str, Any]]:
+def queue_rows(run: Run) -> dict[str, summary.Queue]:
     """Return ``queues`` of a run's summary, one row per watched port. Mean and p99 cover the time in which all flows send, else the whole
     run."""
     window = all_on(run) or run.window
-    counted = {row["port"]: row for row in port_rows(run.record)}
+    counted = {row.port: row for row in run.ports}
     peaks = port_peaks(run.record)
     rows = {}
-    for port, group in run.record.get("queue_ports", {}).items():
+    for port, group in run.record.queue_ports.items():
         samples = run.queues[run.queues["port"] == port]
         in_window = samples.loc[(samples["t_ns"] >= window[0]) & (samples["t_ns"] <= window[1]), "bytes"].sort_values()
         enough = len(in_window) >= FEWEST_SAMPLES
-        row = counted.get(port, {})
+        trims, marks, drops = (counted[port][key] if port in counted else 0 for key in ("trimmed", "marked", "drop_tail_packets"))
         largest = max([peaks.get(port, 0), *samples["bytes"]])  # 0 only means that every sample fell between two bursts
-        rows[port] = {
-            "group": group,
-            "mean_bytes": float(in_window.mean()) if len(in_window) else None,
-            "p99_bytes": int(in_window.iloc[math.ceil(0.99 * len(in_window)) - 1]) if enough else None,
-            "peak_bytes": largest if port in peaks or largest else None,
-            "buffer_bytes": run.fabric.buffer_bytes,
-            "trims": int(row.get("trimmed", 0)),
-            "marks": int(row.get("marked", 0)),
-            "drops": int(row.get("drop_tail_packets", 0)),
-        }
+        rows[port] = summary.Queue(
+            group=group, mean_bytes=float(in_window.mean()) if len(in_window) else None,
+            p99_bytes=int(in_window.iloc[math.ceil(0.99 * len(in_window)) - 1]) if enough else None,
+            peak_bytes=largest if port in peaks or largest else None, buffer_bytes=run.fabric.buffer_bytes, trims=trims, marks=marks,
+            drops=drops,
+        )  # fmt: skip
     return rows
 
 
-def group_rows(run: Run, flows: dict[str, dict[str, Any]], queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def group_rows(run: Run, flows: dict[str, summary.Flow], queues: dict[str, summary.Queue]) -> dict[str, summary.Group]:
     """Return ``groups`` of a run's summary: all flows of a group together, and the last hop that they share."""
-    rows: dict[str, dict[str, Any]] = {}
-    for group in dict.fromkeys(flow["group"] for flow in flows.values()):
-        by_name = {name: flow for name, flow in flows.items() if flow["group"] == group}
+    rows: dict[str, summary.Group] = {}
+    for group in dict.fromkeys(flow.group for flow in flows.values()):
+        by_name = {name: flow for name, flow in flows.items() if flow.group == group}
         members = list(by_name.values())
-        rates = [flow["goodput_bps"] for flow in members if flow["goodput_bps"] is not None]
+        rates = [flow.goodput_bps for flow in members if flow.goodput_bps is not None]
+        shares = [flow.share for flow in members if flow.share is not None]
         sent = run.messages[run.messages["flow"].isin(list(by_name))]
-        counted = all(f["for_ns"] is None for f in run.named_flows if f["name"] in by_name)
+        counted = all(f.for_ps is None for f in run.named_flows if f.name in by_name)
         total = span_rate(sent) if counted else sum(rates) if rates else None  # flows with a number of messages end at different times
-        kept = [flow["goodput_bps"] / flow["alone_bps"] for flow in members if flow["alone_bps"] and flow["goodput_bps"] is not None]
-        durations = sent["end_ns"] - sent["start_ns"]
-        rows[group] = {
-            "flows": len(members),
-            "goodput_bps": total,
-            "of_line": None if total is None else total / (members[0]["line_bps"] * len({flow["dst"] for flow in members})),
-            "jain": jain(rates),
-            "min_share": min((flow["share"] for flow in members if flow["share"] is not None), default=None),
-            "max_share": max((flow["share"] for flow in members if flow["share"] is not None), default=None),
-            "kept": min(kept, default=None),
-            "message_ns": spread(durations),
-        }
-        own_queues = [queues[port] for port, owner in run.record.get("queue_ports", {}).items() if owner == group and port in queues]
-        if own_queues:
-            worst = {
-                f"queue_{key}_bytes": max((q[f"{key}_bytes"] for q in own_queues if q[f"{key}_bytes"] is not None), default=None)
-                for key in ("mean", "p99", "peak")
-            }
-            rows[group] |= {**worst, "buffer_bytes": run.fabric.buffer_bytes}
-            rows[group] |= {key: sum(q[key] for q in own_queues) for key in ("trims", "marks", "drops")}
+        kept = [flow.goodput_bps / flow.alone_bps for flow in members if flow.alone_bps and flow.goodput_bps is not None]
+        row = rows[group] = summary.Group(
+            flows=len(members), goodput_bps=total,
+            of_line=None if total is None else total / (members[0].line_bps * len({flow.dst for flow in members})),
+            jain=jain(rates), min_share=min(shares, default=None), max_share=max(shares, default=None), kept=min(kept, default=None),
+            message_ns=spread(sent["end_ns"] - sent["start_ns"]),
+        )  # fmt: skip
+        own = [queue for queue in queues.values() if queue.group == group]
+        if own:
+            row.queue_mean_bytes = max((q.mean_bytes for q in own if q.mean_bytes is not None), default=None)
+            row.queue_p99_bytes = max((q.p99_bytes for q in own if q.p99_bytes is not None), default=None)
+            row.queue_peak_bytes = max((q.peak_bytes for q in own if q.peak_bytes is not None), default=None)
+            row.buffer_bytes = run.fabric.buffer_bytes
+            row.trims, row.marks, row.drops = sum(q.trims for q in own), sum(q.marks for q in own), sum(q.drops for q in own)
     return rows
 
 
 # --- EVs -----------------------------------------------------------------------------------------------------------
 
 
-def shared_evs(run: Run, free: dict[str, Any], bound: dict[str, Any]) -> tuple[list[int], list[int]]:
+def shared_evs(run: Run, free: Flow, bound: Flow) -> tuple[list[int], list[int]]:
     """Return (EVs of flow ``free`` that share a cable between switches with an EV of flow ``bound``, all EVs that ``free`` uses), from the
     paths that the agents reported before the flows began. Empty without a report, or if nothing is shared."""
-    hosts = run.record["ranks"]
-    ends = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in (free, bound)]
-    active = [
-        [int(row["ev"]) for row in run.record.get("paths", {}).get(str(src), ()) if row.get("peer") == dst and row.get("active", True)]
-        for src, dst in ends
-    ]
+    hosts, paths = run.record.ranks, run.record.host_paths
+    ends = [(hosts[flow.src], hosts[flow.dst]) for flow in (free, bound)]
+    active = [[row.ev for row in paths.get(src, ()) if row.peer == dst and row.active and row.ev is not None] for src, dst in ends]
     cables = {link.name for ev in active[1] for link in path_links(run.fabric, *ends[1], ev) if link.kind == "fabric"}
     on_cables = {ev for cable in cables for ev in evs_over(run.fabric, *ends[0], cable)}
     return sorted(on_cables & set(active[0])), sorted(set(active[0]))
 
 
-def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
+def ev_ratio(run: Run, free: Flow, shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
     """Return per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share of its packets. The
     ratio covers the last :data:`SMOOTH_RTTS` up to the end of the bin. 1.0: the spray does not avoid these EVs; 0.0: it has left them."""
-    hosts = run.record["ranks"]
-    packets = run.evs[(run.evs["host"] == hosts[free["src"]]) & (run.evs["peer"] == hosts[free["dst"]])]
+    hosts = run.record.ranks
+    packets = run.evs[(run.evs["host"] == hosts[free.src]) & (run.evs["peer"] == hosts[free.dst])]
     if packets.empty or not shared:
         return pd.DataFrame(columns=["end_ns", "ratio"])
     per_bin = packets.assign(on=packets["tx_packets"].where(packets["ev"].isin(shared), 0)).groupby("t_ns")[["tx_packets", "on"]].sum()
@@ -187,20 +166,20 @@ def ev_ratio(run: Run, free: dict[str, Any], shared: Sequence[int], all_evs: Seq
     return pd.DataFrame({"end_ns": per_bin.index + bin_ns, "ratio": ratio.to_numpy()})
 
 
-def separations(run: Run) -> list[dict[str, Any]]:
+def separations(run: Run) -> list[summary.Separation]:
     """Make rows for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves these EVs."""
-    if "t0" not in run.record:
+    t0, rtt = run.record.t0_ns, run.base_rtt_ns
+    if t0 is None:
         return []
     rows = []
-    t0, rtt = run.record["t0"], run.base_rtt_ns
-    for bound in (f for f in run.named_flows if f["evs"]):
-        more = [f for f in run.named_flows if not f["evs"] or f["evs"] > bound["evs"]]
-        for free in (f for f in more if f["start_ns"] < bound["start_ns"]):
+    for bound in (f for f in run.named_flows if f.evs):
+        more = [f for f in run.named_flows if not f.evs or f.evs > (bound.evs or 0)]
+        for free in (f for f in more if f.start_ns < bound.start_ns):
             shared, all_evs = shared_evs(run, free, bound)
             if not shared:
                 continue
-            at = t0 + bound["start_ns"]
-            ends = [t0 + f["start_ns"] + f["for_ns"] for f in (free, bound) if f["for_ns"] is not None]
+            at = t0 + bound.start_ns
+            ends = [t0 + f.start_ns + f.for_ns for f in (free, bound) if f.for_ns is not None]
             ratios = ev_ratio(run, free, shared, all_evs)
             ratios = ratios[ratios["end_ns"] <= min(ends, default=1 << 62)]
             before, after = ratios[ratios["end_ns"] <= at], ratios[ratios["end_ns"] > at]
@@ -209,29 +188,21 @@ def separations(run: Run) -> list[dict[str, Any]]:
             delay_ns = None if after.empty or pd.isna(begin) else float(begin) - at
             settled = after[after["end_ns"] >= at + 2 * SETTLE_RTTS * rtt]
             rows.append(
-                {
-                    "flow": free["name"],
-                    "from": bound["name"],
-                    "shared_evs": shared,
-                    "evs": len(all_evs),
-                    "before": float(before["ratio"].iloc[-1]) if len(before) else None,
-                    "after": float(settled["ratio"].mean()) if len(settled) else None,
-                    "separated_ns": delay_ns,
-                    "separated_rtts": None if delay_ns is None else delay_ns / rtt,
-                }
-            )
+                summary.Separation(
+                    flow=free.name, from_=bound.name, shared_evs=shared, evs=len(all_evs),
+                    before=float(before["ratio"].iloc[-1]) if len(before) else None,
+                    after=float(settled["ratio"].mean()) if len(settled) else None,
+                    separated_ns=delay_ns, separated_rtts=None if delay_ns is None else delay_ns / rtt,
+                )
+            )  # fmt: skip
     return rows
 
 
-def figures(run: Run) -> dict[str, Any]:
-    """Return the keys that a run of flows adds to its entry in summary.json."""
-    flows, queues = flow_rows(run), queue_rows(run)
-    window = all_on(run)
-    return {
-        "t0_ns": run.record.get("t0"),
-        "all_on_ns": list(window) if window else None,
-        "flows": flows,
-        "groups": group_rows(run, flows, queues),
-        "queues": queues,
-        "separations": separations(run),
-    }
+def fill(entry: summary.Run, run: Run) -> None:
+    """Enter what a run of flows adds; nothing for other runs."""
+    if not run.named_flows:
+        return
+    entry.t0_ns, entry.all_on_ns = run.record.t0_ns, all_on(run)
+    entry.flows, entry.queues = flow_rows(run), queue_rows(run)
+    entry.groups = group_rows(run, entry.flows, entry.queues)
+    entry.separations = separations(run)

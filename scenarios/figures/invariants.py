@@ -8,7 +8,7 @@ books know the rules, not the engine:
   turns of planes that could not take one. Not where planes are weighted or a queue pair has fewer EVs than there are planes.
 * **Queues.** A port marks and trims only where enough has waited, and on a last hop without ECN nothing is marked but RoCE.
 
-Called by scenarios.figures.summary. Pure. docs/results.md has the keys.
+Pure. testbed/results/summary.py has the keys.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from scenarios.figures.books import of_host, port_rows
+from scenarios.figures.books import PortRow
 from scenarios.figures.measure import Run
+from testbed.results import log
+from testbed.results.summary import Expectations, Hop, Rotation
 from testbed.world import SIMULATED
 
 HOPS = {
@@ -45,71 +46,66 @@ def _apart(counts: Sequence[int]) -> int:
     return max(counts, default=0) - min(counts, default=0)
 
 
-def rotation(run: Run) -> dict[str, Any] | None:
-    """Return ``rotation`` of a run's entry: how evenly planes were loaded, in packets that were sent for the first time; None if no
-    transport here sends over planes in turns. ``apart`` of all hosts together is a share of a plane's mean load."""
-    hosts = run.of("rotation")
+def rotation(run: Run) -> Rotation | None:
+    """Return ``rotation`` of a run's entry; None if no transport here sends over planes in turns."""
+    hosts = run.of(log.Rotation)
     if not hosts:
         return None
-    totals = [sum(plane) for plane in zip(*(line["sent"] for line in hosts), strict=True)]
-    passed = sum(line["passed"] for line in hosts)
+    totals = [sum(plane) for plane in zip(*(line.sent for line in hosts), strict=True)]
+    passed = sum(line.passed for line in hosts)
     mean = sum(totals) / len(totals)
-    return {
-        "sent_packets": totals,
-        "apart": _apart(totals) / mean if mean else None,
-        "apart_allowed": (sum(_apart(line["due"]) for line in hosts) + passed) / mean if mean else None,
-        "host_apart": max(_apart(line["sent"]) for line in hosts),
-        "host_allowed": max(_apart(line["due"]) for line in hosts),
-        "turns_passed": passed,
-    }
+    return Rotation(
+        sent_packets=totals, apart=_apart(totals) / mean if mean else None,
+        apart_allowed=(sum(_apart(line.due) for line in hosts) + passed) / mean if mean else None,
+        host_apart=max(_apart(line.sent) for line in hosts), host_allowed=max(_apart(line.due) for line in hosts), turns_passed=passed,
+    )  # fmt: skip
 
 
 def _rotation_breaks(run: Run) -> Iterable[str]:
-    hosts = run.of("rotation")
-    uneven = [line for line in hosts if _apart(line["first"]) > 1 + line["unsure"]]
+    hosts = run.of(log.Rotation)
+    uneven = [line for line in hosts if _apart(line.first) > 1 + line.unsure]
     if uneven:
-        worst = max(uneven, key=lambda line: _apart(line["first"]))
-        first, n = worst["first"], len(worst["first"])
+        worst = max(uneven, key=lambda line: _apart(line.first))
+        first, n = worst.first, len(worst.first)
         most, least = max(range(n), key=first.__getitem__), min(range(n), key=first.__getitem__)
-        counts = f"h{worst['host']} began {first[most]} queue pairs on plane {most}, {first[least]} on plane {least}"
+        counts = f"h{worst.host} began {first[most]} queue pairs on plane {most}, {first[least]} on plane {least}"
         yield f"first planes are not dealt: {counts}, which may differ by one ({len(uneven)} of {len(hosts)} hosts)"
 
-    def off(line: dict[str, Any]) -> int:
-        return max(abs(int(a) - int(b)) for a, b in zip(line["sent"], line["due"], strict=True))
+    def off(line: log.Rotation) -> int:
+        return max(abs(a - b) for a, b in zip(line.sent, line.due, strict=True))
 
-    astray = [line for line in hosts if off(line) > line["passed"]]
+    astray = [line for line in hosts if off(line) > line.passed]
     if astray:
         worst = max(astray, key=off)
-        plane = max(range(len(worst["sent"])), key=lambda p: abs(worst["sent"][p] - worst["due"][p]))
-        sent, due = worst["sent"][plane], worst["due"][plane]
-        counts = f"h{worst['host']} first sent {sent} packets on plane {plane}, where strict turns put {due}"
-        yield f"planes did not take turns: {counts}, and {worst['passed']} turns were passed over ({len(astray)} of {len(hosts)} hosts)"
+        plane = max(range(len(worst.sent)), key=lambda p: abs(worst.sent[p] - worst.due[p]))
+        counts = f"h{worst.host} first sent {worst.sent[plane]} packets on plane {plane}, where strict turns put {worst.due[plane]}"
+        yield f"planes did not take turns: {counts}, and {worst.passed} turns were passed over ({len(astray)} of {len(hosts)} hosts)"
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
-def _queue_breaks(run: Run, rows: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
     """Find breaks in ``rows`` of switches' ports. Peaks are of the fabric's life: what never waited cannot have marked. What is trimmed
     does not wait, so a queue may lack a packet to the threshold; on the kernel the queue may also shrink by one between two looks."""
     fabric, frame = run.fabric, run.fabric.frame_bytes
-    slack = 0 if run.record.get("world") == SIMULATED else frame
+    slack = 0 if run.record.world == SIMULATED else frame
     low = fabric.ecn_bytes[0]
     for row in rows:
-        peak, hop = int(row.get("backlog_peak_bytes", 0)), hop_of(row["port"])
+        peak, hop = row["backlog_peak_bytes"], hop_of(row.port)
         if row["marked"] and peak + slack <= low:
-            yield f"port {row['port']} marked {row['marked']} packets above {low:,} bytes, where at most {peak:,} have ever waited"
+            yield f"port {row.port} marked {row['marked']} packets above {low:,} bytes, where at most {peak:,} have ever waited"
         trim = fabric.trim_bytes(hop == "last_hop")
-        high = int(row.get("backlog_high_peak_bytes", 0))  # where retransmissions may be trimmed, too
+        high = row["backlog_high_peak_bytes"]  # where retransmissions may be trimmed, too
         if row["trimmed"] and max(peak, high) + frame + slack <= trim:
-            yield f"port {row['port']} trimmed {row['trimmed']} packets above {trim:,} bytes, where at most {peak:,} have ever waited"
-        if row["marked"] and hop == "last_hop" and not fabric.last_hop_ecn and run.record["kind"] != "roce":
-            yield f"port {row['port']} marked {row['marked']} packets on a last hop, where ECN is off"
+            yield f"port {row.port} trimmed {row['trimmed']} packets above {trim:,} bytes, where at most {peak:,} have ever waited"
+        if row["marked"] and hop == "last_hop" and not fabric.last_hop_ecn and run.record.kind != "roce":
+            yield f"port {row.port} marked {row['marked']} packets on a last hop, where ECN is off"
 
 
 def broken(run: Run) -> list[str]:
     """List the books that a run broke, a line each, with numbers; of many ports the first, and how many more."""
-    rows = [row for row in port_rows(run.record) if not of_host(row) and "marked" in row]
+    rows = [row for row in run.ports if not row.of_host and "marked" in row]
     queues = list(_queue_breaks(run, rows))
     if len(queues) > 1:
         queues = [f"{queues[0]} ({len(queues)} such lines)"]
@@ -119,44 +115,41 @@ def broken(run: Run) -> list[str]:
 # --- what is usual ---------------------------------------------------------------------------------------------------
 
 
-def _that_carried_data(run: Run) -> Iterable[tuple[str, dict[str, Any]]]:
+def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
     """Return (hop, row) of each port that data packets met."""
-    for row in port_rows(run.record):
-        hop = hop_of(row["port"])
-        if hop is not None and row.get("met_packets"):
+    for row in run.ports:
+        hop = hop_of(row.port)
+        if hop is not None and row["met_packets"]:
             yield hop, row
 
 
-def hops(run: Run) -> dict[str, dict[str, int]]:
+def hops(run: Run) -> dict[str, Hop]:
     """Return figures by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes. Without counters {}."""
-    sums: dict[str, dict[str, int]] = {}
+    by_hop: dict[str, list[PortRow]] = defaultdict(list)
     for hop, row in _that_carried_data(run):
-        total = sums.setdefault(hop, dict.fromkeys(("marked", "trimmed", "met_bytes", "met_packets"), 0))
-        for key in total:
-            total[key] += int(row[key])
+        by_hop[hop].append(row)
+    sums = {
+        hop: {key: sum(row[key] for row in rows) for key in ("marked", "trimmed", "met_bytes", "met_packets")}
+        for hop, rows in by_hop.items()
+    }
     return {
-        hop: {"marked": s["marked"], "trimmed": s["trimmed"], "backlog_mean_bytes": round(s["met_bytes"] / s["met_packets"])}
+        hop: Hop(marked=s["marked"], trimmed=s["trimmed"], backlog_mean_bytes=round(s["met_bytes"] / s["met_packets"]))
         for hop, s in sums.items()
     }
 
 
-def expectations(run: Run) -> dict[str, Any]:
-    """Return ``expectations`` of a run's entry; None for a figure that the run does not give.
-
-    ``ev_spread``: most less fewest packets over the EVs of a plane, as a share of their mean, largest of all pairs of hosts and planes.
-    ``lockstep``: share of a host's data packets that left on the plane of the one before, largest of all hosts with several sending queue
-    pairs: 1 / planes if they are independent. ``queue_wait``: by hop, the backlog that packets met over what M/D/1 has at the ports' loads.
-    """
-    pairs = [line for line in run.of("rotation") if sum(line["first"]) + line["unsure"] > 1]
-    steps = [line["repeats"] / (sum(line["sent"]) - 1) for line in pairs if sum(line["sent"]) > 1]
-    return {"ev_spread": _ev_spread(run), "lockstep": max(steps, default=None), "queue_wait": _queue_wait(run)}
+def expectations(run: Run) -> Expectations:
+    """Return ``expectations`` of a run's entry; None for a figure that the run does not give."""
+    pairs = [line for line in run.of(log.Rotation) if sum(line.first) + line.unsure > 1]
+    steps = [line.repeats / (sum(line.sent) - 1) for line in pairs if sum(line.sent) > 1]
+    return Expectations(ev_spread=_ev_spread(run), lockstep=max(steps, default=None), queue_wait=_queue_wait(run))
 
 
 def _ev_spread(run: Run) -> float | None:
     counts: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for line in run.of("evs"):
-        for ev, n in line["tx"].items():
-            counts[line["host"], line["peer"], int(ev) >> 16][int(ev)] += n
+    for line in run.of(log.Evs):
+        for ev, n in line.tx.items():
+            counts[line.host, line.peer, int(ev) >> 16][int(ev)] += n
     spreads = [
         _apart(list(by_ev.values())) * len(by_ev) / total
         for by_ev in counts.values()
@@ -169,13 +162,13 @@ def _queue_wait(run: Run) -> dict[str, float]:
     """Compute the backlog met over that of M/D/1, by hop; of the simulated world alone, where what is on the wire does not count as
     waiting."""
     begin, end = run.window
-    if run.record.get("world") != SIMULATED or end <= begin:
+    if run.record.world != SIMULATED or end <= begin:
         return {}
     links = run.fabric.links_by_name
     met: dict[str, float] = defaultdict(float)
     model: dict[str, float] = defaultdict(float)
     for hop, row in _that_carried_data(run):
-        load = min(FULL, int(row["admitted_bytes"]) * 8e9 / (links[row["link"]].rate * (end - begin)))
-        met[hop] += int(row["met_bytes"])
-        model[hop] += int(row["met_packets"]) * run.fabric.frame_bytes * load * load / (2 * (1 - load))
+        load = min(FULL, row["admitted_bytes"] * 8e9 / (links[row.link].rate * (end - begin)))
+        met[hop] += row["met_bytes"]
+        model[hop] += row["met_packets"] * run.fabric.frame_bytes * load * load / (2 * (1 - load))
     return {hop: met[hop] / model[hop] for hop in met if model[hop]}

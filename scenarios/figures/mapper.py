@@ -2,70 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from scenarios.figures.measure import Run
+from scenarios.figures.outages import Failures
+from testbed.results import log, summary
 
 LATE_RTTS = 60
 """A verdict may still concern a fault for so many base RTTs after its end: the last probes have yet to be judged [ours]."""
 _NEVER = 1 << 62
 
 
-def figures(run: Run) -> dict[str, Any] | None:
-    """Compute ``faults``: per fault, whether and when one of its links was named, denied and cleared. ``right`` and ``wrong``: number of
-    verdicts whose links a fault hit at that time, or did not hit. ``denied_at_start``: entries written before the workload began. None for
-    a run without Clustermapper. Times in ns after the fault began."""
-    if not run.record.get("clustermapper"):
+@dataclass
+class _Fault:
+    """A fault that has links."""
+
+    line: log.Fault
+    end: float
+    late: float
+
+    def met_by(self, verdict: log.Mapper) -> bool:
+        return self.line.t_ns <= verdict.t_ns <= self.end + self.late and not set(verdict.links).isdisjoint(self.line.links)
+
+    def after(self, times: Sequence[float]) -> float | None:
+        return min(times) - self.line.t_ns if times else None
+
+
+def figures(failures: Failures) -> summary.Mapper | None:
+    """Compare Clustermapper's verdicts with the faults; None for a run without Clustermapper."""
+    run = failures.run
+    if not run.record.clustermapper:
         return None
-    verdicts = [line for line in run.of("mapper") if line["host"] < 0 and "state" in line]
-    named_lines = [line for line in verdicts if line["state"] != "clear"]
-    decisions = [line for line in run.of("deny", "allow", "kept") if line["host"] < 0]
-    faults = _faults(run)
-    correct = [any(_meets(fault, line["t"], line["links"]) for fault in faults) for line in named_lines]
-    start = min((line["t"] for line in run.of("start")), default=_NEVER)
+    verdicts = [line for line in run.of(log.Mapper) if line.host < 0 and line.state is not None]
+    named_lines = [line for line in verdicts if line.state != "clear"]
+    denials, allowances = ([line for line in run.of(kind) if line.host < 0] for kind in (log.Deny, log.Allow))
+    faults = _faults(failures)
+    correct = [any(fault.met_by(line) for fault in faults) for line in named_lines]
+    start = min((line.t_ns for line in run.of(log.Start)), default=_NEVER)
     rows = []
     for fault in faults:
-        matches = [line for line in named_lines if _meets(fault, line["t"], line["links"])]
-        entries = {line["on"] for line in matches}
-        denied = [line["t"] for line in decisions if line["kind"] == "deny" and line["on"] in entries and line["t"] >= fault["begin"]]
-        allowed = [line["t"] for line in decisions if line["kind"] == "allow" and line["on"] in entries and line["t"] >= fault["begin"]]
-        clear = [line["t"] for line in verdicts if line["state"] == "clear" and line["on"] in entries and line["t"] >= fault["end"]]
+        begin, matches = fault.line.t_ns, [line for line in named_lines if fault.met_by(line)]
+        entries = {line.on for line in matches}
+        denied, allowed = ([x.t_ns for x in lines if x.on in entries and x.t_ns >= begin] for lines in (denials, allowances))
+        clear = [line.t_ns for line in verdicts if line.state == "clear" and line.on in entries and line.t_ns >= fault.end]
         rows.append(
-            {
-                "fault": fault["name"], "on": fault["on"], "named": bool(matches),
-                "states": list(dict.fromkeys(line["state"] for line in matches)),
-                "named_ns": _after(fault, [line["t"] for line in matches]), "denied_ns": _after(fault, denied),
-                "clear_ns": _after(fault, clear), "allowed_ns": _after(fault, allowed),
-            }
+            summary.MapperFault(
+                fault=fault.line.name, on=fault.line.on, named=bool(matches),
+                states=list(dict.fromkeys(line.state for line in matches if line.state is not None)),
+                named_ns=fault.after([line.t_ns for line in matches]), denied_ns=fault.after(denied), clear_ns=fault.after(clear),
+                allowed_ns=fault.after(allowed),
+            )
         )  # fmt: skip
-    return {
-        "faults": rows,
-        "right": sum(correct),
-        "wrong": len(correct) - sum(correct),
-        "denials": sum(line["kind"] == "deny" for line in decisions),
-        "denied_at_start": sum(line["kind"] == "deny" and line["t"] < start for line in decisions),
-        "kept": sum(line["kind"] == "kept" for line in decisions),
-    }
+    return summary.Mapper(
+        faults=rows, right=sum(correct), wrong=len(correct) - sum(correct), denials=len(denials),
+        denied_at_start=sum(line.t_ns < start for line in denials), kept=sum(line.host < 0 for line in run.of(log.Kept)),
+    )  # fmt: skip
 
 
-def _faults(run: Run) -> list[dict[str, Any]]:
-    """Return the faults that have links: name, links, begin and end."""
-    lines = run.of("fault")
-    faults = []
-    for line in lines:
-        if line["phase"] == "begin" and line["links"]:
-            ends = [
-                other["t"]
-                for other in lines
-                if other["phase"] in ("heal", "end") and other["name"] == line["name"] and other["t"] >= line["t"]
-            ]
-            faults.append({**line, "begin": line["t"], "end": min(ends, default=_NEVER), "late": LATE_RTTS * run.base_rtt_ns})
+def _faults(failures: Failures) -> list[_Fault]:
+    late, faults = LATE_RTTS * failures.run.base_rtt_ns, []
+    for line in failures.faults:
+        if line.phase == "begin" and line.links:
+            ends = [x.t_ns for x in failures.faults if x.phase in ("heal", "end") and x.name == line.name and x.t >= line.t]
+            faults.append(_Fault(line, min(ends, default=_NEVER), late))
     return faults
-
-
-def _meets(fault: dict[str, Any], t: float, links: list[str]) -> bool:
-    return fault["begin"] <= t <= fault["end"] + fault["late"] and not set(links).isdisjoint(fault["links"])
-
-
-def _after(fault: dict[str, Any], times: list[float]) -> float | None:
-    return min(times) - fault["begin"] if times else None

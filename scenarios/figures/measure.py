@@ -20,45 +20,42 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from scenarios.figures.books import port_rows
+from scenarios.figures.books import PortRow, port_rows
 from scenarios.figures.stats import slowest, whole_steps
 from scenarios.figures.writing import replacing
+from testbed.results import log
+from testbed.results.log import L, Line, Lines
+from testbed.results.record import Flow, Job, Record, read_record
 from testbed.view.clock import PLACES, in_ns
-from testbed.view.declared import Lines, read_record
 from testbed.view.fold import MOST_LINE
 from topologies import Fabric
 from topologies.addressing import ev_fields
-from topologies.files import FileError, opened
-from topologies.units import NS
+from topologies.files import opened
+from topologies.units import NS, S
 
-_EVENT_KINDS = frozenset((
-    "ev", "loss", "rtx", "redelivered", "rto", "spurious", "qp", "reroute", "fault", "resolved", "reconverged", "failed", "controller",
-    "hint", "deny", "allow", "kept", "mapper", "background", "subflow", "quick_adapt", "cut-off",
-))  # fmt: skip
+_EVENTS = (
+    log.PathChange, log.Loss, log.Rtx, log.Redelivered, log.Rto, log.Spurious, log.Qp, log.Reroute, log.Fault, log.Resolved,
+    log.Reconverged, log.Failed, log.Controller, log.Hint, log.Deny, log.Allow, log.Kept, log.Mapper, log.Background, log.Subflow,
+    log.QuickAdapt, log.Cutoff,
+)  # fmt: skip
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
 _TRANSFERS = b'"kind":"transfers"'
+_COUNTERS = b'"kind":"counters"'
 
 
-def read_lines(path: Path, transfers: bool = False, **more: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield (file and number of the line, object) of a JSONL file, with ``more`` where a line does not say it; an incomplete last line (its
-    writer was killed) is dropped. Raises :class:`FileError`. ``transfers``: those of kind transfers, which are the bulk of a long run;
-    otherwise all others."""
+def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) of a JSONL file; an incomplete last line (its writer was killed) is dropped. ``transfers``: those of kind
+    transfers, which are the bulk of a long run; otherwise all others. Raises :class:`FileError`."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
     with opened(path) as file:
         for number in count(1):
             line = file.readline(MOST_LINE)
             if not line.endswith(b"\n") and len(line) < MOST_LINE:
                 return
-            if (_TRANSFERS in line[:80]) != transfers:
-                continue
-            where = path.with_name(f"{path.name}, line {number}")
-            try:
-                yield where, {**more, **decode(line)}
-            except (ValueError, RecursionError) as error:
-                raise FileError(f"damaged: {where} ({error}): take it from a copy, or run the scenario again") from None
+            if (_TRANSFERS in line[:80]) == transfers:
+                yield number, line
 
 
 @dataclass
@@ -68,12 +65,12 @@ class Run:
     directory: Path
 
     @cached_property
-    def record(self) -> dict[str, Any]:
-        return dict(in_ns(read_record(self.directory / "run.json")))
+    def record(self) -> Record:
+        return read_record(self.directory / "run.json")
 
-    @cached_property
+    @property
     def fabric(self) -> Fabric:
-        return Fabric.from_dict(self.record["fabric"])
+        return self.record.fabric
 
     @property
     def base_rtt_ns(self) -> float:
@@ -84,75 +81,75 @@ class Run:
         return self.directory.name
 
     @cached_property
-    def lines(self) -> list[dict[str, Any]]:
-        """The lines of all agents' logs and of the runner's journal, by time, without those of transfers. ``host`` -1 is the runner."""
-        lines = list(self.checked(self.directory / "runner.jsonl", host=-1))
-        for path in self._logs:
-            lines += self.checked(path, host=int(path.stem[1:]))
-        lines.sort(key=lambda line: float(line.get("t", 0)))
+    def lines(self) -> list[Line]:
+        """The lines of all agents' logs and of the runner's journal, by time, without those of transfers."""
+        lines = [line for path in (self.directory / "runner.jsonl", *self._logs) for line in self.checked(path)]
+        lines.sort(key=lambda line: line.t)
         return lines
 
     @property
     def _logs(self) -> list[Path]:
         return [path for path in sorted(self.directory.glob("h*.jsonl")) if path.stem[1:].isdecimal()]
 
-    def checked(self, path: Path, kind: str = "", **more: Any) -> Iterator[dict[str, Any]]:
-        """Yield the lines of a log of this run, checked against what is declared. Raises :class:`FileError`."""
-        lines = Lines(self.fabric, len(self.record["ranks"]), len(self.named_flows))
-        for where, line in read_lines(path, kind == "transfers", **more):
-            lines.check(line, where, kind)
-            yield in_ns(line)
+    def checked(self, path: Path, transfers: bool = False) -> Iterator[Line]:
+        """Yield the lines of a log of this run. Raises :class:`FileError`."""
+        lines, queues = Lines(self.fabric, len(self.record.ranks), len(self.record.flows)), path.name == "queues.jsonl"
+        for number, line in raw_lines(path, transfers):
+            yield lines.read(line, path, number, queues)
 
     @cached_property
-    def _places(self) -> dict[str, list[int]]:
+    def _places(self) -> dict[type[Line], list[int]]:
         """Kind -> the places of its lines in :attr:`lines`."""
-        places: dict[str, list[int]] = {}
+        places: dict[type[Line], list[int]] = {}
         for place, line in enumerate(self.lines):
-            places.setdefault(line.get("kind", ""), []).append(place)
+            places.setdefault(type(line), []).append(place)
         return places
 
-    def of(self, *kinds: str) -> list[dict[str, Any]]:
-        return [self.lines[place] for place in sorted(place for kind in set(kinds) for place in self._places.get(kind, ()))]
+    def of(self, kind: type[L]) -> list[L]:
+        """Return the lines of a kind, by time."""
+        return [line for place in self._places.get(kind, ()) if isinstance(line := self.lines[place], kind)]
+
+    def of_any(self, *kinds: type[Line]) -> list[Line]:
+        """Return the lines of some kinds, by time."""
+        return [self.lines[place] for place in sorted(place for kind in kinds for place in self._places.get(kind, ()))]
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per rank and step; ``step`` counts measured ones from 0, warm-up steps are negative."""
-        warm = int(self.record["warmup_steps"])
+        record, warm = self.record, self.record.warmup_steps
         if self.jobs:
             return self._job_steps(warm)
         rows = [
-            {
-                "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
-                "seed": self.record["seed"], "rank": line["rank"], "step": line["step"] - warm, "warmup": line["step"] < warm,
-                "start_ns": line["start_ns"], "end_ns": line["end_ns"], "ok": bool(line["ok"]),
-            }
-            for line in self.of("step")
+            (
+                self.key, record.transport, self.fabric.name, record.placement, record.seed, line.rank, line.step - warm, line.step < warm,
+                line.start_ns, line.end_ns, line.ok,
+            )
+            for line in self.of(log.Step)
         ]  # fmt: skip
         columns = ["run", "transport", "fabric", "placement", "seed", "rank", "step", "warmup", "start_ns", "end_ns", "ok"]
         return pd.DataFrame(rows, columns=columns)
 
     @property
-    def jobs(self) -> list[dict[str, Any]]:
-        """The run's jobs, if it has any: name, ranks, compute_ns, estimate_ns of each."""
-        return list(self.record.get("jobs", ()))
+    def jobs(self) -> list[Job]:
+        return self.record.jobs
 
     @cached_property
     def passes(self) -> pd.DataFrame:
         """The steps of a run of jobs, one row per rank and step: phase, step in it, rank, start_ns, end_ns, late_ns, wrong (so far)."""
-        rank_of = {host: rank for rank, host in enumerate(self.record["ranks"])}
+        rank_of = {host: rank for rank, host in enumerate(self.record.ranks)}
         rows = []
-        for line in self.of("told"):
-            if "step" in line.get("note", {}):
-                phase, number, begin, end, late, wrong = line["note"]["step"]
-                rows.append((int(phase), int(number), rank_of[line["host"]], begin, end, late, int(wrong)))
+        for line in self.of(log.Told):
+            if line.note.step is not None:
+                phase, number, *seconds, wrong = line.note.step
+                rows.append((phase, number, rank_of[line.host], *(round(time * (S // NS), PLACES) for time in seconds), wrong))
         return pd.DataFrame(rows, columns=["phase", "step", "rank", "start_ns", "end_ns", "late_ns", "wrong"])
 
     def _job_steps(self, warm: int) -> pd.DataFrame:
         """Return the steps of the last phase, in which all jobs run."""
         last = self.passes[self.passes["phase"] == self.passes["phase"].max()].sort_values(["end_ns", "rank"])
         own = {
-            "run": self.key, "transport": self.record["transport"], "fabric": self.fabric.name, "placement": self.record["placement"],
-            "seed": self.record["seed"], "rank": last["rank"], "step": last["step"] - warm, "warmup": last["step"] < warm,
+            "run": self.key, "transport": self.record.transport, "fabric": self.fabric.name, "placement": self.record.placement,
+            "seed": self.record.seed, "rank": last["rank"], "step": last["step"] - warm, "warmup": last["step"] < warm,
             "start_ns": last["start_ns"], "end_ns": last["end_ns"], "ok": last["wrong"] == 0,
         }  # fmt: skip
         return pd.DataFrame(own).reset_index(drop=True)
@@ -165,7 +162,7 @@ class Run:
     @cached_property
     def _with_warm_up(self) -> pd.DataFrame:
         """The rows of :attr:`steps` of measured and warm-up steps that all ranks finished; of several jobs, the first one's."""
-        return whole_steps(self.steps, self.jobs[0]["ranks"] if self.jobs else range(len(self.record["ranks"])))
+        return whole_steps(self.steps, self.jobs[0].ranks if self.jobs else range(len(self.record.ranks)))
 
     @cached_property
     def warm_ns(self) -> float | None:
@@ -182,17 +179,16 @@ class Run:
     def transfers(self) -> pd.DataFrame:
         """One row per slice that a rank sent another in a measured step that all ranks finished. ``start_ns``: its sender posted it;
         ``end_ns``: the program of its receiver saw it complete."""
-        warm, steps = int(self.record["warmup_steps"]), set(self.step_times.index)
+        warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
-        for path in self._logs:
-            for line in self.checked(path, "transfers", host=int(path.stem[1:])):
-                if line["step"] - warm in steps:
-                    for name, arrays in lists.items():
-                        peer, stage, number, ns = np.array(line[name], float).reshape(-1, 4).T
-                        own, step = np.full_like(peer, line["rank"]), np.full_like(peer, line["step"] - warm)
-                        src, dst = (own, peer) if name == "posted" else (peer, own)
-                        arrays.append(np.stack([step, stage, number, src, dst, np.round(ns + line["start_ns"], PLACES)]))
+        for line in (line for path in self._logs for line in self.checked(path, transfers=True)):
+            if isinstance(line, log.Transfers) and line.step - warm in steps:
+                for name, found in (("posted", line.posted), ("arrived", line.arrived)):
+                    peer, stage, number, ps = np.array(found, float).reshape(-1, 4).T
+                    own, step = np.full_like(peer, line.rank), np.full_like(peer, line.step - warm)
+                    src, dst = (own, peer) if name == "posted" else (peer, own)
+                    lists[name].append(np.stack([step, stage, number, src, dst, np.round(ps / NS + line.start_ps / NS, PLACES)]))
         times = {"posted": "start_ns", "arrived": "end_ns"}
         posted, arrived = (
             pd.DataFrame(np.concatenate(lists[name], axis=1).T if lists[name] else [], columns=[*keys, column], dtype=float)
@@ -207,21 +203,21 @@ class Run:
         """Begin of the first measured step and end of the last, ns; the window of ``run.json`` if there are no steps."""
         frame = self.steps[~self.steps["warmup"].astype(bool)]
         if frame.empty:
-            begin, end = self.record["window"]
-            return begin, end
-        ends = [frame["end_ns"].max(), *(self.record["window"][1:] if self.record["outcome"] != "done" else ())]
+            return self.record.window_ns
+        ends = [frame["end_ns"].max(), *(self.record.window_ns[1:] if self.record.outcome != "done" else ())]
         return float(frame["start_ns"].min()), float(max(ends))
 
     @cached_property
     def events(self) -> pd.DataFrame:
         """Faults, EV state changes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
         rows = []
-        for line in self.of(*_EVENT_KINDS):
-            detail = {k: v for k, v in line.items() if k not in _COLUMNS}
+        for event in self.of_any(*_EVENTS):
+            line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
+            detail = in_ns({key: value for key, value in line.items() if key not in _COLUMNS})
             ev = line.get("ev")
             rows.append(
                 {
-                    "run": self.key, "t_ns": line["t"], "host": line["host"], **{k: line.get(k) for k in _COLUMNS if k not in ("t", "host")},  # noqa: E501
+                    "run": self.key, "t_ns": event.t_ns, **{key: line.get(key) for key in _COLUMNS if key != "t"},
                     "plane": None if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
                     "detail": json.dumps(detail) if detail else None,
                 }
@@ -238,99 +234,99 @@ class Run:
     def goodput(self) -> pd.DataFrame:
         """Payload bytes per host, bin and plane: ``t_ns`` (bin start), ``bin_ns``, ``tx_bytes``, ``rx_bytes``."""
         rows = [
-            {
-                "run": self.key,
-                "host": line["host"],
-                "t_ns": line["t"],
-                "bin_ns": line["bin_ns"],
-                "plane": plane,
-                "tx_bytes": tx,
-                "rx_bytes": rx,
-            }
-            for line in self.of("goodput")
-            for plane, (tx, rx) in enumerate(zip(line["tx"], line["rx"], strict=True))
+            (self.key, line.host, line.t_ns, line.bin_ns, plane, tx, rx)
+            for line in self.of(log.Goodput)
+            for plane, (tx, rx) in enumerate(zip(line.tx, line.rx, strict=True))
         ]
         return pd.DataFrame(rows, columns=["run", "host", "t_ns", "bin_ns", "plane", "tx_bytes", "rx_bytes"])
 
     # --- of flows --------------------------------------------------------------------------------------------
 
     @property
-    def named_flows(self) -> list[dict[str, Any]]:
-        """The run's flows as resolved: name, group, src and dst (ranks), start_ns, for_ns, messages, evs."""
-        return list(self.record.get("flows", []))
+    def named_flows(self) -> list[Flow]:
+        """The run's flows as resolved."""
+        return self.record.flows
+
+    def _named(self, number: int | None) -> str | None:
+        return None if number is None else self.named_flows[number].name
 
     @cached_property
     def flows(self) -> pd.DataFrame:
         """Payload bytes per flow and bin, as counted by the receiver: ``t_ns`` (bin start), ``bin_ns``, ``rx_bytes``."""
-        names = [flow["name"] for flow in self.named_flows]
-        rows = [
-            (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], line["bin_ns"], line["rx"])
-            for line in self.of("flow")
-        ]
+        rows = [(self.key, line.host, self._named(line.flow), line.t_ns, line.bin_ns, line.rx) for line in self.of(log.Flow)]
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", "bin_ns", "rx_bytes"])
 
     @cached_property
     def messages(self) -> pd.DataFrame:
         """One row per message, which its sender wrote when the message was complete."""
-        names = [flow["name"] for flow in self.named_flows]
-        keys = ("number", "bytes", "start_ns", "end_ns")
-        rows = [(self.key, line["host"], names[line["flow"]], *(line[k] for k in keys)) for line in self.of("message")]
-        return pd.DataFrame(rows, columns=["run", "host", "flow", *keys])
+        rows = [
+            (self.key, line.host, self._named(line.flow), line.number, line.bytes, line.start_ns, line.end_ns)
+            for line in self.of(log.Message)
+        ]
+        return pd.DataFrame(rows, columns=["run", "host", "flow", "number", "bytes", "start_ns", "end_ns"])
 
     @cached_property
     def queues(self) -> pd.DataFrame:
         """Samples of the backlog of the watched ports, bytes of the data class."""
-        rows = [
-            (self.key, line["t"], line["port"], line["bytes"]) for line in self.checked(self.directory / "queues.jsonl", "queues", host=-1)
-        ]
+        lines = self.checked(self.directory / "queues.jsonl")
+        rows = [(self.key, line.t_ns, line.port, line.bytes) for line in lines if isinstance(line, log.Queue)]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])
 
     @cached_property
     def evs(self) -> pd.DataFrame:
         """Packets per EV and bin, as counted by the sender; there is no row for an EV without packets in a bin."""
         rows = [
-            (self.key, line["host"], line["peer"], line["t"], line["bin_ns"], int(ev), *ev_fields(int(ev)), packets)
-            for line in self.of("evs")
-            for ev, packets in line["tx"].items()
+            (self.key, line.host, line.peer, line.t_ns, line.bin_ns, int(ev), *ev_fields(int(ev)), packets)
+            for line in self.of(log.Evs)
+            for ev, packets in line.tx.items()
         ]
         return pd.DataFrame(rows, columns=["run", "host", "peer", "t_ns", "bin_ns", "ev", "plane", "uplink", "tx_packets"])
 
     @cached_property
     def cwnd(self) -> pd.DataFrame:
         """Window, bytes in flight and smoothed RTT per sending queue pair and bin; ``rate_bps`` for queue pairs with a rate."""
-        names = [flow["name"] for flow in self.named_flows]
-        keys = ("peer", "qpn", "cwnd", "in_flight", "srtt_ns", "rate_bps")
         rows = [
-            (self.key, line["host"], names[line["flow"]] if "flow" in line else None, line["t"], *(line.get(k) for k in keys))
-            for line in self.of("cwnd")
-        ]
+            (
+                self.key, line.host, self._named(line.flow), line.t_ns, line.peer, line.qpn, line.cwnd, line.in_flight, line.srtt_ns,
+                line.rate_bps,
+            )
+            for line in self.of(log.Cwnd)
+        ]  # fmt: skip
         types = dict.fromkeys(("peer", "qpn", "cwnd_bytes", "in_flight_bytes"), "Int64") | dict.fromkeys(("srtt_ns", "rate_bps"), "Float64")
         return pd.DataFrame(rows, columns=["run", "host", "flow", "t_ns", *types]).astype(types)
 
     # --- counters --------------------------------------------------------------------------------------------
 
     @cached_property
+    def ports(self) -> list[PortRow]:
+        """What each port counted over this run (gauges: at its end)."""
+        return port_rows(self.record)
+
+    @cached_property
     def counters(self) -> pd.DataFrame:
         """Counters of all ports over this run (gauges: their values at its end)."""
-        frame = pd.DataFrame(port_rows(self.record))
+        frame = pd.DataFrame([row.written for row in self.ports])
         frame.insert(0, "run", self.key)
         return frame
 
     @cached_property
+    def agent_counters(self) -> dict[str, dict[str, int]]:
+        """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
+        if self.record.agent_counters is not None:
+            return self.record.agent_counters
+        found: dict[str, dict[str, int]] = {}
+        for path in self._logs:
+            for _, line in raw_lines(path):
+                if _COUNTERS in line[:80]:
+                    values = msgspec.json.decode(line, type=dict[str, int | str])
+                    found[path.stem[1:]] = {key: n for key, n in values.items() if key not in ("t", "host") and isinstance(n, int)}
+        return found
+
+    @cached_property
     def agents(self) -> pd.DataFrame:
         """Engine counters at the end of the run: run, host, counter, value."""
-        rows = [{"run": self.key, "host": int(h), "counter": k, "value": v} for h, c in agent_counters(self).items() for k, v in c.items()]
+        rows = [(self.key, int(host), name, n) for host, counters in self.agent_counters.items() for name, n in in_ns(counters).items()]
         return pd.DataFrame(rows, columns=["run", "host", "counter", "value"])
-
-
-def agent_counters(run: Run) -> dict[str, dict[str, Any]]:
-    """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
-    if "agent_counters" in run.record:
-        return dict(run.record["agent_counters"])
-    skip = ("t", "kind", "host")
-    return {
-        str(line["host"]): {k: v for k, v in line.items() if k not in skip and isinstance(v, (int, float))} for line in run.of("counters")
-    }
 
 
 def load_runs(directory: Path) -> list[Run]:
@@ -338,7 +334,7 @@ def load_runs(directory: Path) -> list[Run]:
     was read of them stays in memory: of 512 hosts, a run's record takes 270 MB."""
 
     def order(place: Path) -> tuple[int, str]:
-        return int(read_record(place / "run.json")["window"][0]), place.name
+        return read_record(place / "run.json").window[0], place.name
 
     return [Run(place) for place in sorted((path.parent for path in (directory / "raw").glob("*/run.json")), key=order)]
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
+
+import msgspec
 
 from testbed.view.clock import PLACES
 
 FORMAT = 4
 """Format of summary.json and the tables. 3: figures are in network time. 4: all is, and ps are kept."""
+T = TypeVar("T", bound=msgspec.Struct)
+_ENDINGS = ("_ns", "_bps")
 
 
-def rounded(figures: Any) -> Any:
-    """Round figures to the ps, after what was computed with them."""
-    if isinstance(figures, list):
-        return [rounded(value) for value in figures]
-    if not isinstance(figures, dict):
-        return figures.item() if hasattr(figures, "item") else figures  # of NumPy
-    return {key: _round(value) if key.endswith(("_ns", "_bps")) else rounded(value) for key, value in figures.items()}
+def rounded(figures: T, times: bool = False) -> T:
+    """Round a Struct's times and rates to the ps, after what was computed with them: what stands under a name that ends so, or all with
+    ``times``."""
+    for name in figures.__struct_fields__:
+        setattr(figures, name, _rounded(getattr(figures, name), times or name.endswith(_ENDINGS)))
+    return figures
 
 
-def _round(value: Any) -> Any:
+def _rounded(value: object, times: bool) -> object:
+    if isinstance(value, msgspec.Struct):
+        return rounded(value, times)
     if isinstance(value, dict):
-        return {key: inner if key == "n" else _round(inner) for key, inner in value.items()}
+        return {key: _rounded(inner, times or key.endswith(_ENDINGS)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_round(inner) for inner in value]
-    return round(float(value), PLACES) if isinstance(value, float) else value.item() if hasattr(value, "item") else value
+        return type(value)(_rounded(inner, times) for inner in value)
+    if isinstance(value, float):  # NumPy's is one, too
+        return float(round(value, PLACES) if times else value)
+    return value

@@ -1,24 +1,30 @@
 """Finds outages of a run, from its journal: what was broken when. All figures of failures build on them.
 
-Called by the modules of figures. Pure: turns the files of a run into stretches of time and sets of cables and EVs.
+Pure: turns the files of a run into stretches of time, sets of cables and EVs, and what senders logged of them (:class:`Failures`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Protocol, TypeVar
+
+import pandas as pd
 
 from scenarios.figures.measure import Run
 from testbed.faults.kinds import KINDS, Kind
+from testbed.results import log
+from testbed.results.record import Flow
 from topologies import Fabric
 from topologies.clos import ADAPTIVE, ECMP
 from topologies.paths import path_evs, path_links
 from topologies.theory import COLLECTIVES, collective_phases
 
 ENDLESS = 1 << 62
+Pair = tuple[int, int]
+"""Sending host, receiving host."""
 LATE_RTTS = 4
 """A verdict may still concern packets sent before the end of a fault for so many base RTTs after it [ours]."""
 NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))
@@ -49,7 +55,7 @@ class Outage:
         return kind_of(self.kind)
 
     @property
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> dict[str, str | float]:
         return {"to": self.to, "probability": self.probability, "direction": self.direction}
 
     @property
@@ -65,22 +71,20 @@ class Outage:
 
 def outages_of(run: Run) -> list[Outage]:
     """List the outages of a run, by begin. A fault has the phases begin and heal in the journal; a cyclic fault also has down and up."""
-    lines = run.of("fault")
-    cycles = {line["name"] for line in lines if line["phase"] == "down"}
+    lines = run.of(log.Fault)
+    cycles = {line.name for line in lines if line.phase == "down"}
     outages = []
     for i, line in enumerate(lines):
-        cyclic = line["name"] in cycles
-        if line["phase"] != ("down" if cyclic else "begin"):
+        cyclic = line.name in cycles
+        if line.phase != ("down" if cyclic else "begin"):
             continue
         end_phases = ("up", "heal") if cyclic else ("heal",)
-        end = next((later["t"] for later in lines[i + 1 :] if later["name"] == line["name"] and later["phase"] in end_phases), ENDLESS)
+        end = next((later.t_ns for later in lines[i + 1 :] if later.name == line.name and later.phase in end_phases), ENDLESS)
         begun = line
-        if not kind_of(line["fault"]).wanders:
-            begun = next(other for other in lines if other["name"] == line["name"] and other["phase"] == "begin")
-        keys = line.get("keys", {})
-        to, probability = str(keys.get("to", "")), float(keys.get("probability", 1.0))
-        direction = str(keys.get("direction", "both"))
-        outages.append(Outage(line["name"], line["fault"], line["on"], line["t"], end, tuple(begun["links"]), to, probability, direction))
+        if not kind_of(line.fault).wanders:
+            begun = next(other for other in lines if other.name == line.name and other.phase == "begin")
+        options = line.to, line.probability, line.direction
+        outages.append(Outage(line.name, line.fault, line.on, line.t_ns, end, tuple(begun.links), *options))
     return outages
 
 
@@ -106,15 +110,6 @@ def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int
     return frozenset(ev for ev, cables in paths.items() if entry.hits(outage, src, dst, ev, cables))
 
 
-def dead_until(run: Run, outage: Outage) -> float:
-    """Find the moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around
-    it."""
-    reconvergence_ns = run.record.get("reconvergence_ns")
-    if run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
-        return outage.end
-    return min(outage.end, outage.begin + float(reconvergence_ns))
-
-
 def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
     return frozenset(link for outage in outages if outage.dead and outage.begin <= t < outage.end for link in outage.links)
 
@@ -122,27 +117,6 @@ def dead_at(outages: Iterable[Outage], t: float) -> frozenset[str]:
 def changes(outages: Iterable[Outage]) -> list[float]:
     """List the times at which cables went down or came back, in order."""
     return sorted({t for outage in outages if outage.dead for t in (outage.begin, outage.end) if t < ENDLESS})
-
-
-def sending_pairs(run: Run) -> list[tuple[int, int]]:
-    """Return the pairs (sending host, receiving host) of the run's data."""
-    hosts = run.record["ranks"]
-    if run.named_flows:
-        return list(dict.fromkeys((hosts[flow["src"]], hosts[flow["dst"]]) for flow in run.named_flows))
-    kind = run.record["workload"]
-    if kind not in COLLECTIVES:
-        return []
-    return list(dict.fromkeys(pair for phase in collective_phases(kind, hosts) for pair in phase.traffic))
-
-
-def peers_at_once(run: Run, host: int) -> int:
-    """Count the hosts to which a host sends at the same time."""
-    hosts = run.record["ranks"]
-    if run.named_flows:
-        return max(1, len({flow["dst"] for flow in run.named_flows if hosts[flow["src"]] == host}))
-    if run.record["workload"] not in COLLECTIVES:
-        return 1
-    return _most_peers(run.record["workload"], tuple(hosts)).get(host, 1)
 
 
 @lru_cache(maxsize=16)
@@ -154,14 +128,135 @@ def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
     return most
 
 
-def traffic_start(run: Run, host: int | None = None) -> float:
-    """Find when the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents started."""
-    if "t0" in run.record:
-        hosts = run.record["ranks"]
-        return float(run.record["t0"]) + min((f["start_ns"] for f in run.named_flows if host in (None, hosts[f["src"]])), default=0)
-    starts = [line["start_ns"] for line in run.of("step") if host in (None, line["host"])]
-    return float(min(starts or [line["t"] for line in run.of("start") if line["host"] == -1], default=run.record["window"][0]))
+class OfQueuePair(Protocol):
+    """A line about a queue pair; about all of two hosts without a number."""
+
+    @property
+    def pair(self) -> Pair: ...
+    @property
+    def qpn(self) -> int | None: ...
 
 
-def path_lines(run: Run, *kinds: str) -> list[dict[str, Any]]:
-    return [line for line in run.of(*kinds) if line.get("peer") is not None and line.get("ev") is not None]
+T = TypeVar("T", bound=OfQueuePair)
+
+
+def by_pair(lines: Iterable[T]) -> dict[Pair, list[T]]:
+    """Group lines by pair of hosts. A pair without any line has an empty list."""
+    found: dict[Pair, list[T]] = defaultdict(list)
+    for line in lines:
+        found[line.pair].append(line)
+    return found
+
+
+class Failures:
+    """What was broken in a run, and what its senders logged of it: all figures of failures are made of this."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.outages = outages_of(run)
+        self.faults, self.moves, self.losses, self.reroutes = (
+            run.of(log.Fault),
+            run.of(log.PathChange),
+            run.of(log.Loss),
+            run.of(log.Reroute),
+        )
+        # A change from DENIED is no verdict: the denial ended, and probes must now be answered on the path.
+        self.verdicts = [line for line in self.moves if line.to == "ASSUMED_BAD" and line.from_ != "DENIED"]
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """The pairs of the run's data."""
+        run, hosts = self.run, self.run.record.ranks
+        if run.named_flows:
+            return list(dict.fromkeys((hosts[flow.src], hosts[flow.dst]) for flow in run.named_flows))
+        if run.record.workload not in COLLECTIVES:
+            return []
+        return list(dict.fromkeys(pair for phase in collective_phases(run.record.workload, hosts) for pair in phase.traffic))
+
+    @cached_property
+    def _heard_of(self) -> list[Pair]:
+        """Pairs of ranks that send, or of which a path has a line in a log; by rank."""
+        rank = {host: number for number, host in enumerate(self.run.record.ranks)}
+        logged = {line.pair for line in (*self.verdicts, *self.losses)}
+        logged |= {(line.host, line.peer) for line in self.reroutes if line.peer is not None}
+        known = [(a, b) for a, b in {*self.pairs, *logged} if a in rank and b in rank and a != b]
+        return sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
+
+    @cached_property
+    def _arrivals(self) -> dict[tuple[Pair, int | None, int | None], list[float]]:
+        """Packet -> times at which its sender, which had found it lost, knew that it had arrived, ascending (PSNs wrap)."""
+        arrivals: dict[tuple[Pair, int | None, int | None], list[float]] = {}
+        for line in self.run.of(log.Redelivered):
+            arrivals.setdefault((line.pair, line.qpn, line.psn), []).append(line.t_ns)
+        return arrivals
+
+    @cached_property
+    def verdicts_of(self) -> dict[Pair, list[log.PathChange]]:
+        return by_pair(self.verdicts)
+
+    @cached_property
+    def losses_of(self) -> dict[Pair, list[log.Loss]]:
+        return by_pair(self.losses)
+
+    @cached_property
+    def samples_of(self) -> dict[Pair, list[log.Cwnd | log.Srtt]]:
+        """The lines with RTTs and windows, by time. Those that MRC logs itself every few RTTs, and those of flows: the ones of collectives
+        per bin came later, are of the end of their bin, and would make figures of collectives differ from earlier results."""
+        lines = self.run.of_any(log.Srtt, log.Cwnd)
+        return by_pair(x for x in lines if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None))
+
+    @cached_property
+    def bins_of(self) -> dict[Pair, pd.DataFrame]:
+        """The rows of :attr:`scenarios.figures.measure.Run.evs`, by pair."""
+        evs = self.run.evs
+        return {(int(rows["host"].iloc[0]), int(rows["peer"].iloc[0])): rows for _, rows in evs.groupby(["host", "peer"])}
+
+    def redelivered(self, loss: log.Loss) -> float | None:
+        """Find when the sender of a packet that it had found lost knew that it had arrived, ns; None if it never did."""
+        return next((t for t in self._arrivals.get((loss.pair, loss.qpn, loss.psn), ()) if t >= loss.t_ns), None)
+
+    def hits(self, outage: Outage, pair: Pair) -> frozenset[int]:
+        """Return the EVs of a pair that an outage hits."""
+        return hit_evs(self.run.fabric, outage, *pair)
+
+    def flows_hit(self, outages: Iterable[Outage]) -> list[Flow]:
+        """Return the flows with a path that one of the outages hits."""
+        hosts = self.run.record.ranks
+        return [flow for flow in self.run.named_flows if any(self.hits(o, (hosts[flow.src], hosts[flow.dst])) for o in outages)]
+
+    def dead(self, outage: Outage) -> dict[Pair, frozenset[int]]:
+        """Return (sender, receiver) -> EVs that the outage hits, without pairs that have no such EV, or that no log names."""
+        if outage not in self._dead:
+            hits = {pair: self.hits(outage, pair) for pair in self._heard_of}
+            self._dead[outage] = {pair: evs for pair, evs in hits.items() if evs}
+        return self._dead[outage]
+
+    @cached_property
+    def _dead(self) -> dict[Outage, dict[Pair, frozenset[int]]]:
+        return {}
+
+    def dead_until(self, outage: Outage) -> float:
+        """Find the moment until which the EVs that an outage hits are dead: its end, or when switches that hash EVs have converged around
+        it."""
+        reconvergence_ns = self.run.record.reconvergence_ns
+        if self.run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
+            return outage.end
+        return min(outage.end, outage.begin + reconvergence_ns)
+
+    def peers_at_once(self, host: int) -> int:
+        """Count the hosts to which a host sends at the same time."""
+        run, hosts = self.run, self.run.record.ranks
+        if run.named_flows:
+            return max(1, len({flow.dst for flow in run.named_flows if hosts[flow.src] == host}))
+        if run.record.workload not in COLLECTIVES:
+            return 1
+        return _most_peers(run.record.workload, tuple(hosts)).get(host, 1)
+
+    def traffic_start(self, host: int | None = None) -> float:
+        """Find when the traffic of a host, or of any host, began, ns, with warm-up: its first flow or step, else when the agents
+        started."""
+        run, record = self.run, self.run.record
+        if record.t0_ns is not None:
+            return record.t0_ns + min((f.start_ns for f in run.named_flows if host in (None, record.ranks[f.src])), default=0)
+        starts = [line.start_ns for line in run.of(log.Step) if host in (None, line.host)]
+        return min(starts or [line.t_ns for line in run.of(log.Start) if line.host == log.NO_HOST], default=record.window_ns[0])

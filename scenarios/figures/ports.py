@@ -1,23 +1,22 @@
 """Judges NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the
 planes.
 
-Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
+Pure. testbed/results/summary.py says what each key means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import Outage, changes, dead_at
+from scenarios.figures.outages import Failures, changes, dead_at
+from testbed.results import summary
 from topologies.theory import sack_share
-from topologies.units import NS
 
 SETTLE_RTTS = 20
 """Base RTTs after a change that do not count for the goodput to which it settles [ours]."""
@@ -47,8 +46,9 @@ def live_planes(run: Run, host: int, dead: frozenset[str]) -> tuple[int, ...]:
     return tuple(link.plane for link in run.fabric.links if link.kind == "nic" and link.a.node == f"h{host}" and link.name not in dead)
 
 
-def phases(run: Run, outages: Sequence[Outage], host: int) -> list[Phase]:
+def phases(failures: Failures, host: int) -> list[Phase]:
     """Return the phases of a host after the first change of its ports, while all flows send; [] if no port changes."""
+    run, outages = failures.run, failures.outages
     window = all_on(run)
     if window is None:
         return []
@@ -102,19 +102,21 @@ def settled_ns(
     return next((t - begin for t in starts if near(t, t + width) and near(t, end)), None)
 
 
-def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
-    """Return ``ports``: one row per host, direction and phase of a run of flows."""
-    hosts, fabric = run.record["ranks"], run.fabric
-    line, rtt = fabric.host_rate * fabric.payload_share, fabric.base_rtt_ps / NS
-    rows: list[dict[str, Any]] = []
+def rows_of(failures: Failures) -> list[summary.PortPhase]:
+    """Make a row per host, direction and phase of a run of flows."""
+    run, fabric = failures.run, failures.run.fabric
+    hosts, rtt = run.record.ranks, run.base_rtt_ns
+    line = fabric.host_rate * fabric.payload_share
+    rows: list[summary.PortPhase] = []
     for host in sorted(hosts):
-        host_phases = phases(run, outages, host)
-        for direction, endpoint in (("sent", "src"), ("received", "dst")) if host_phases else ():
-            names = [flow["name"] for flow in run.named_flows if hosts[flow[endpoint]] == host and flow["for_ns"] is not None]
-            bins = goodput_of(run, names)
+        host_phases = phases(failures, host)
+        for direction in ("sent", "received") if host_phases else ():
+            ends = [(hosts[flow.src], hosts[flow.dst], flow) for flow in run.named_flows]
+            ends = ends if direction == "sent" else [(dst, src, flow) for src, dst, flow in ends]
+            bins = goodput_of(run, [flow.name for own, _, flow in ends if own == host and flow.for_ps is not None])
             if bins.empty:
                 continue
-            answered = any(hosts[flow["dst" if endpoint == "src" else "src"]] == host for flow in run.named_flows)
+            answered = any(other == host for _, other, _ in ends)
             sacks = sack_share(fabric) if answered else 0.0  # on the same direction of the ports, for the flows of the other
             for phase in host_phases:
                 if phase.end - phase.begin < JUDGED_RTTS * rtt:
@@ -126,25 +128,25 @@ def rows_of(run: Run, outages: Sequence[Outage]) -> list[dict[str, Any]]:
                     edge = len(phase.live) * fabric.mtu
                     settled = settled_ns(bins, line, expected, phase.begin, phase.end, SLIDING_RTTS * rtt, edge)
                 rows.append(
-                    {
-                        "host": f"h{host}", "direction": direction, "phase": "down" if phase.down else "up",
-                        "planes": list(phase.down or phase.up), "at_ns": phase.begin, "until_ns": phase.end, "live": len(phase.live),
-                        "expected": expected, "share": share,
-                        "error": None if share is None or not expected else abs(share / expected - 1),
-                        "settled_rtts": None if settled is None else settled / rtt,
-                    }
+                    summary.PortPhase(
+                        host=f"h{host}", direction=direction, phase="down" if phase.down else "up", planes=list(phase.down or phase.up),
+                        at_ns=phase.begin, until_ns=phase.end, live=len(phase.live), expected=expected, share=share,
+                        error=None if share is None or not expected else abs(share / expected - 1),
+                        settled_rtts=None if settled is None else settled / rtt,
+                    )
                 )  # fmt: skip
     return rows
 
 
-def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return ``plane_loads``: first transmissions per plane, and an equal share for each plane that was up, over the phases with some port
-    down. One row for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the
-    largest over planes whose equal share is 1,000 packets or more; None without such a plane."""
+def plane_loads(failures: Failures) -> list[summary.PlaneLoad]:
+    """Compare first transmissions per plane with an equal share for each plane that was up, over the phases with some port down. One row
+    for each host whose ports changed and each sender: the host itself, and the hosts that send only to it. ``deviation``: the largest over
+    planes whose equal share is 1,000 packets or more; None without such a plane."""
+    run, pairs = failures.run, failures.pairs
     fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []
-    for host in sorted(run.record["ranks"]):
-        reduced_phases = [p for p in phases(run, outages, host) if 0 < len(p.live) < fabric.planes]
+    for host in sorted(run.record.ranks):
+        reduced_phases = [p for p in phases(failures, host) if 0 < len(p.live) < fabric.planes]
         senders = {a for a, _ in pairs if a == host} | {a for a, b in pairs if b == host and sum(x == a for x, _ in pairs) == 1}
         for sender in sorted(senders) if reduced_phases else ():
             sent, equal = [0.0] * fabric.planes, [0.0] * fabric.planes
@@ -159,30 +161,24 @@ def plane_loads(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, 
                     equal[plane] += total / len(phase.live)
             deviations = [abs(count / fair - 1) for count, fair in zip(sent, equal, strict=True) if fair >= FEWEST_PACKETS]
             rows.append(
-                {
-                    "host": f"h{host}", "sender": f"h{sender}", "packets": [round(n) for n in sent], "equal": [round(n) for n in equal],
-                    "deviation": max(deviations, default=None),
-                }
+                summary.PlaneLoad(
+                    host=f"h{host}", sender=f"h{sender}", packets=[round(n) for n in sent], equal=[round(n) for n in equal],
+                    deviation=max(deviations, default=None),
+                )
             )  # fmt: skip
     return rows
 
 
-def figures(run: Run, outages: Sequence[Outage], pairs: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """Return the keys that a run of flows in which NIC ports changed adds to its entry in summary.json; {} for other runs."""
-    if not run.named_flows:
-        return {}
-    rows = rows_of(run, outages)
+def fill(entry: summary.Run, failures: Failures) -> None:
+    """Enter what a run of flows in which NIC ports changed adds; nothing for other runs."""
+    rows = rows_of(failures) if failures.run.named_flows else []
     if not rows:
-        return {}
-    loads = plane_loads(run, outages, pairs)
-    known = [row["deviation"] for row in loads if row["deviation"] is not None]
-    down, up = ([row for row in rows if row["phase"] == phase] for phase in ("down", "up"))
-    return {
-        "ports": rows,
-        "port_down_error": worst_of([row["error"] for row in down]),
-        "port_down_rtts": worst_of([row["settled_rtts"] for row in down]),
-        "port_back_error": worst_of([row["error"] for row in up]),
-        "port_back_rtts": worst_of([row["settled_rtts"] for row in up]),
-        "plane_loads": loads,
-        "plane_deviation": max(known, default=None),
-    }
+        return
+    loads = plane_loads(failures)
+    down, up = ([row for row in rows if row.phase == phase] for phase in ("down", "up"))
+    entry.ports, entry.plane_loads = rows, loads
+    entry.port_down_error = worst_of([row.error for row in down])
+    entry.port_down_rtts = worst_of([row.settled_rtts for row in down])
+    entry.port_back_error = worst_of([row.error for row in up])
+    entry.port_back_rtts = worst_of([row.settled_rtts for row in up])
+    entry.plane_deviation = max((row.deviation for row in loads if row.deviation is not None), default=None)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from testbed.results.summary import Spread
+
 CONFIDENCE = 0.95
 """An interval must hold the median with this probability."""
 FEWEST = 6
@@ -23,9 +25,9 @@ def percentile(times: pd.Series[Any], q: float) -> float | None:
     return float(times.sort_values().iloc[math.ceil(q * len(times)) - 1])
 
 
-def spread(times: pd.Series[Any]) -> dict[str, float | None]:
+def spread(times: pd.Series[Any]) -> Spread:
     percentiles = {name: percentile(times, q) for name, q in QUANTILES.items()}
-    return {"n": len(times), **percentiles, "max": float(times.max()) if len(times) else None}
+    return Spread(n=len(times), **percentiles, max=float(times.max()) if len(times) else None)
 
 
 def whole_steps(steps: pd.DataFrame, ranks: Collection[int]) -> pd.DataFrame:

@@ -34,6 +34,7 @@ from testbed.faults.kinds import KINDS
 from testbed.faults.targets import Injected
 from testbed.machine.awake import kept_awake
 from testbed.reconvergence import Reconvergence
+from testbed.results.record import Counted
 from testbed.view.read import BEGUN
 from testbed.world import Agent, Program, RunWatch, World
 from topologies import Fabric
@@ -472,9 +473,10 @@ class OneRun:
                     self.raise_if_process_died()
                 break
             agents = {host: counters.get("counters", counters) for host, counters in agents.items()}
-            self.record.update(agent_counters=agents, counters_after=self.cluster.counters())
-            packets = books(self.record)
-            if not packets["on_the_way"]:
+            before, after = self.record["counters_before"], self.cluster.counters()
+            packets = books(Counted(kind=self.spec.transport.kind, agent_counters=agents, counters_before=before, counters_after=after))
+            self.record.update(agent_counters=agents, counters_after=after)
+            if not packets.on_the_way:
                 if balanced(packets):
                     break
                 tries -= 1

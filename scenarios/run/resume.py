@@ -18,9 +18,10 @@ from typing import Any
 from scenarios.figures.writing import replacing
 from scenarios.run.one_run import Spec
 from scenarios.schema.scenario import USED_BY_QP, ScenarioError
+from testbed.results.log import Resolved
 from testbed.results.manifest import Manifest
 from testbed.results.reading import ResultsError, read_plain
-from testbed.view.declared import read_record
+from testbed.results.record import read_record
 
 FINISHED = ("done", "failed", "timeout")
 """Outcomes of finished runs. Any other outcome says that the user or an error of this program stopped the run."""
@@ -100,7 +101,7 @@ def is_finished(directory: Path, spec: Spec) -> bool:
     """Whether this run has ended and all its files are there."""
     try:
         record = read_record(directory / "raw" / spec.key / "run.json")
-        return record.get("outcome") in FINISHED and bool(record.get("key") == spec.key)
+        return record.outcome in FINISHED and record.key == spec.key
     except ResultsError:
         return False
 
@@ -131,6 +132,6 @@ def _restore_targets(spec: Spec, raw: Path) -> None:
     from scenarios.figures.measure import Run
 
     numbers = [i for i, fault in enumerate(spec.scenario.faults) if fault.on == USED_BY_QP]
-    targets = [line["on"] for line in Run(raw).checked(raw / "runner.jsonl", host=-1) if line.get("kind") == "resolved"]
+    targets = [line.on for line in Run(raw).checked(raw / "runner.jsonl") if isinstance(line, Resolved)]
     for number, on in zip(numbers, targets, strict=False):
         spec.used.setdefault(number, on)

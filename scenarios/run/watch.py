@@ -13,12 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from agents.clock import Clock, WallClock
 from agents.process.control import AgentError
 from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
 from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
+from testbed.results.log import Loop
+from testbed.results.record import Watch as Report
 from testbed.world import EMULATED, Ports, RunWatch, World
 from topologies.units import NS
 
@@ -194,12 +198,8 @@ class Doubts:
         if self._watch is None:
             return []
         self._watch.mark()
-        loops = [
-            {"host": host, **{key.replace("_ps", "_ns"): time / NS for key, time in lag.items()}}
-            for host, lag in self._lags.items()
-            if host not in self._stalled and lag
-        ]
-        return list(judge_lateness(loops, self._watch.result(), self._world.fabric.base_rtt_ps / NS))
+        loops = [Loop(t=0, host=host, **lag) for host, lag in self._lags.items() if host not in self._stalled and lag]
+        return list(judge_lateness(loops, msgspec.convert(self._watch.result(), Report), self._world.fabric.base_rtt_ps / NS))
 
 
 def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:

@@ -41,9 +41,9 @@ from scenarios.schema.scenario import scenario_of
 from testbed.errors import ClusterDied, UserError, explain, first_line
 from testbed.machine.exclusive import Measuring, refuse_if_measuring
 from testbed.machine.slowness import patient
-from testbed.results.reading import ResultsError
+from testbed.results.reading import ResultsError, read_plain
+from testbed.results.record import Record, read_record
 from testbed.simulated.cluster import SimulatedCluster
-from testbed.view.declared import ANY, read, read_record
 from testbed.world import EMULATED, SIMULATED
 from topologies.toml_files import STANDARD_INPUT, parse_toml, take_format
 
@@ -103,7 +103,7 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
 
 def _note(path: Path) -> None:
     """Say in an emulated run's record, and so in its row, what machine carried it out."""
-    record, here = read(path, ANY), facts()
+    record, here = read_plain(path, Record), facts()
     with replacing(path) as part:
         part.write_text(json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8")
 
@@ -225,8 +225,8 @@ class OnWorkers:
         """The resource of the machines that carried out what is there already; "" where nothing is."""
         for path in (directory / "raw").glob("*/run.json") if self.alike else ():
             with suppress(ResultsError):
-                if "machine" in (record := read_record(path)):
-                    return self.session + json.dumps(record["machine"])
+                if (machine := read_record(path).machine) is not None:
+                    return self.session + json.dumps(machine)
         return ""
 
     def _carry(self, directory: Path, waiting: list[_Task], stopped: Callable[[], bool]) -> Landed:

@@ -28,6 +28,7 @@ from agents.mrc.config import Config
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.fidelity import Evidence, judge
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
+from testbed.results.record import Counted
 from testbed.simulated.cluster import SimulatedCluster
 from testbed.terminal import duration
 from topologies import Fabric, load_fabric
@@ -202,18 +203,18 @@ class Schedule:
             raise BrokenError("the fabric did not come to rest within 1 ms")
         agent_counters = {str(host): agent.call("counters") for host, agent in zip(self.hosts, self.agents, strict=True)}
         self.outcome.retransmitted = sum(counters["retransmitted"] for counters in agent_counters.values())
-        record = {"outcome": "done", "agent_counters": agent_counters, "counters_before": before, "counters_after": self.cluster.counters()}
-        discrepancies = imbalance(record, self.config.base_rtt / NS)
+        counted = Counted(agent_counters=agent_counters, counters_before=before, counters_after=self.cluster.counters(), outcome="done")
+        discrepancies = imbalance(counted, self.config.base_rtt / NS)
         if discrepancies:
             raise BrokenError("; ".join(discrepancies))
 
 
-def imbalance(record: dict[str, Any], base_rtt_ns: float) -> list[str]:
-    """Return the errors in the books of agents, switches and cables, in words. ``record``: as of a run, with outcome ``done``."""
-    packets = books(record)
+def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
+    """Return the errors in the books of agents, switches and cables, in words. ``counted``: with outcome ``done``."""
+    packets = books(counted)
     evidence = Evidence(
-        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(record), gone=packets["lost"] + packets["trimmed"],
-        **{key: packets[key] for key in ("causes", "unexplained", "rejected", "corrupted")},
+        window=(0, 0), loops=[], base_rtt_ns=base_rtt_ns, cables=cable_gaps(counted), gone=packets.lost + (packets.trimmed or 0),
+        causes=packets.causes, unexplained=packets.unexplained, rejected=packets.rejected, corrupted=packets.corrupted,
     )  # fmt: skip
     return judge(evidence).reasons
 

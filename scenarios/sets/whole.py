@@ -16,8 +16,8 @@ from scenarios.figures.stored import Stored
 from scenarios.run.manifest import FORMAT
 from testbed.results.manifest import Manifest
 from testbed.results.reading import ResultsError, read_plain
+from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
-from testbed.view.declared import read_record
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
 """Required keys of the manifest, beside the format and the verdicts."""
@@ -81,11 +81,11 @@ class Whole:
         raw = self.directory / "raw"
         if raw.is_dir():  # absent if only tables were copied
             record = read_whole(raw / key / "run.json")
-            if record.get("key") != key or record.get("outcome") != run.outcome:
+            if record.key != key or record.outcome != run.outcome:
                 raise self.fail(f"raw/{key}/run.json", "is of another run than summary.json: take both from one copy")
 
 
-def read_whole(path: Path) -> dict[str, Any]:
+def read_whole(path: Path) -> Record:
     """Read a JSON file that must exist. Raises :class:`ResultsError`."""
     if not path.is_file():
         raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")

@@ -13,12 +13,15 @@ The form is that of the "Trace Event Format" (Google, 2016), JSON object form. W
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scenarios.figures.measure import Run
 from scenarios.figures.writing import replacing
+from testbed.results import log
 from topologies.addressing import ev_fields
 from topologies.paths import path_evs
 
@@ -30,7 +33,7 @@ STEPS, FIRST_EV = 1, 10
 FIRST_FAULT = 1
 COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
 """Colours of states, by names of the format; viewers that have colours of their own ignore them."""
-INSTANTS = ("rto", "quick_adapt", "reroute", "spurious")
+INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)
 """Events of a host that are shown as moments; losses stand on the thread of their EV."""
 
 
@@ -60,8 +63,9 @@ def write_trace(run: Run, path: Path) -> int:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    keys = ("key", "transport", "world", "workload", "seed", "outcome")
-    return {**{key: run.record.get(key) for key in keys}, "time": "us of the network since the first measured step or flow began"}
+    record = run.record
+    about = {"key": record.key, "transport": record.transport, "world": record.world, "workload": record.workload, "seed": record.seed}
+    return {**about, "outcome": record.outcome, "time": "us of the network since the first measured step or flow began"}
 
 
 def trace(run: Run) -> Iterator[Event]:
@@ -114,11 +118,11 @@ def _counter(pid: int, name: str, at: int, values: dict[str, float]) -> Event:
 
 def _steps(run: Run, clock: Clock) -> Iterator[Event]:
     """Make the events of steps. A step of a rank begins no sooner than its last one ended."""
-    hosts = run.record.get("ranks") or ()
+    hosts = run.record.ranks
     steps = run.steps[~run.steps["warmup"].astype(bool)] if len(run.steps) else run.steps
     for rank in sorted(set(steps["rank"].tolist()) if len(steps) else ()):
         own = steps[steps["rank"] == rank].sort_values("start_ns")
-        pid = int(hosts[rank]) + 1
+        pid = hosts[rank] + 1
         yield from _thread(pid, STEPS, "steps")
         free = 0
         for row in own[["step", "start_ns", "end_ns", "ok"]].to_dict("records"):
@@ -130,13 +134,13 @@ def _steps(run: Run, clock: Clock) -> Iterator[Event]:
 
 def _paths(run: Run, clock: Clock) -> Iterator[Event]:
     """Make the events of every EV of the pairs of which one changed its state. A path is GOOD until its log says otherwise."""
-    pairs: dict[tuple[int, int], dict[int, list[dict[str, Any]]]] = {}
+    pairs: dict[tuple[int, int], dict[int, list[log.PathChange]]] = {}
     losses: dict[tuple[int, int, int], list[float]] = {}
-    for line in run.of("ev"):
-        pairs.setdefault((line["host"], line["peer"]), {}).setdefault(line["ev"], []).append(line)
-    for line in run.of("loss"):
-        if line.get("ev") is not None and clock.holds(line["t"]):
-            losses.setdefault((line["host"], line["peer"], line["ev"]), []).append(line["t"])
+    for change in run.of(log.PathChange):
+        pairs.setdefault(change.pair, {}).setdefault(change.ev, []).append(change)
+    for loss in run.of(log.Loss):
+        if clock.holds(loss.t_ns):
+            losses.setdefault((*loss.pair, loss.ev), []).append(loss.t_ns)
     threads: dict[int, int] = {}
     for (host, peer), changes in sorted(pairs.items()):
         for ev in dict.fromkeys([*path_evs(run.fabric, host, peer), *changes]):
@@ -150,16 +154,16 @@ def _paths(run: Run, clock: Clock) -> Iterator[Event]:
                 yield _instant(host + 1, tid, "loss found", clock(t), "t", cat="loss")
 
 
-def _states(changes: Iterable[dict[str, Any]], clock: Clock) -> Iterator[tuple[int, int, str, str]]:
+def _states(changes: Iterable[log.PathChange], clock: Clock) -> Iterator[tuple[int, int, str, str]]:
     """Return (begin, end, state, cause) without gaps or overlaps, in network time."""
     since, state, cause = 0, "GOOD", ""
     for line in changes:
-        at = clock(line["t"])
-        if line["to"] == state:
+        at = clock(line.t_ns)
+        if line.to == state:
             continue
         if at > since:
             yield since, at, state, cause
-        since, state, cause = at, str(line["to"]), str(line.get("cause") or "")
+        since, state, cause = at, line.to, line.cause or ""
     end = clock(clock.end)
     if end > since:
         yield since, end, state, cause
@@ -170,17 +174,17 @@ def _faults(run: Run, clock: Clock) -> Iterator[Event]:
     open_since: dict[str, int] = {}
     threads: dict[str, int] = {}
     where: dict[str, str] = {}
-    for line in run.of("fault"):
-        name, phase, at = line["name"], line["phase"], clock(line["t"])
+    for line in run.of(log.Fault):
+        name, phase, at = line.name, line.phase, clock(line.t_ns)
         if name not in threads:
             threads[name] = FIRST_FAULT + len(threads)
             yield from _thread(FABRIC, threads[name], f"fault: {name}")
         tid = threads[name]
-        where[name] = str(line.get("on", ""))
-        args = {"on": where[name], "kind": str(line.get("fault", "")), "links": len(line.get("links", ()))}
-        if phase in ("begin", "heal") and clock.holds(line["t"]):
+        where[name] = line.on
+        args = {"on": where[name], "kind": line.fault, "links": len(line.links)}
+        if phase in ("begin", "heal") and clock.holds(line.t_ns):
             yield _instant(FABRIC, tid, f"{name}: {phase}", at, "g", cat="fault", args=args)
-        elif clock.holds(line["t"]):
+        elif clock.holds(line.t_ns):
             yield _instant(FABRIC, tid, f"{name}: {phase}", at, "t", cat="fault", args=args)
         if phase == "begin":
             open_since[name] = at
@@ -195,10 +199,11 @@ def _faults(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _moments(run: Run, clock: Clock) -> Iterator[Event]:
-    for line in run.of(*INSTANTS):
-        if line["host"] >= 0 and clock.holds(line["t"]):
-            args = {key: value for key, value in line.items() if key in ("peer", "qpn", "ev", "before", "window", "cause")}
-            yield _instant(line["host"] + 1, STEPS, line["kind"], clock(line["t"]), "p", cat=line["kind"], args=args)
+    for line in run.of_any(*INSTANTS):
+        if line.host >= 0 and clock.holds(line.t_ns):
+            told = msgspec.to_builtins(line)
+            args = {key: told[key] for key in ("peer", "qpn", "ev", "before", "window", "cause") if key in told}
+            yield _instant(line.host + 1, STEPS, line.kind, clock(line.t_ns), "p", cat=line.kind, args=args)
 
 
 # --- counters ------------------------------------------------------------------------------------------------------
@@ -207,28 +212,28 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
     """Make counters of payload received by plane, Gb/s of the network, from the begin of each bin; 0 after the last."""
     after: dict[int, tuple[float, int]] = {}
-    for line in run.of("goodput"):
-        if not clock.holds(line["t"]):
+    for line in run.of(log.Goodput):
+        if not clock.holds(line.t_ns):
             continue
-        rate = 8 / line["bin_ns"]  # bit/ns is Gb/s
-        values = {f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line["rx"])}
-        yield _counter(line["host"] + 1, "goodput received [Gb/s]", clock(line["t"]), values)
-        after[line["host"]] = (line["t"] + line["bin_ns"], len(line["rx"]))
+        rate = 8 / line.bin_ns  # bit/ns is Gb/s
+        values = {f"plane {plane}": round(received * rate, 3) for plane, received in enumerate(line.rx)}
+        yield _counter(line.host + 1, "goodput received [Gb/s]", clock(line.t_ns), values)
+        after[line.host] = (line.t_ns + line.bin_ns, len(line.rx))
     for host, (t, planes) in after.items():
         yield _counter(host + 1, "goodput received [Gb/s]", clock(t), {f"plane {plane}": 0.0 for plane in range(planes)})
 
 
 def _windows(run: Run, clock: Clock) -> Iterator[Event]:
     """Make counters of window and RTT of each sending queue pair: of flows once per bin, else as MRC logs them every 5 base RTTs."""
-    window: Callable[[dict[str, Any]], Any] = lambda line: line.get("cwnd", line.get("window"))  # noqa: E731
-    for line in run.of("cwnd") or run.of("srtt"):
-        if not clock.holds(line["t"]):
+    of_bins, of_rtts = run.of(log.Cwnd), run.of(log.Srtt)
+    for line in of_bins or of_rtts:
+        if not clock.holds(line.t_ns):
             continue
-        pid, at, pair = line["host"] + 1, clock(line["t"]), f"to h{line['peer']}, QP {line['qpn']}"
-        if window(line) is not None:
-            yield _counter(pid, f"window {pair} [bytes]", at, {"bytes": window(line)})
-        if line.get("srtt_ns"):
-            yield _counter(pid, f"RTT {pair} [us]", at, {"us": round(line["srtt_ns"] / 1000, 3)})
+        pid, at, pair = line.host + 1, clock(line.t_ns), f"to h{line.peer}, QP {line.qpn}"
+        if line.bytes is not None:
+            yield _counter(pid, f"window {pair} [bytes]", at, {"bytes": line.bytes})
+        if line.srtt_ns:
+            yield _counter(pid, f"RTT {pair} [us]", at, {"us": round(line.srtt_ns / 1000, 3)})
 
 
 def _queues(run: Run, clock: Clock) -> Iterator[Event]:

@@ -9,16 +9,16 @@ fat_tree_topology.cpp and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (51
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean
-from typing import Any
 
 from scenarios.figures.capacity import bandwidths, stretches, theory_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import outages_of
+from scenarios.figures.outages import Failures
 from testbed.errors import UserError
+from testbed.results.record import Record
 from testbed.results.summary import Run as Entry
 from topologies import Fabric
 from topologies.theory import bus_factor, collective_step_ns
@@ -134,7 +134,7 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
     raise UserError(f"{collective} is no list of transfers here: export results of a collective of docs/scenarios.md, or of flows")
 
 
-def matrix(record: Mapping[str, Any], summary: Entry, fabric: Fabric) -> str:
+def matrix(record: Record, summary: Entry, fabric: Fabric) -> str:
     """Write htsim's connection matrix of one plane: one step of a collective, or the flows with the bytes that they carried in the run.
     Every plane carries an equal part. A transfer begins once its rank's last one is acknowledged to who sent it: htsim's receivers trigger
     nothing. Raises :class:`UserError`."""
@@ -147,13 +147,13 @@ def matrix(record: Mapping[str, Any], summary: Entry, fabric: Fabric) -> str:
         ends = f"{it.node(fabric, src)}->{it.node(fabric, dst)}"
         lines.append(f"{ends} id {len(lines) + 1} {begin} size {max(1, size)}{end}")
 
-    if record["flows"]:
-        for flow in record["flows"]:
-            if size := summary.flows[flow["name"]].bytes // part:
-                add(flow["src"], flow["dst"], f"start {round(flow['start_ns'] * 1000)}", size)
+    if record.flows:
+        for flow in record.flows:
+            if size := summary.flows[flow.name].bytes // part:
+                add(flow.src, flow.dst, f"start {flow.start_ps}", size)
     else:
         waits: dict[int, int] = {}  # host -> the trigger of what it receives in the stage before
-        plan = stages(record["workload"], record["ranks"], record["message_bytes"])
+        plan = stages(record.workload, record.ranks, record.message_bytes)
         for number, stage in enumerate(plan):
             received: dict[int, int] = {}
             for src, dst, size in stage:
@@ -182,7 +182,7 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
     latency, L or K L; the bandwidth is what the rest allows, so also what cannot be told apart is in it.
     """
     record, fabric = run.record, run.fabric
-    kind, ranks, size = record["workload"], record["ranks"], int(record["message_bytes"])
+    kind, ranks, size = record.workload, record.ranks, record.message_bytes
     if kind not in COMM_TYPES:
         raise UserError(f"a network for ASTRA-sim is written of {', '.join(COMM_TYPES)}: these are results of {kind}")
     states = _states(run)
@@ -200,7 +200,7 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
         yield (
             name if seen[name] == 1 else f"{name}-{seen[name]}",
             (
-                f"# mrcbed: {record['transport']} on {fabric.name}, seed {record['seed']}, {name}: {kind} of {size:,} bytes in "
+                f"# mrcbed: {record.transport} on {fabric.name}, seed {record.seed}, {name}: {kind} of {size:,} bytes in "
                 f"{step / 1000:.2f} us\ntopology: [ Switch ]\nnpus_count: [ {len(ranks)} ]\n"
                 f"bandwidth: [ {sent / (step - latency) * 1e9 / (1 << 30):.6g} ]  # GB/s, of 2^30 bytes\n"
                 f"latency: [ {latency / count / 2:.6g} ]  # ns, of one of two links\n"
@@ -211,21 +211,21 @@ def networks(run: Run, slices: int) -> Iterator[tuple[str, str]]:
 def _states(run: Run) -> list[tuple[bool, float]]:
     """Return (whether something was broken, ns of a step) for each capacity that theory leaves: the median of the steps within such
     stretches, or without one what the rate means; the median of all steps in a run too short for stretches."""
-    outages, left = outages_of(run), theory_of(run)
+    failures, left = Failures(run), theory_of(run)
     times = run.step_times
     steps = run.whole_steps.groupby("step")
     begins, ends = steps["start_ns"].min(), steps["end_ns"].max()
     found = []
-    for row in bandwidths(run, outages, left):
+    for row in bandwidths(failures, left):
         inside = begins != begins
-        for begin, end, dead in stretches(run, outages):
-            if (round(left(dead)), bool(dead)) == (row["theory_bps"], row["broken"]):
+        for begin, end, dead in stretches(failures):
+            if (round(left(dead)), bool(dead)) == (row.theory_bps, row.broken):
                 inside |= (begins >= begin) & (ends <= end)
         if inside.any():
-            found.append((row["broken"], float(times[inside].median())))
-        elif row["busbw_bps"]:
-            size = int(run.record["message_bytes"])
-            found.append((row["broken"], collective_step_ns(run.record["workload"], len(run.record["ranks"]), size, row["busbw_bps"])))
+            found.append((row.broken, float(times[inside].median())))
+        elif row.busbw_bps:
+            record = run.record
+            found.append((row.broken, collective_step_ns(record.workload, len(record.ranks), record.message_bytes, row.busbw_bps)))
     return found or ([(False, float(times.median()))] if len(times) else [])
 
 
@@ -245,10 +245,10 @@ def system(collective: str) -> str:
     return json.dumps({**pieces, **algorithms, "collective-optimization": "baseline", "local-mem-bw": 1e9}, indent=1) + "\n"
 
 
-def workload(record: Mapping[str, Any]) -> bytes:
+def workload(record: Record) -> bytes:
     """Write a rank's Chakra trace (schema 0.0.4) of one step, the same for each rank."""
-    kind, size = record["workload"], int(record["message_bytes"])
-    given = size // len(record["ranks"]) if kind == "all-gather" else size  # of an all-gather what one rank gives
+    kind, size = record.workload, record.message_bytes
+    given = size // len(record.ranks) if kind == "all-gather" else size  # of an all-gather what one rank gives
     name, number, is_cpu, kind_of, bytes_of = 1, 1, 27, 9, 9  # fields of an attribute: its name, and bool_val or int64_val
     attributes = (("is_cpu_op", is_cpu, 0), ("comm_type", kind_of, COMM_TYPES[kind]), ("comm_size", bytes_of, given))
     node = _field(number, 0) + _field(2, kind.encode()) + _field(3, 7)  # COMM_COLL_NODE

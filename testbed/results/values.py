@@ -9,6 +9,8 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from topologies.units import NS
+
 T = TypeVar("T")
 FAR = 1 << 60
 """Bound of whole numbers: sums of some still fit 64 bits [ours]."""
@@ -48,6 +50,11 @@ def number_at(row: object, path: str) -> float | None:
     return float(row) if isinstance(row, (int, float)) and not isinstance(row, bool) else None
 
 
+def ns(ps: int | UnsetType | None) -> float | None:
+    """Return a time of a raw file, which counts in ps, in ns."""
+    return ps / NS if isinstance(ps, int) else None
+
+
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A table in a file of results. A key with its default is not written; one that is written may be null where its type says so."""
 
@@ -61,5 +68,5 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 __all__ = [
     "FAR", "MOST", "UNSET", "Amount", "Count", "Digits", "HostName", "Index", "Name", "Number", "Perhaps", "Positive", "Row", "Setting",
-    "Share", "Whole", "known", "number_at",
+    "Share", "Whole", "known", "ns", "number_at",
 ]  # fmt: skip

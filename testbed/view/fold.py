@@ -16,31 +16,27 @@ Frames therefore depend on the lines alone, not on how they were cut, and a :met
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from testbed.view.clock import in_ns
-from testbed.view.declared import Lines
+from testbed.results import log
+from testbed.results.log import Line, Lines
+from testbed.view.clock import whole_ns
 from testbed.view.run import Run, touched
 from testbed.view.words import begin_word, duration, end_word, path_names, since, verdict
 from topologies.addressing import ev_fields
 from topologies.clos import FabricError
 from topologies.files import FileError
-from topologies.units import NS
+from topologies.units import NS, S
 
 Frame = dict[str, Any]
-Line = dict[str, Any]
 
 BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
-_decode = msgspec.json.Decoder(Line).decode
 MOST_LINE = 1 << 24
 """The longest line of a log, in bytes [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
-_OF_PAIRS = ("ev", "plane", "evs", "reroute")
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
 
@@ -64,13 +60,6 @@ class Fold:
         self._messages: dict[int, int] = {}  # in this bin, by sender
         self._bin_ns = max(1, round(BIN_RTTS * run.fabric.base_rtt_ps / NS))
         self._bin_end = self._bin_ns
-        self._folders: dict[str, Callable[[int, Line], Iterator[Frame]]] = {
-            "fault": self._fault, "ev": self._of_ev, "plane": self._of_plane, "reroute": self._reroute, "goodput": self._goodput,
-            "loss": self._loss, "step": self._step, "told": self._program_note, "ports": self._ports, "evs": self._evs, "cwnd": self._cwnd,
-            "srtt": self._srtt, "qp": self._qp, "reconverged": self._reconverged, "rto": self._rto, "endpoint": self._endpoint,
-            "failed": self._failed, "end": self._end, "deny": self._deny, "hint": self._hint, "rtx": self._again, "message": self._message,
-            "port": self._port,
-        }  # fmt: skip
 
     # --- lines -----------------------------------------------------------------------------------------------
 
@@ -84,14 +73,10 @@ class Fold:
             if line.find(b'"transfers"', 0, 60) >= 0:
                 continue  # half of a log, and no view shows them
             try:
-                entry = _decode(line)
-                if not isinstance(kind := entry.get("kind"), str) or kind not in self._folders:
-                    continue
-                self._lines.check({"host": -1, **entry}, Path(name))
-            except (msgspec.DecodeError, UnicodeError, RecursionError, FileError):
+                entry = self._lines.read(line, Path(name), number + 1)
+            except FileError:
                 continue  # a process that is killed may leave half a line; a line of another version means something else
-            entry = in_ns(entry, None)
-            when = entry["t"] + entry.get("bin_ns", 0)  # a bin is written when it is over
+            when = whole_ns(entry.t) + whole_ns(getattr(entry, "bin_ps", None) or 0)  # a bin is written when it is over
             file = "" if name == "runner" else name  # a fault before what follows from it
             self.newest = max(self.newest, when)
             heapq.heappush(self._waiting, (when, file, number, entry))
@@ -108,10 +93,43 @@ class Fold:
                 continue  # of another version; or a path that the fabric does not have
             yield from frames
 
-    def _fold(self, t: int, line: Line) -> Iterator[Frame]:
-        if line["kind"] in _OF_PAIRS:
-            yield from self._open(t, (line["host"], line["peer"]))
-        yield from self._folders[line["kind"]](t, line)
+    def _fold(self, t: int, line: Line) -> Iterable[Frame]:
+        match line:
+            case log.Fault():
+                return self._fault(t, line)
+            case log.PathChange() | log.PlaneChange() | log.Evs() | log.Reroute():
+                return [*self._open(t, line), *self._of_pair(t, line)]
+            case log.Loss():
+                return self._count(line, 1 if line.rule in ("trim", "trimmed", "nack") else 0)
+            case log.Rtx():
+                return self._count(line, 2)
+            case log.Message():
+                self._messages[line.host] = self._messages.get(line.host, 0) + 1
+            case log.Goodput():
+                bin_ns = whole_ns(line.bin_ps)
+                return [{"f": "rate", "t": t - bin_ns, "ns": bin_ns, "host": line.host, "tx": line.tx, "rx": line.rx}]
+            case log.Ports():
+                return [{"f": "ports", "t": t, "ns": whole_ns(line.span_ps), "rows": line.rows}]
+            case log.Cwnd() | log.Srtt():
+                return [self._window(t, line)]
+            case log.Step():
+                return [self._step(line.rank, line.step, whole_ns(line.start_ps), whole_ns(line.end_ps), line.ok)]
+            case log.Told():
+                return self._program_note(line)
+            case _:
+                return self._event(t, line)
+        return ()
+
+    def _of_pair(self, t: int, line: Line) -> Iterator[Frame]:
+        match line:
+            case log.PathChange():
+                yield from self._of_ev(t, line)
+            case log.PlaneChange():
+                yield from self._of_plane(t, line)
+            case log.Evs():
+                yield from self._evs(t, line)
+            case log.Reroute():
+                yield from self._reroute(t, line)
 
     def close(self) -> Iterator[Frame]:
         """Yield the frames that are left: the run is over."""
@@ -120,33 +138,33 @@ class Fold:
 
     # --- paths -----------------------------------------------------------------------------------------------
 
-    def _open(self, t: int, pair: tuple[int, int]) -> Iterator[Frame]:
+    def _open(self, t: int, line: log.PathChange | log.PlaneChange | log.Evs | log.Reroute) -> Iterator[Frame]:
         """Open a pair of hosts that the description of the run does not have."""
-        if pair in self._shown:
+        if line.peer is None or (pair := (line.host, line.peer)) in self._shown:
             return
         states = self.run.new_pair(*pair)
         self._shown[pair], self._ev[pair], self._users[pair] = states, dict.fromkeys(states, "used"), {}
         yield {"f": "pair", "t": t, **self.run.pair(*pair, states)}
 
-    def _of_ev(self, t: int, line: Line) -> Iterator[Frame]:
-        pair, ev = (line["host"], line["peer"]), line["ev"]
+    def _of_ev(self, t: int, line: log.PathChange) -> Iterator[Frame]:
+        pair, ev = (line.host, line.peer), line.ev
         if ev not in self._ev.get(pair, ()):
             return
-        state = _EV_STATES.get(line["to"], "used")
-        if line.get("cause") == "suspect plane":
+        state = _EV_STATES.get(line.to, "used")
+        if line.cause == "suspect plane":
             state = "suspect"
-        elif line.get("cause") == "allowed":
+        elif line.cause == "allowed":
             state = "probed"
         self._ev[pair][ev] = state
-        yield from self._show(t, pair, [ev], line.get("cause") or "")
+        yield from self._show(t, pair, [ev], line.cause or "")
 
-    def _of_plane(self, t: int, line: Line) -> Iterator[Frame]:
-        if line["to"] == "SUSPECT":
+    def _of_plane(self, t: int, line: log.PlaneChange) -> Iterator[Frame]:
+        if line.to == "SUSPECT":
             return  # each of its EVs says so itself
-        pair = (line["host"], line["peer"])
-        self._plane[(*pair, line["plane"])] = line["to"]
-        evs = [ev for ev in self._ev.get(pair, ()) if ev_fields(ev)[0] == line["plane"]]
-        yield from self._show(t, pair, evs, line.get("cause") or "", whole=line["plane"])
+        pair = line.host, line.peer
+        self._plane[(*pair, line.plane)] = line.to
+        evs = [ev for ev in self._ev.get(pair, ()) if ev_fields(ev)[0] == line.plane]
+        yield from self._show(t, pair, evs, line.cause or "", whole=line.plane)
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
         """Return what is shown of a path, before it is known whether it is back."""
@@ -186,8 +204,10 @@ class Fold:
                 return since(t, fault["t"], end_word(fault["fault"]) if ends else begin_word(fault["fault"]))
         return ""
 
-    def _reroute(self, t: int, line: Line) -> Iterator[Frame]:
-        pair, old, new = (line["host"], line["peer"]), line.get("old"), line.get("ev")
+    def _reroute(self, t: int, line: log.Reroute) -> Iterator[Frame]:
+        if line.peer is None:
+            return  # the routes of a host
+        pair, old, new = (line.host, line.peer), line.old, line.ev
         shown, users = self._shown.get(pair), self._users.get(pair)
         if shown is None or users is None or old is None or new is None or old == new:
             return
@@ -201,20 +221,10 @@ class Fold:
 
     # --- counts ----------------------------------------------------------------------------------------------
 
-    def _loss(self, t: int, line: Line) -> Iterator[Frame]:
-        return self._count(line, 1 if line.get("rule") in ("trim", "trimmed", "nack") else 0)
-
-    def _again(self, t: int, line: Line) -> Iterator[Frame]:
-        return self._count(line, 2)
-
-    def _count(self, line: Line, what: int) -> Iterator[Frame]:
-        subject = (line["host"], line.get("peer", -1), line.get("ev", -1))
+    def _count(self, line: log.Loss | log.Rtx, what: int) -> Iterable[Frame]:
+        subject = (*line.pair, -1 if line.ev is None else line.ev)
         self._losses.setdefault(subject, [0, 0, 0])[what] += 1
-        yield from ()
-
-    def _message(self, t: int, line: Line) -> Iterator[Frame]:
-        self._messages[line["host"]] = self._messages.get(line["host"], 0) + 1
-        yield from ()
+        return ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
         """Close the bin of losses if it is over at ``t``, and make frames of what it counted."""
@@ -229,112 +239,86 @@ class Fold:
         self._messages.clear()
         self._bin_end = (t // self._bin_ns + 1) * self._bin_ns
 
-    def _goodput(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {"f": "rate", "t": t - line["bin_ns"], "ns": line["bin_ns"], "host": line["host"], "tx": line["tx"], "rx": line["rx"]}
-
-    def _ports(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {"f": "ports", "t": t, "ns": line["span_ns"], "rows": line["rows"]}
-
-    def _evs(self, t: int, line: Line) -> Iterator[Frame]:
-        pair = (line["host"], line["peer"])
+    def _evs(self, t: int, line: log.Evs) -> Iterator[Frame]:
+        pair = line.host, line.peer
         shown = self._shown.get(pair, {})
-        for ev in map(int, line["tx"]):
+        for ev in map(int, line.tx):
             if shown.get(ev) in ("backup", "idle"):  # swaps into use are not logged: packets tell
                 idle, shown[ev] = shown[ev], "used"
                 why = f"{path_names([ev])} in use{', was a backup' if idle == 'backup' else ''}"
                 yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": [ev], "state": "used", "why": why}
-        tx = [[int(ev), count] for ev, count in line["tx"].items()]
-        yield {"f": "evs", "t": t - line["bin_ns"], "ns": line["bin_ns"], "src": pair[0], "dst": pair[1], "tx": tx}
+        tx, bin_ns = [[int(ev), count] for ev, count in line.tx.items()], whole_ns(line.bin_ps)
+        yield {"f": "evs", "t": t - bin_ns, "ns": bin_ns, "src": pair[0], "dst": pair[1], "tx": tx}
 
-    def _cwnd(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {
-            "f": "cwnd", "t": t, "src": line["host"], "dst": line["peer"], "qp": line["qpn"], "window": line["cwnd"],
-            "in_flight": line["in_flight"], "srtt_ns": line["srtt_ns"],
+    def _window(self, t: int, line: log.Cwnd | log.Srtt) -> Frame:
+        return {
+            "f": "cwnd", "t": t, "src": line.host, "dst": line.peer, "qp": line.qpn, "window": line.bytes,
+            **({"in_flight": line.in_flight} if isinstance(line, log.Cwnd) else {}), "srtt_ns": whole_ns(line.srtt_ps or 0),
         }  # fmt: skip
 
-    def _srtt(self, t: int, line: Line) -> Iterator[Frame]:
-        yield {
-            "f": "cwnd", "t": t, "src": line["host"], "dst": line["peer"], "qp": line["qpn"], "window": line["window"],
-            "srtt_ns": line["srtt_ns"],
-        }  # fmt: skip
-
-    def _step(self, t: int, line: Line) -> Iterator[Frame]:
-        yield self._of_step(line["rank"], line["step"], line["start_ns"], line["end_ns"], bool(line["ok"]))
-
-    def _of_step(self, rank: int, step: int, start_ns: int, end_ns: int, ok: bool) -> Frame:
+    def _step(self, rank: int, step: int, start_ns: int, end_ns: int, ok: bool) -> Frame:
         run = self.run
         return {
             "f": "step", "t": end_ns - run.t0, "start": start_ns - run.t0, "rank": rank,
             "step": step - run.warmup_steps, "ok": ok,
         }  # fmt: skip
 
-    def _program_note(self, t: int, line: Line) -> Iterator[Frame]:
-        """Make frames of a job's rank that ended a step of its program: [phase, number, begin, end, late, wrong]."""
-        step = line.get("note", {}).get("step")
-        if step and line["host"] in self.run.ranks:
-            frame = self._of_step(self.run.ranks.index(line["host"]), int(step[1]), step[2], step[3], not any(step[5:]))
-            yield frame | {"phase": int(step[0])}
+    def _program_note(self, line: log.Told) -> Iterator[Frame]:
+        """Make frames of a job's rank that ended a step of its program."""
+        if line.note.step is not None and line.host in self.run.ranks:
+            phase, step, begin, end, _, wrong = line.note.step
+            times = round(begin * (S // NS)), round(end * (S // NS))
+            yield self._step(self.run.ranks.index(line.host), step, *times, not wrong) | {"phase": phase}
 
     # --- events ----------------------------------------------------------------------------------------------
 
-    def _fault(self, t: int, line: Line) -> Iterator[Frame]:
-        phase, name = line["phase"], line["name"]
+    def _fault(self, t: int, line: log.Fault) -> Iterable[Frame]:
+        phase, name = line.phase, line.name
         began = next(
             (fault["t"] for fault in reversed(self._faults) if fault["name"] == name and fault["phase"] in ("begin", "down")), None
         )
         words = {"begin": "begins", "down": "down", "heal": "ends", "end": "lasted to the end of the run", "up": "up"}.get(phase, phase)
         lasted = f" after {duration(t - began)}" if began is not None and phase in ("heal", "up") else ""
-        where = "" if line["on"] in name else f" ({line['on']})"
+        where = "" if line.on in name else f" ({line.on})"
         frame: Frame = {
-            "f": "fault", "t": t, "name": name, "fault": line["fault"], "on": line["on"], "phase": phase, "links": line["links"],
+            "f": "fault", "t": t, "name": name, "fault": line.fault, "on": line.on, "phase": phase, "links": line.links,
             "gone": phase in _GONE_PHASES, "text": f"{name}{where}: {words}{lasted}",
         }  # fmt: skip
         self._faults.append(frame)
-        yield frame
+        return [frame]
 
-    def _event(self, t: int, line: Line, level: str, text: str, **more: Any) -> Iterator[Frame]:
-        yield {"f": "event", "t": t, "what": line["kind"], "level": level, "host": line.get("host", -1), "text": text, **more}
-
-    def _qp(self, t: int, line: Line) -> Iterator[Frame]:
-        if line["state"] == "ERROR":
-            yield from self._event(t, line, "bad", f"queue pair h{line['host']} to h{line['peer']} in ERROR: {line.get('cause')}")
-
-    def _rto(self, t: int, line: Line) -> Iterator[Frame]:
-        number = f", number {line['firing']}" if "firing" in line else ""
-        return self._event(t, line, "bad", f"h{line['host']} to h{line['peer']}: retransmission timer fired{number}")
-
-    def _port(self, t: int, line: Line) -> Iterator[Frame]:
-        word = "up again" if line["up"] else "down"
-        text = f"h{line['host']}: its NIC port of plane {line['port']} is {word}"
-        return self._event(t, line, "note" if line["up"] else "bad", text, port=line["port"], up=line["up"])
-
-    def _endpoint(self, t: int, line: Line) -> Iterator[Frame]:
-        return self._event(t, line, "note", f"h{line['host']} to h{line['peer']}: {line.get('cause')}")
-
-    def _reconverged(self, t: int, line: Line) -> Iterator[Frame]:
-        dead = line["dead_links"]
-        words = f"the network has re-routed around {', '.join(dead)}" if dead else "the network uses all links again"
-        return self._event(t, line, "note", words)
-
-    def _failed(self, t: int, line: Line) -> Iterator[Frame]:
-        return self._event(t, line, "bad", f"rank {line.get('rank')} failed: {line.get('reason')}")
-
-    def _end(self, t: int, line: Line) -> Iterator[Frame]:
-        reason = line.get("reason") or ""
-        words = f"the run ended: {line['outcome']}{f': {reason}' if reason else ''}"
-        yield {"f": "end", "t": t, "outcome": line["outcome"], "reason": reason, "text": words}
-
-    def _deny(self, t: int, line: Line) -> Iterator[Frame]:
-        entries = line.get("entries")  # the runner's own lines name one entry; the agents' the complete list
-        if line.get("host") is None or line["host"] == self.run.ranks[0]:
-            text = (
-                f"denylist: {', '.join(entries) or 'empty'}" if entries is not None else f"denied: {line.get('entry', line.get('on', ''))}"
-            )
-            yield from self._event(t, line, "note", text)
-
-    def _hint(self, t: int, line: Line) -> Iterator[Frame]:
-        if line.get("host") == self.run.ranks[0]:
-            yield from self._event(t, line, "note", f"the controller's hint: down are {', '.join(line['links']) or 'no links'}")
+    def _event(self, t: int, line: Line) -> Iterator[Frame]:
+        """Make the frame of what concerns no path: a line of text, if it is worth one."""
+        first = line.host == self.run.ranks[0]
+        level, more, text = "note", {}, ""
+        match line:
+            case log.Qp(state="ERROR"):
+                level, text = "bad", f"queue pair h{line.host} to h{line.peer} in ERROR: {line.cause}"
+            case log.Rto():
+                number = "" if line.firing is None else f", number {line.firing}"
+                level, text = "bad", f"h{line.host} to h{line.peer}: retransmission timer fired{number}"
+            case log.Port():
+                level, more = "note" if line.up else "bad", {"port": line.port, "up": line.up}
+                text = f"h{line.host}: its NIC port of plane {line.port} is {'up again' if line.up else 'down'}"
+            case log.Endpoint():
+                text = f"h{line.host} to h{line.peer}: {line.cause}"
+            case log.Reconverged():
+                dead = ", ".join(line.dead_links)
+                text = f"the network has re-routed around {dead}" if dead else "the network uses all links again"
+            case log.Failed():
+                level, text = "bad", f"rank {line.rank} failed: {line.reason}"
+            case log.End():
+                reason = line.reason or ""
+                words = f"the run ended: {line.outcome}{f': {reason}' if reason else ''}"
+                yield {"f": "end", "t": t, "outcome": line.outcome, "reason": reason, "text": words}
+            case log.Deny(entries=list(entries)) if first:
+                text = f"denylist: {', '.join(entries) or 'empty'}"
+            case log.Deny(entries=None) if first or line.host < 0:
+                text = f"denied: {line.on}"
+            case log.Hint() if first:
+                text = f"the controller's hint: down are {', '.join(line.links) or 'no links'}"
+        if text:
+            yield {"f": "event", "t": t, "what": line.kind, "level": level, "host": line.host, "text": text, **more}
 
 
 class State:

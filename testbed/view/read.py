@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import UserError
-from testbed.view.clock import in_ns
-from testbed.view.declared import SUMMARY, read, read_record
+from testbed.results.reading import read
+from testbed.results.record import read_record
+from testbed.results.summary import Run as Entry
+from testbed.results.summary import Summary
+from testbed.view.clock import whole_ns
 from testbed.view.fold import Fold, Frame
 from testbed.view.run import Run
-from topologies.clos import Fabric
 from topologies.files import opened
 
 BEGUN = "begun.json"
@@ -24,7 +26,7 @@ _PORTION = 1 << 20
 
 def run_keys(directory: Path) -> list[str]:
     """List the complete runs of a results directory, in the order of its summary. Raises :class:`UserError` if it has none."""
-    order = [run["run"] for run in read(directory / "summary.json", SUMMARY)["runs"]] if (directory / "summary.json").is_file() else []
+    order = [run.run for run in _entries(directory)]
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
         raise UserError(f"{directory} holds no complete run (no raw/*/run.json): give a directory that mrcbed run wrote")
@@ -35,9 +37,8 @@ def first_of_each(directory: Path) -> list[str]:
     """Choose one run of each transport, all of the first placement, seed and setting that the directory has, to show side by side."""
     keys = run_keys(directory)
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
-    first = records[keys[0]]
-    alike = ("placement", "seed", "settings")
-    return [key for key in keys if all(records[key].get(name) == first.get(name) for name in alike)]
+    alike = {key: (record.placement, record.seed, record.settings) for key, record in records.items()}
+    return [key for key in keys if alike[key] == alike[keys[0]]]
 
 
 def read_run(directory: Path, key: str) -> Run:
@@ -47,26 +48,25 @@ def read_run(directory: Path, key: str) -> Run:
     if not names:
         raise UserError(f"{directory} has no run {key!r}; it has {', '.join(run_keys(directory))}")
     record = read_record(raw / names[0])
-    record = in_ns(record, None)
-    figures = _figures(directory, key)
-    about = {name: record[name] for name in ("world", "placement", "seed", "settings", "workload")}
-    about |= {name: record.get(name) for name in ("outcome", "reconvergence_ns")}
-    about |= {"jobs": [{name: job[name] for name in ("name", "ranks")} for job in record["jobs"]]} if "jobs" in record else {}
-    about |= {name: figures.get(name) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
-    cost = figures.get("failure_cost") or {}
-    about["cost"] = (
-        {name: cost.get(name) for name in ("extra_ns", "extra_percent", "noise_ns")} if cost.get("extra_ns") is not None else None
-    )
+    figures, late = next((run for run in _entries(directory) if run.run == key), None), record.reconvergence_ps
+    about: dict[str, Any] = {
+        "world": record.world, "placement": record.placement, "seed": record.seed, "settings": record.settings, "workload": record.workload,
+        "outcome": record.outcome or None, "reconvergence_ns": None if late is None else whole_ns(late),
+    }  # fmt: skip
+    about |= {"jobs": [{"name": job.name, "ranks": job.ranks} for job in record.jobs]} if record.jobs else {}
+    about |= {name: getattr(figures, name, None) for name in ("ideal_step_ns", "degraded_step_ns", "typical_step_ns", "verdict")}
+    cost = None if figures is None else figures.failure_cost
+    known = cost is not None and cost.extra_ns is not None
+    about["cost"] = {name: getattr(cost, name) for name in ("extra_ns", "extra_percent", "noise_ns")} if known else None
     return Run(
-        key=key, transport=record["transport"], kind=record["kind"], fabric=Fabric.from_dict(record["fabric"]),
-        t0=record["window"][0], ranks=tuple(record["ranks"]),
-        paths={int(host): rows for host, rows in record.get("paths", {}).items()}, warmup_steps=int(record["warmup_steps"]), about=about,
+        key=key, transport=record.transport, kind=record.kind, fabric=record.fabric, t0=whole_ns(record.window[0]),
+        ranks=tuple(record.ranks), paths=record.host_paths, warmup_steps=record.warmup_steps, about=about,
     )  # fmt: skip
 
 
-def _figures(directory: Path, key: str) -> dict[str, Any]:
-    runs = read(directory / "summary.json", SUMMARY)["runs"] if (directory / "summary.json").is_file() else []
-    return next((run for run in runs if run["run"] == key), {})
+def _entries(directory: Path) -> list[Entry]:
+    path = directory / "summary.json"
+    return read(path, Summary).runs if path.is_file() else []
 
 
 def read_frames(directory: Path, run: Run) -> Iterator[Frame]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from testbed.results.record import PathRow
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
@@ -29,7 +30,7 @@ class Run:
     fabric: Fabric
     t0: int
     ranks: tuple[int, ...]  # their hosts
-    paths: Mapping[int, list[dict[str, Any]]]  # host -> rows of its engine's paths, as in run.json
+    paths: Mapping[int, list[PathRow]]  # host -> rows of its engine's paths, as in run.json
     warmup_steps: int = 0
     about: Mapping[str, Any] | None = None  # more for the page: docs/view.md
 
@@ -39,9 +40,9 @@ class Run:
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
-                states = pairs.setdefault((host, row["peer"]), dict.fromkeys(path_evs(self.fabric, host, row["peer"]), "idle"))
-                if states.get(row.get("ev", -1), "used") != "used":  # the kernel's connections may have no path yet: EV -1
-                    states[row["ev"]] = "used" if row.get("active", True) else "backup"
+                states = pairs.setdefault((host, row.peer), dict.fromkeys(path_evs(self.fabric, host, row.peer), "idle"))
+                if row.ev is not None and states.get(row.ev, "used") != "used":  # the kernel's connections may have no path yet: EV -1
+                    states[row.ev] = "used" if row.active else "backup"
         return pairs
 
     @cached_property
@@ -50,9 +51,9 @@ class Run:
         counts: dict[tuple[int, int], dict[int, int]] = {}
         for host, rows in self.paths.items():
             for row in rows:
-                if "ev" in row:
-                    by_ev = counts.setdefault((host, row["peer"]), {})
-                    by_ev[row["ev"]] = by_ev.get(row["ev"], 0) + 1
+                if row.ev is not None:
+                    by_ev = counts.setdefault((host, row.peer), {})
+                    by_ev[row.ev] = by_ev.get(row.ev, 0) + 1
         return counts
 
     def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:

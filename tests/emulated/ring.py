@@ -12,6 +12,7 @@ from agents.collectives.steer import connect, wait_for_all
 from scenarios.figures.books import books
 from testbed.emulated.cluster import Cluster
 from testbed.machine.slowness import patient
+from testbed.results.record import Counted
 from topologies.theory import place_ranks
 
 BYTES = 1 << 16
@@ -94,19 +95,19 @@ def wait_until(what: Callable[[], object], timeout: float = PATIENCE_S) -> bool:
     return True
 
 
-def accounts(cluster: Cluster, before: list[dict[str, Any]], kind: str = "mrc") -> dict[str, Any]:
+def accounts(cluster: Cluster, before: list[dict[str, Any]], kind: str = "mrc") -> Counted:
     """The packets' books since the agents' start, when the ports' counters were ``before``, as a run's record has them.
 
     Agents that live on probe paths at any time, and are asked one after another: a packet may be on its way between two of the answers.
     So the books are read again until they balance; what is really lost stays missing.
     """
-    record: dict[str, Any] = {}
+    record = Counted(kind=kind, counters_before=before)
 
     def balance() -> bool:
         assert quiet(cluster)
         agents = {str(h): agent.call("counters") for h, agent in enumerate(cluster.agents)}
-        record.update(kind=kind, agent_counters=agents, counters_before=before, counters_after=cluster.counters())
-        return not books(record)["unexplained"]
+        record.agent_counters, record.counters_after = agents, cluster.counters()
+        return not books(record).unexplained
 
     wait_until(balance, SETTLE_S)
     return record
@@ -114,7 +115,7 @@ def accounts(cluster: Cluster, before: list[dict[str, Any]], kind: str = "mrc") 
 
 def unexplained(cluster: Cluster, before: list[dict[str, Any]]) -> int:
     """Packets that agents sent and that neither arrived nor were dropped by a named cause, once all had time to arrive."""
-    return int(books(accounts(cluster, before))["unexplained"])
+    return books(accounts(cluster, before)).unexplained or 0
 
 
 def logged(directory: Path, *kinds: str) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ def test_a_ring_is_right_and_nothing_is_left(tiny: Cluster, tmp_path: Path, kind
         assert expected == {(host, plane) for host in range(4) for plane in range(2)}
     record = accounts(tiny, before, kind)
     packets = books(record)
-    assert packets["unexplained"] == 0 and packets["sent"] > 4 * size // 4200 and not packets["rejected"]
+    assert packets.unexplained == 0 and packets.sent > 4 * size // 4200 and not packets.rejected
     told = [agent.call("counters") for agent in tiny.agents]
     # Two queue pairs a host, of MPTCP with one subflow per plane: not one more.
     assert [c["subflows"] for c in told] == [2 if kind == "tcp" else 4] * 4
@@ -149,7 +149,7 @@ def test_tcp_stalls_until_the_network_has_re_routed_and_its_timer_fires(tiny: Cl
         assert moved["ev"] != row["ev"]
         assert link not in {li.name for li in path_links(tiny.fabric, row["host"], row["peer"], moved["ev"])}
         record = accounts(tiny, before, "tcp")
-        assert books(record)["unexplained"] == 0
+        assert books(record).unexplained == 0
     finally:
         tiny.heal()
         tiny.stop_agents()
@@ -190,8 +190,8 @@ def test_corrupted_segments_are_refused_and_sent_again(tiny: Cluster, tmp_path: 
         tiny.inject("corrupt", link, probability=0.1)
         assert ring.run(2) and ring.all_right()
         packets = books(accounts(tiny, before, "tcp"))
-        assert packets["corrupted"] > 0 and packets["rejected"] == {"rx_bad_icrc": packets["corrupted"]}
-        assert packets["unexplained"] == 0 and packets["retransmitted"] > 0
+        assert packets.corrupted > 0 and packets.rejected == {"rx_bad_icrc": packets.corrupted}
+        assert packets.unexplained == 0 and packets.retransmitted > 0
     finally:
         tiny.heal()
         tiny.stop_agents()

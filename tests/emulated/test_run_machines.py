@@ -19,6 +19,7 @@ from agents.clock import WallClock
 from mrcbed.cli.run import command
 from scenarios.figures.measure import Run
 from testbed.errors import UserError
+from testbed.results.log import Step
 from tests.emulated.command import DONE, LONG, QUICK, ROOT, UNDRAWN, manifest_of, mrcbed, summary_of
 from tests.emulated.machines import EARLIER_S, Machine, machines, on, reach
 from tests.emulated.remains import Outside
@@ -26,7 +27,6 @@ from tests.emulated.ring import PATIENCE_S, wait_until
 from tests.emulated.test_machines_die import Front
 from topologies import load_fabric
 from topologies.fabrics import DILATION
-from topologies.units import NS
 
 pytestmark = pytest.mark.sandbox
 RING = ROOT / "scenarios" / "sets" / "validation" / "ring.toml"
@@ -67,7 +67,7 @@ def test_a_run_on_two_machines_is_complete(two: list[Machine], tmp_path: Path) -
     assert {row["name"] for row in record["watch"]["processes"] if row["name"][0] == "h"} == {"h0", "h1", "h2", "h3"}
     assert any("carried by" in note for note in manifest_of(out)["notes"])
     (raw,) = out.glob("raw/*")
-    ends = [line["t"] * NS for host in range(4) for line in Run(raw).of("step") if line.get("host") == host]
+    ends = [line.t for host in range(4) for line in Run(raw).of(Step) if line.host == host]
     begin, end = record["window"]
     assert ends and all(
         begin <= t <= end + WallClock(DILATION).patience(EARLIER_S) / 100 for t in ends
@@ -98,7 +98,7 @@ def test_two_machines_measure_what_one_measures(two: list[Machine], tmp_path: Pa
         done = mrcbed(*words, *("--set", "workload.steps=6", "--set", "workload.message_bytes=327680"))
         assert done.returncode in DONE, done.stderr
         (raw,) = out.glob("raw/*")
-        medians.append(statistics.median(line["end_ns"] - line["start_ns"] for line in Run(raw).of("step")))
+        medians.append(statistics.median(line.end_ns - line.start_ns for line in Run(raw).of(Step)))
     print([round(ns / 1e3, 2) for ns in medians], "µs on one machine and on two")
     assert abs(medians[1] / medians[0] - 1) < MEDIAN_BOUND, medians
 
@@ -131,7 +131,7 @@ def test_ctrl_c_keeps_what_was_measured_on_all_machines(two: list[Machine], tmp_
     status, _ = run.end()
     assert status == 130 and summary_of(run.out)["verdict"] == "interrupted"
     (raw,) = run.out.glob("raw/*")
-    assert {line["host"] for line in Run(raw).of("step")} == {0, 1, 2, 3}
+    assert {line.host for line in Run(raw).of(Step)} == {0, 1, 2, 3}
 
 
 def test_a_machine_that_dies_is_named_and_the_others_logs_are_kept(two: list[Machine], tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_machine_that_dies_is_named_and_the_others_logs_are_kept(two: list[Mac
     summary = summary_of(run.out)
     assert summary["verdict"] == "failed" and f"machine {two[1].name} is gone" in summary["stopped_by"]
     (raw,) = run.out.glob("raw/*")
-    assert {line["host"] for line in Run(raw).of("step")} == {0, 1}
+    assert {line.host for line in Run(raw).of(Step)} == {0, 1}
 
 
 def test_a_fault_may_kill_an_agent_of_another_machine(two: list[Machine], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_fault_may_kill_an_agent_of_another_machine(two: list[Machine], tmp_pa
     record = record_of(out)
     assert record["outcome"] == "failed" and "(h3) is gone" in record["reason"], (record["reason"], done.stderr)
     (raw,) = out.glob("raw/*")
-    assert {line["host"] for line in Run(raw).of("step")} >= {0, 1, 2}
+    assert {line.host for line in Run(raw).of(Step)} >= {0, 1, 2}
 
 
 REFUSED = {

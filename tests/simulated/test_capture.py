@@ -42,7 +42,7 @@ def test_the_file_has_as_many_frames_as_the_far_ends_counted(captured: tuple[Pat
     ]  # one folder per run, in their order
     for run, captures in zip(("mrc", "roce"), (manifest["captures"][:2], manifest["captures"][2:]), strict=True):
         key = next(entry["run"] for entry in summary["runs"] if entry["transport"] == run)
-        counters = Run(directory / "raw" / key).record["counters_after"]
+        counters = Run(directory / "raw" / key).record.counters_after
         for capture in captures:
             rows = [row for row in counters if row["link"] == capture["link"]]
             packets = list(read(directory / capture["file"]))

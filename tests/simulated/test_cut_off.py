@@ -15,6 +15,7 @@ from scenarios.figures.measure import Run
 from scenarios.run.one_run import OneRun, Spec
 from scenarios.schema.scenario import Scenario, load_scenario
 from testbed.errors import UserError
+from testbed.results.log import Cutoff
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
 from topologies.units import US
@@ -74,7 +75,7 @@ def test_a_run_with_every_plane_denied_says_so_and_ends_in_time(tmp_path: Path, 
         assert run.go() == "timeout"
     assert run.reason == f"no end after 3 s: ranks [0, 1, 2, 3] not done; {LINE}"
     assert [line for line in shown if line] == [LINE], "one line, once"
-    assert [line["reason"] for line in Run(tmp_path / "run").of("cut-off")] == [LINE]
+    assert [line.reason for line in Run(tmp_path / "run").of(Cutoff)] == [LINE]
 
 
 def test_a_run_goes_on_when_a_plane_is_allowed_again(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_a_run_goes_on_when_a_plane_is_allowed_again(tmp_path: Path) -> None:
         run, shown = one_run(cluster, scenario(tmp_path, timeout="60s", steps=3), tmp_path / "run")
         cluster.network.at(cluster.clock.now() + 100 * US, lambda *_: cluster.allow("p1"))
         assert run.go() == "done", run.reason
-    assert shown[-2:] == [LINE, ""] and run.record["wrong"] == {str(rank): 0 for rank in range(4)}
+    assert shown[-2:] == [LINE, ""] and run.record.wrong == {str(rank): 0 for rank in range(4)}
 
 
 def test_one_host_without_a_path_is_named(tmp_path: Path) -> None:

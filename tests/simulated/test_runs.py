@@ -17,6 +17,7 @@ from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.show import run_tables
 from testbed.dataplane.counters import books as cable_books
+from testbed.results.log import Fault
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
 
@@ -115,9 +116,9 @@ def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(ring: Ran
         assert (entry["world"], entry["outcome"], entry["distrust"], entry["cpu_percent"]) == ("simulated", "done", [], None)
         assert entry["packets"]["unexplained"] == 0
         assert entry["packets"]["causes"].keys() & {"drop_link_down", "flushed", "tx_refused"}
-        assert cable_books(Run(directory / "raw" / entry["run"]).record["counters_after"]) == []
+        assert cable_books(Run(directory / "raw" / entry["run"]).record.counters_after) == []
     assert sum(entry["packets"]["causes"].get("drop_fault_loss", 0) for entry in summary["runs"]) > 0
-    begun = [line["phase"] for line in Run(directory / "raw" / summary["runs"][0]["run"]).of("fault")]
+    begun = [line.phase for line in Run(directory / "raw" / summary["runs"][0]["run"]).of(Fault)]
     assert begun == ["begin", "begin", "heal", "heal"]
     manifest = json.loads((directory / "manifest.json").read_text())
     assert (manifest["world"], manifest["switch"], manifest["captures"]) == ("simulated", "simulated", [])
@@ -131,7 +132,7 @@ def test_an_incast_is_trimmed_and_loses_nothing(incast: Ran) -> None:
     assert entry["packets"]["lost"] == entry["packets"]["unexplained"] == 0
     samples = (directory / "raw" / entry["run"] / "queues.jsonl").read_text().splitlines()
     assert len(samples) > 50
-    assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record["counters_after"]) > 40_000
+    assert max(row["backlog_peak_bytes"] for row in Run(directory / "raw" / entry["run"]).record.counters_after) > 40_000
 
 
 ALL_TO_ALL = """

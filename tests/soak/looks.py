@@ -36,7 +36,9 @@ def resident(pid: int) -> int:
 
 def imbalance(cluster: Cluster, before: list[dict[str, Any]]) -> list[str]:
     """What is wrong with the books of agents, switches and cables since ``before``, in words."""
-    return schedules.imbalance({**accounts(cluster, before), "outcome": "done"}, cluster.fabric.base_rtt_ps // NS)
+    counted = accounts(cluster, before)
+    counted.outcome = "done"
+    return schedules.imbalance(counted, cluster.fabric.base_rtt_ps // NS)
 
 
 def machine(watch: Watch, loops: Sequence[dict[str, Any]], cluster: Cluster) -> str:

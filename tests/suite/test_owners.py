@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 AGENTS = ROOT / "agents"
 MOST = 30
 """Attributes of one class."""
+FILES = "testbed/results"
+"""Here a class is a table of a file, and an attribute a key: state of nobody's."""
 EXCEPTIONS = {
     "agents/clustermapper/mapper.py:Mapper": 32,
     "agents/collectives/base.py:Collective": 40,
@@ -83,7 +85,7 @@ def writes(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_no_class_has_more_state_than_one_can_keep_in_mind() -> None:
-    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
+    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.parent != ROOT / FILES)
     large = {
         f"{path.relative_to(ROOT)}:{name}": len(attributes)
         for path in paths

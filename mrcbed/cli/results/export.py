@@ -78,10 +78,10 @@ def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | b
         return
     slices = int(summary.settings.get("workload.slices", stored.manifest.scenario.workload.slices))
     yield from [(f"-{state}.yml", text) for state, text in simulators.networks(run, slices)]
-    yield "-system.json", simulators.system(run.record["workload"])
+    yield "-system.json", simulators.system(run.record.workload)
     yield "-memory.json", '{"memory-type": "NO_MEMORY_EXPANSION"}\n'
     trace = simulators.workload(run.record)
-    yield from ((f".{rank}.et", trace) for rank in range(len(run.record["ranks"])))
+    yield from ((f".{rank}.et", trace) for rank in range(len(run.record.ranks)))
 
 
 def tables(directory: Path, folder: Path) -> Iterator[str]:

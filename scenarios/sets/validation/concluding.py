@@ -79,8 +79,7 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
         ideals: list[dict[str, Seen]] = []
         for run in point.runs:
             raw = Raw(directory / "raw" / run.run)
-            record = {**raw.record, "fabric": raw.fabric.to_dict()}
-            ideals.append(expected(record, scenario.workload.slices, scenario.workload.outstanding, run))
+            ideals.append(expected(raw.record, scenario.workload.slices, scenario.workload.outstanding, run))
         common = [id for id in (ideals[0] if ideals else {}) if all(id in ideal for ideal in ideals)]
         middle = len(ideals) // 2
         ideals_of[point.where] = {id: sorted((ideal[id] for ideal in ideals), key=lambda seen: seen.value)[middle] for id in common}

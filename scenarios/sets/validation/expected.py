@@ -7,24 +7,21 @@ small, hosts take no time. So real times are longer and real rates lower.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from scenarios.sets.validation.observed import PERCENTILES, Seen
+from testbed.results.record import Flow, PathRow, Record
 from testbed.results.summary import Run
 from topologies import Fabric
 from topologies.paths import path_links
 from topologies.theory import bus_bandwidth, bus_factor, ring_edges, sack_share, traffic_bandwidth
 from topologies.timing import Cable, all_to_all_step_ns, fair_shares, idle_message_ns, ring_step_ns
 
-Record = Mapping[str, Any]
-
 
 def expected(record: Record, slices: int, outstanding: int, summary: Run | None = None) -> dict[str, Seen]:
     """Return figure -> ideal. ``record``: run.json, which lacks ``slices`` and ``outstanding``. ``summary``: the run's entry."""
-    fabric, hosts = Fabric.from_dict(record["fabric"]), list(record["ranks"])
-    size, kind = int(record["message_bytes"]), record["workload"]
-    if record.get("flows"):
-        ideals = _flows(fabric, hosts, record["flows"], size, outstanding)
+    fabric, hosts, size, kind = record.fabric, record.ranks, record.message_bytes, record.workload
+    if record.flows:
+        ideals = _flows(fabric, hosts, record.flows, size, outstanding)
     elif kind == "ring-allreduce":
         ideals = _ring(fabric, hosts, record, size, slices)
     elif kind == "all-to-all":
@@ -32,9 +29,9 @@ def expected(record: Record, slices: int, outstanding: int, summary: Run | None 
         ideals = _steps(step, size * bus_factor(kind, len(hosts)))
     else:
         ideals = {}
-    if record["fault_links"]:
+    if record.fault_links:
         return _failure(fabric, hosts, record, size, slices, summary, ideals)
-    if record["kind"] == "mrc" and fabric.trimming:  # a queue is trimmed long before it is full
+    if record.kind == "mrc" and fabric.trimming:  # a queue is trimmed long before it is full
         ideals["lost"] = Seen(0.0)
     return ideals
 
@@ -48,10 +45,10 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
     if not all(crosses(fabric, *edge) for edge in edges):
         return {}  # for rings of long and short edges there is no closed form here
     moved = bus_factor("ring-allreduce", len(hosts)) * size
-    if record["kind"] == "mrc":
+    if record.kind == "mrc":
         rate = bus_bandwidth(fabric, "ring-allreduce", hosts)
     else:
-        routes = single_paths(fabric, edges, record["paths"])
+        routes = single_paths(fabric, edges, record.host_paths)
         if routes is None:
             return {}
         shares = fair_shares(routes, {link.name: link.rate for link in fabric.links})
@@ -64,10 +61,10 @@ def _failure(
 ) -> dict[str, Seen]:
     """Return the healthy step of a ring, and the time it loses while cables are dead: how much longer steps are during an outage, without
     the time for detection."""
-    if "p50" not in healthy or record["kind"] != "mrc":
+    if "p50" not in healthy or record.kind != "mrc":
         return {}
     step_ns = healthy["p50"].value
-    left_bps = bus_bandwidth(fabric, "ring-allreduce", hosts, record["fault_links"])
+    left_bps = bus_bandwidth(fabric, "ring-allreduce", hosts, record.fault_links)
     outages = [outage for fault in (summary.failovers if summary else ()) for outage in fault.outages_ns]
     spans = [end - begin for begin, end in outages if end is not None]
     if not left_bps or len(spans) < len(outages):
@@ -76,8 +73,8 @@ def _failure(
     return {"healthy": Seen(step_ns), "cost": Seen(sum(spans) * (1 - step_ns / slow_ns))}
 
 
-def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Mapping[str, Any]], size: int, outstanding: int) -> dict[str, Seen]:
-    pairs = [(hosts[flow["src"]], hosts[flow["dst"]]) for flow in flows]
+def _flows(fabric: Fabric, hosts: Sequence[int], flows: Sequence[Flow], size: int, outstanding: int) -> dict[str, Seen]:
+    pairs = [(hosts[flow.src], hosts[flow.dst]) for flow in flows]
     rate = traffic_bandwidth(fabric, dict.fromkeys(pairs, 1.0))  # of each flow, all equal
     both_ways = {a for a, _ in pairs} & {b for _, b in pairs}
     rate /= 1 + (sack_share(fabric) if both_ways else 0.0)
@@ -98,18 +95,18 @@ def crosses(fabric: Fabric, a: int, b: int) -> bool:
 
 
 def single_paths(
-    fabric: Fabric, edges: Sequence[tuple[int, int]], paths: Mapping[str, Sequence[Mapping[str, Any]]]
+    fabric: Fabric, edges: Sequence[tuple[int, int]], paths: Mapping[int, Sequence[PathRow]]
 ) -> dict[tuple[int, int, int], list[Cable]] | None:
     """Return (sender, receiver, queue pair) -> (cable, sending node) of its path, from ``paths``; None if an agent reported none."""
     routes: dict[tuple[int, int, int], list[Cable]] = {}
     for a, b in edges:
-        rows = [row for row in paths.get(str(a), ()) if row.get("peer") == b]
+        rows = [row for row in paths.get(a, ()) if row.peer == b and row.ev is not None]
         if not rows:
             return None
         for row in rows:
             node, cables = f"h{a}", []
-            for link in path_links(fabric, a, b, int(row["ev"])):
+            for link in path_links(fabric, a, b, row.ev or 0):
                 cables.append((link.name, node))
                 node = link.b.node if node == link.a.node else link.a.node
-            routes[a, b, int(row.get("qpn", 0))] = cables
+            routes[a, b, row.qpn or 0] = cables
     return routes

@@ -13,7 +13,7 @@ from scenarios.show.live.state import RunState
 from testbed.machine import sandbox
 from testbed.results.manifest import Manifest
 from testbed.results.reading import read
-from testbed.view.clock import in_ns
+from testbed.view.clock import whole_ns
 from testbed.view.fold import MOST_LINE
 from testbed.view.follow import Follower
 from testbed.view.read import BEGUN, read_run
@@ -81,7 +81,7 @@ def first_time(logs: Path) -> int | None:
     times = []
     for path in logs.glob("h*.jsonl"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError), opened(path) as file:
-            times.append(in_ns(json.loads(file.readline(MOST_LINE)), None)["t"])
+            times.append(whole_ns(json.loads(file.readline(MOST_LINE))["t"]))
     return min(times, default=None)
 
 

@@ -51,7 +51,8 @@ def curve(n: int) -> Any:
 def _label(name: str, ordered: Any) -> str:
     """Return a curve's line of the legend, or two."""
     stats = spread(pd.Series(ordered))
-    text = ", ".join(f"{q.replace('999', '99.9')} {duration(stats[q])}" for q in (*QUANTILES, "max") if stats[q] is not None)
+    known = zip((*QUANTILES, "max"), (stats.p50, stats.p99, stats.p999, stats.max), strict=True)
+    text = ", ".join(f"{q.replace('999', '99.9')} {duration(time)}" for q, time in known if time is not None)
     head = f"{name}, n = {len(ordered):,}:"
     return f"{head} {text}" if len(head) + len(text) < LONGEST_LABEL else f"{head}\n{text}"
 

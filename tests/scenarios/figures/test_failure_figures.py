@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from scenarios.figures.failures import figures
-from scenarios.figures.flaps import flap_growth, flaps, given_up
-from scenarios.figures.leaving import Logs
-from scenarios.figures.outages import ENDLESS, Outage, changes, dead_at, hit_evs, outages_of, peers_at_once, sending_pairs
+from scenarios.figures.flaps import GivenUp, Move, flap_growth, flaps, given_up
+from scenarios.figures.measure import Run
+from scenarios.figures.outages import ENDLESS, Failures, Outage, changes, dead_at, hit_evs, outages_of
+from scenarios.figures.summary import run_summary
 from scenarios.run.timeline import resolve_used
 from scenarios.schema.workloads import Flow
 from tests.scenarios.broken import LINE, MS, NET_MS, NET_RTT, NET_S, RTT, TINY, S, at, fault, goodput, loss, net_at, steps, verdict, write
+from topologies.structs import plain
 from topologies.theory import bus_bandwidth, collective_step_ns, sack_share
 
 CUT = "p0-t0-0:p0-t1-0"
@@ -72,9 +73,9 @@ def test_what_an_outage_hits() -> None:
 
 def test_who_sends_to_whom(tmp_path: Path) -> None:
     run = write(tmp_path, [], [])
-    assert sending_pairs(run) == [(0, 1), (1, 2), (2, 3), (3, 0)] and peers_at_once(run, 2) == 1
+    assert Failures(run).pairs == [(0, 1), (1, 2), (2, 3), (3, 0)] and Failures(run).peers_at_once(2) == 1
     flows = [Flow("a", "flows", 0, 2, 0, S, None), Flow("b", "flows", 0, 3, 0, S, None)]
-    assert sending_pairs(run := write(tmp_path, [], [], flows=flows)) == [(0, 2), (0, 3)] and peers_at_once(run, 0) == 2
+    assert (both := Failures(write(tmp_path, [], [], flows=flows))).pairs == [(0, 2), (0, 3)] and both.peers_at_once(0) == 2
 
 
 # --- leaving a dead path -------------------------------------------------------------------------------------------
@@ -84,6 +85,11 @@ PACKET = TINY.mtu + 88
 BUSY = [goodput(1, t / 10, [40 * 4096, 40 * 4096], [0, 0]) for t in range(10)]
 """h1 sends 80 packets in 100 ms: one each 1.25 ms, so 4 EVs take 5 ms."""
 CABLE = fault("cut", "link", CUT, [CUT], ("begin", 2), ("heal", 4))
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """The run's entry in summary.json."""
+    return plain(run_summary(run))
 
 
 def left(directory: Path, lines: list[dict[str, Any]], journal: list[dict[str, Any]] = CABLE) -> dict[str, Any]:
@@ -127,7 +133,7 @@ def test_the_bound_divides_the_window_by_what_it_counts(tmp_path: Path) -> None:
         for window, bound in ((8 * packet, 3), (8 * packet + 1, 4)):
             lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), verdict(1, 2, DEAD, 2.2, 2.1, evs=4, window=window)]
             run = write(tmp_path / f"{kind}-{window}", CABLE, lines)
-            run.record["kind"] = kind
+            run.record.kind = kind
             assert figures(run)["failovers"][0]["losses_per_ev_bound"] == bound
 
 
@@ -217,7 +223,7 @@ def test_paths_dead_from_the_start(tmp_path: Path) -> None:
 def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:
     """What the agents take to draw their inputs is no traffic; h1 is ready at 0.8 s, h3 at 1.1 s."""
     early = fault("dead", "dead-paths", "fabric", [CUT], ("begin", -3))
-    ready = [line | {"start_ns": at(1.1)} if line["rank"] == 3 else line for line in steps([(0.8, 3.0)])]
+    ready = [line | {"start_ps": at(1.1)} if line["rank"] == 3 else line for line in steps([(0.8, 3.0)])]
     made = left(tmp_path, [*ready, verdict(1, 2, 0, 1.5, 1.4), verdict(3, 0, 0, 1.7, 1.6)], early)
     assert made["dead_at_start"] == {"evs": 2, "found": 2, "missed": 0, "found_ns": near(0.7 * NET_S)}
 
@@ -371,12 +377,11 @@ def test_how_long_a_path_stays_out(tmp_path: Path) -> None:
     assert len(made["failovers"]) == 1 and len(made["failovers"][0]["outages_ns"]) == 3
 
 
-def outs(ev: int, *lasted: float | None) -> list[dict[str, Any]]:
+def outs(ev: int, *lasted: float | None) -> list[GivenUp]:
     """Rows of one EV that was given up every 100 s, and out so long; None: it did not return."""
     times = [100 * number * S for number in range(len(lasted))]
-    fields = {"host": 0, "peer": 1, "ev": ev, "qpn": 0}
     return [
-        {**fields, "number": number, "out_ns": t, "back_ns": None if last is None else t + int(last * S)}
+        GivenUp((0, 1), ev, 0, number, t, None if last is None else t + int(last * S))
         for number, (t, last) in enumerate(zip(times, lasted, strict=True), 1)
     ]
 
@@ -387,7 +392,7 @@ def test_growth_is_of_each_ev_against_itself_and_of_times_at_which_most_came_bac
     assert flap_growth(slow + outs(1, 1, 3, 4)) == near(2.5)  # the third time: 4 and 1.33
     assert flap_growth(outs(0, 4, 8, 9) + outs(1, 4, 8, None) + outs(2, 4, 8, None)) == 2.0  # one of three came back from the third
     assert flap_growth(outs(0, 4)) is None and flap_growth([]) is None
-    assert flaps([]) == [] and given_up([{"t": 1, "host": 0, "peer": 1, "ev": 0, "to": "GOOD"}]) == []
+    assert flaps([]) == [] and given_up([Move(1, (0, 1), None, 0, None, "GOOD")]) == []
 
 
 LOSSY = fault("l", "path-loss", "h0>h2@p1/0", ["p1-t0-0:p1-t1-0"], ("begin", 2), ("heal", 9), probability=0.2)
@@ -419,9 +424,9 @@ def test_a_lossy_path_that_is_used_on_and_replaced_by_another_planes(tmp_path: P
 def test_an_outage_is_looked_up_for_pairs_that_send_or_that_a_log_names(tmp_path: Path) -> None:
     """Of the ring's edges two cross the T1s; a loss of another pair that does, or under one T0, adds the one that the cable hits."""
     ring = {(1, 2), (3, 0)}
-    quiet = Logs.of(write(tmp_path / "quiet", CABLE, []))
+    quiet = Failures(write(tmp_path / "quiet", CABLE, []))
     assert set(quiet.dead(quiet.outages[0])) == ring
-    heard = Logs.of(write(tmp_path / "heard", CABLE, [loss(0, 2, BAD, 2.3, 2.2), loss(1, 0, BAD, 2.3, 2.2)]))
+    heard = Failures(write(tmp_path / "heard", CABLE, [loss(0, 2, BAD, 2.3, 2.2), loss(1, 0, BAD, 2.3, 2.2)]))
     assert set(heard.dead(heard.outages[0])) == {*ring, (0, 2)}
 
 

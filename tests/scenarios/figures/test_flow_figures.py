@@ -19,6 +19,7 @@ from scenarios.figures.summary import exit_status, run_summary, summarise
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, load_scenario
 from scenarios.schema.workloads import Flow
+from testbed.results.record import Counted
 from testbed.results.summary import Summary
 from tests.scenarios.plays import part
 from tests.scenarios.synthetic import BEAT, T0, Play, make, write_run
@@ -128,13 +129,13 @@ def test_queues_of_the_last_hop(tmp_path: Path) -> None:
 def test_a_ports_peak_is_this_runs_only_if_it_rose() -> None:
     before = [{"port": "a", "backlog_peak_bytes": 70}, {"port": "b", "backlog_peak_bytes": 70}]
     after = [{"port": "a", "backlog_peak_bytes": 70}, {"port": "b", "backlog_peak_bytes": 71}, {"port": "c", "backlog_peak_bytes": 5}]
-    assert port_peaks({"counters_before": before, "counters_after": after}) == {"b": 71, "c": 5}
+    assert port_peaks(Counted(counters_before=before, counters_after=after)) == {"b": 71, "c": 5}
 
 
 def test_mean_backlog_is_this_runs() -> None:
     before = [{"port": "a", "met_bytes": 1000, "met_packets": 10, "backlog_mean_bytes": 100}]
     after = [{"port": "a", "met_bytes": 5000, "met_packets": 20, "backlog_mean_bytes": 250}]
-    assert port_rows({"counters_before": before, "counters_after": after})[0]["backlog_mean_bytes"] == 400
+    assert port_rows(Counted(counters_before=before, counters_after=after))[0]["backlog_mean_bytes"] == 400
 
 
 def test_trims_are_no_losses_and_timeouts_are_counted(tmp_path: Path) -> None:
@@ -212,7 +213,7 @@ def test_a_flow_that_comes_back_has_not_parted_yet(tmp_path: Path) -> None:
 
 def test_no_paths_told_no_separation(tmp_path: Path) -> None:
     run = one(tmp_path, load_scenario("ev-balance"), part(5.0, 0.5, 1))
-    del run.record["paths"]
+    run.record.host_paths.clear()
     assert run_summary(run)["separations"] == []
 
 
@@ -223,8 +224,7 @@ def test_a_run_that_never_began_has_figures_that_say_nothing(tmp_path: Path) -> 
     run = one(tmp_path, load_scenario("incast-victim", overrides=["workload.duration=600us"]), Play())
     for file in [*run.directory.glob("h*.jsonl"), run.directory / "queues.jsonl"]:
         file.unlink()
-    del run.record["t0"], run.record["flow_notes"], run.record["counters_after"]
-    run.record["outcome"] = "died"
+    run.record.t0, run.record.flow_notes, run.record.counters_after, run.record.outcome = None, [], [], "died"
     made = run_summary(run)
     assert made["verdict"] == "failed" and made["groups"]["incast"]["jain"] is None
     assert made["flows"]["victim"]["goodput_bps"] is None and made["groups"]["victim"]["kept"] is None

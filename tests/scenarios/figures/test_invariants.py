@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from scenarios.figures import invariants
+from scenarios.figures.books import port_rows
 from scenarios.figures.invariants import broken, expectations, hops, rotation
+from testbed.results import log
+from testbed.results.record import Record
 from tests.fabrics import near
+from tests.made import made
 from topologies.clos import Fabric
+from topologies.structs import plain
 
 FABRIC = near(Fabric("made", 4, 2, 4, 4))
 LOW = FABRIC.ecn_bytes[0]
@@ -21,11 +26,12 @@ LINE: dict[str, Any] = {
 
 
 def run_of(
-    lines: Sequence[dict[str, Any]] = (), ports: Sequence[dict[str, Any]] = (), world: str = "simulated", kind: str = "mrc", **more: Any
+    lines: Sequence[dict[str, Any]] = (), ports: Sequence[dict[str, Any]] = (), world: str = "simulated", kind: str = "mrc",
+    evs: Sequence[dict[str, Any]] = (),
 ) -> Any:  # fmt: skip
-    record = {"world": world, "kind": kind, "counters_before": [], "counters_after": ports}
-    events = {"rotation": lines, **more}
-    return SimpleNamespace(fabric=FABRIC, record=record, window=(0, 1_000_000), of=lambda kind: events.get(kind, []))
+    record = made(Record, world=world, kind=kind, fabric=FABRIC, counters_after=list(ports))
+    events = {log.Rotation: [made(log.Rotation, **line) for line in lines], log.Evs: [made(log.Evs, **line) for line in evs]}
+    return SimpleNamespace(fabric=FABRIC, record=record, window=(0, 1_000_000), of=events.__getitem__, ports=port_rows(record))
 
 
 def port(name: str, peak: int, marked: int = 0, trimmed: int = 0, **more: Any) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def port(name: str, peak: int, marked: int = 0, trimmed: int = 0, **more: Any) -
 def test_what_is_dealt_and_in_turn_breaks_nothing() -> None:
     run = run_of([LINE, LINE | {"host": 1, "sent": [30, 29, 31, 31], "passed": 1}])
     assert broken(run) == []
-    assert rotation(run) == {
+    assert plain(rotation(run)) == {
         "sent_packets": [60, 59, 62, 61], "apart": 3 / 60.5, "apart_allowed": 3 / 60.5, "host_apart": 2, "host_allowed": 1,
         "turns_passed": 1,
     }  # fmt: skip
@@ -108,12 +114,12 @@ def test_hops_and_what_is_usual() -> None:
         [LINE, LINE | {"host": 1, "first": [1, 0, 0, 0], "repeats": 120}], ports,
         evs=[{"host": 0, "peer": 4, "tx": {"0": 12, "1": 8, "2": 10, "3": 10}}, {"host": 0, "peer": 4, "tx": {"65536": 10}}],
     )  # fmt: skip
-    assert hops(run) == {"t0_up": {"marked": 1, "trimmed": 2, "backlog_mean_bytes": FABRIC.frame_bytes}}
-    usual = expectations(run)
+    assert plain(hops(run)) == {"t0_up": {"marked": 1, "trimmed": 2, "backlog_mean_bytes": FABRIC.frame_bytes}}
+    usual = plain(expectations(run))
     assert usual["lockstep"] == 4 / 120  # a host with one queue pair cannot be out of step
     assert usual["ev_spread"] == 0.4  # of 10 on each of four EVs, 12 and 8
     assert usual["queue_wait"] == {"t0_up": pytest.approx(4, rel=0.01)}  # M/D/1 at half load: a quarter of a packet waits
-    run.record["world"] = "emulated"
-    assert expectations(run)["queue_wait"] == {}
-    assert expectations(run_of()) == {"ev_spread": None, "lockstep": None, "queue_wait": {}}
+    run.record.world = "emulated"
+    assert expectations(run).queue_wait == {}
+    assert plain(expectations(run_of())) == {"ev_spread": None, "lockstep": None, "queue_wait": {}}
     assert invariants.hop_of("lo") is None

@@ -10,6 +10,7 @@ import pytest
 from agents.kernel.options import congestion_controls
 from scenarios.figures.books import books
 from scenarios.schema.scenario import ScenarioError, load_scenario
+from testbed.results.record import Counted
 from topologies.units import US
 
 HEAD = '[workload]\nkind = "ring-allreduce"\nmessage_bytes = "64KiB"\nsteps = 2\n[[transport]]\nfabric = "tiny"\n'
@@ -57,10 +58,10 @@ def test_hosts_ports_count_what_agents_cannot_see() -> None:
         port("p0-t0-0-d1", "p0-t0-0", admitted_packets=10, flushed_packets=1),
         port("h1-p0", "h1", arrived_packets=9, drop_fault_loss=1, background_arrived=2),
     ]
-    record = {"kind": "tcp", "agent_counters": {"0": {"retransmitted": 4}}, "counters_before": [], "counters_after": after}
+    record = Counted(kind="tcp", agent_counters={"0": {"retransmitted": 4}}, counters_after=after)
     made = books(record)
-    assert (made["sent"], made["delivered"], made["lost"], made["unexplained"]) == (11, 6, 5, 0)
-    assert made["causes"] == {"drop_tail": 2, "drop_link_down": 1, "drop_fault_loss": 1, "flushed": 1}
-    assert made["background"]["unexplained"] == 0 and made["retransmitted"] == 4
+    assert (made.sent, made.delivered, made.lost, made.unexplained) == (11, 6, 5, 0)
+    assert made.causes == {"drop_tail": 2, "drop_link_down": 1, "drop_fault_loss": 1, "flushed": 1}
+    assert made.background is not None and made.background.unexplained == 0 and made.retransmitted == 4
     after[3]["arrived_packets"] -= 1
-    assert books(record)["unexplained"] == 1
+    assert books(record).unexplained == 1

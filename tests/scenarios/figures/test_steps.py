@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.figures.summary import collective_figures
+from scenarios.figures.summary import run_summary
 from tests.scenarios.broken import NET_S, at, write
 from topologies.theory import bus_factor
 
@@ -25,16 +25,16 @@ def test_a_stall_that_holds_ranks_in_two_steps_costs_bandwidth_once(tmp_path: Pa
     ends = {0: (1, 10, 11), 1: (1, 10, 11), 2: (9, 10, 11), 3: (9, 10, 11)}
     spans = {rank: list(zip((0, *times), times, strict=False)) for rank, times in ends.items()}
     run = write(tmp_path, [], [step(rank, k, a, b) for rank, each in spans.items() for k, (a, b) in enumerate(each)])
-    figures = collective_figures(run)
-    assert [int(ns) for ns in run.step_times] == [9 * NET_S, 9 * NET_S, NET_S] and figures["step_time_ns"]["max"] == 9 * NET_S
-    assert figures["algbw_bps"] == pytest.approx(3 * SIZE * 8 / 11 * 10**4)  # three steps in 11 s, not in 19
-    assert figures["busbw_bps"] == pytest.approx(figures["algbw_bps"] * bus_factor("ring-allreduce", 4))
+    figures = run_summary(run)
+    assert [int(ns) for ns in run.step_times] == [9 * NET_S, 9 * NET_S, NET_S] and figures.step_time_ns.max == 9 * NET_S
+    assert figures.algbw_bps == pytest.approx(3 * SIZE * 8 / 11 * 10**4)  # three steps in 11 s, not in 19
+    assert figures.busbw_bps == pytest.approx(figures.algbw_bps * bus_factor("ring-allreduce", 4))
 
 
 def test_a_step_that_a_rank_did_not_finish_counts_for_nobody(tmp_path: Path) -> None:
     lines = [step(rank, 0, 0, 1 + rank) for rank in range(4)] + [step(rank, 1, 4, 50) for rank in range(3)]
     run = write(tmp_path, [], lines)
-    assert dict(run.step_times) == {0: 4 * NET_S} and collective_figures(run)["algbw_bps"] == pytest.approx(SIZE * 8 / 2.5 * 10**4)
+    assert dict(run.step_times) == {0: 4 * NET_S} and run_summary(run).algbw_bps == pytest.approx(SIZE * 8 / 2.5 * 10**4)
     none = write(tmp_path / "none", [], [], steps=2)
-    figures = collective_figures(none)
-    assert (figures["steps"], figures["failed_steps"], figures["algbw_bps"], figures["typical_step_ns"]) == (0, 2, None, None)
+    figures = run_summary(none)
+    assert (figures.steps, figures.failed_steps, figures.algbw_bps, figures.typical_step_ns) == (0, 2, None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agents.clustermapper.options import Options
 from agents.process.control import AgentError
 from scenarios.figures.mapper import figures
 from scenarios.figures.measure import Run
+from scenarios.figures.outages import Failures
 from scenarios.run.mapping import Mapping
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from tests.agents.clustermapper.model import Model
@@ -178,9 +180,9 @@ def test_what_cannot_be_is_refused_in_one_line(override: str, words: str) -> Non
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def run_of(directory: Path, lines: list[dict[str, Any]], mapper: Any = True) -> Run:
+def run_of(directory: Path, lines: list[dict[str, Any]], mapper: Any = MappingProxyType({"hold": 20})) -> Run:
     told = {"kind": "mrc", "transport": "mrc", "placement": "packed", "seed": 1, "workload": "flows", "ranks": [0, 1], "warmup_steps": 0}
-    told |= {"window": [0, 1], "clustermapper": mapper, "fabric": DEMO.to_dict()}
+    told |= {"window": [0, 1], "clustermapper": mapper and dict(mapper), "fabric": DEMO.to_dict()}
     (directory / "run.json").write_text(json.dumps(told))
     (directory / "runner.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     # what an agent thinks by itself is no finding of the run's
@@ -194,7 +196,7 @@ def line(t: int, kind: str, on: str, **more: Any) -> dict[str, Any]:
 
 def test_figures_compare_what_was_named_with_what_was_broken(tmp_path: Path) -> None:
     def fault(t: int, phase: str) -> dict[str, Any]:
-        return line(t, "fault", NIC, name="lossy", fault="loss", phase=phase, links=[NIC])
+        return line(t, "fault", NIC, name="lossy", fault="loss", phase=phase, links=[NIC], keys={})
 
     lines = [
         {"t": 0, "kind": "mapper", "phase": "start", "options": {}},
@@ -208,17 +210,17 @@ def test_figures_compare_what_was_named_with_what_was_broken(tmp_path: Path) -> 
         line(400, "allow", NIC),
         line(500, "mapper", NIC, state="lossy", links=[NIC]),  # long after
     ]
-    made = figures(run_of(tmp_path, lines))
+    made = figures(Failures(run_of(tmp_path, lines)))
     assert made is not None
-    assert (made["right"], made["wrong"], made["denials"], made["kept"]) == (2, 2, 1, 0)
-    (told,) = made["faults"]
-    assert told["named"] and told["states"] == ["lossy", "dead"]
-    assert [told[k] for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [n * RTT / NS for n in (30, 31, 200, 300)]
+    assert (made.right, made.wrong, made.denials, made.kept) == (2, 2, 1, 0)
+    (told,) = made.faults
+    assert told.named and told.states == ["lossy", "dead"]
+    assert [getattr(told, k) for k in ("named_ns", "denied_ns", "clear_ns", "allowed_ns")] == [n * RTT / NS for n in (30, 31, 200, 300)]
 
 
 def test_a_fault_that_was_not_seen_is_not_named_and_no_mapper_has_no_figures(tmp_path: Path) -> None:
-    lines = [line(1, "fault", NIC, name="x", fault="loss", phase="begin", links=[NIC])]
-    made = figures(run_of(tmp_path, lines))
-    assert made is not None and made["right"] == made["wrong"] == 0
-    assert made["faults"][0]["named"] is False and made["faults"][0]["named_ns"] is None
-    assert figures(run_of(tmp_path, lines, None)) is None
+    lines = [line(1, "fault", NIC, name="x", fault="loss", phase="begin", links=[NIC], keys={})]
+    made = figures(Failures(run_of(tmp_path, lines)))
+    assert made is not None and made.right == made.wrong == 0
+    assert made.faults[0].named is False and made.faults[0].named_ns is None
+    assert figures(Failures(run_of(tmp_path, lines, None))) is None

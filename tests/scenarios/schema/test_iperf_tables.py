@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from agents.clock import WallClock
-from scenarios.figures.iperf_flows import figures, link_rates
+from scenarios.figures.iperf_flows import fill, link_rates
+from scenarios.figures.measure import Run as Raw
 from scenarios.run.iperf_flows import BackgroundRun
 from scenarios.schema.scenario import ScenarioError, load_scenario
 from scenarios.show.run_tables import BACKGROUND
 from testbed.emulated.bringup import link_mtu, spread
 from testbed.emulated.iperf_flows import command_lines, datagram_bytes, route_lines
+from testbed.results.record import Background, Record
 from testbed.results.summary import Run
 from testbed.world import Stream
 from tests.made import made
@@ -176,10 +178,18 @@ def test_flows_begin_when_due_and_end_with_the_run(tmp_path: Path) -> None:
 # --- theory ------------------------------------------------------------------------------------------------------------
 
 
-def flow(src: int, dst: int, value: int, wire: float | None, **more: Any) -> dict[str, Any]:
-    rate = None if wire is None else wire * 0.97
-    common = {"name": "udp", "protocol": "udp", "path": "p0/0", "rate_bps": rate}
-    return {**common, "src": src, "dst": dst, "ev": value, "wire_bps": wire, **more}
+def flow(src: int, dst: int, value: int, wire: float | None, **more: Any) -> Background:
+    told = {"name": "udp", "protocol": "udp", "path": "p0/0", "rate_bps": None if wire is None else wire * 0.97, **more}
+    return Background(src=src, dst=dst, ev=value, wire_bps=wire, **told)
+
+
+def entry(directory: Path, workload: str, *flows: Background, **more: Any) -> Run:
+    """A run's entry with what background flows add to it."""
+    run = Raw(directory)
+    run.record = made(Record, fabric=TINY, workload=workload, ranks=[0, 2, 1, 3], background=flows)
+    row = made(Run, **more)
+    fill(row, run)
+    return row
 
 
 def test_taken_is_per_direction_and_adds_up() -> None:
@@ -212,25 +222,21 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def test_figures_of_a_run(recorded: Path) -> None:
-    record = {"workload": "ring-allreduce", "ranks": [0, 2, 1, 3], "background": [flow(0, 3, ev(0, 1), 4e10, rate_bps=4e10)]}
-    made = figures(record, TINY, recorded)
-    (told,) = made["background"]
-    assert (told["src"], told["dst"], told["path"], told["protocol"]) == ("h0", "h3", "p0/0", "udp")
-    assert made["background_sent_share"] == pytest.approx(1, abs=0.01)
-    assert made["beside_background_busbw_bps"] == pytest.approx(0.6 * bus_bandwidth(TINY, "ring-allreduce", [0, 2, 1, 3]))
-    assert figures({**record, "background": []}, TINY, recorded) == {}
-    unknown = figures({**record, "background": [*record["background"], flow(1, 2, ev(1, 1), None, name="refused")]}, TINY, recorded)
-    assert unknown["beside_background_busbw_bps"] is None and unknown["background_sent_share"] is not None
-    failed = figures({**record, "background": [flow(1, 2, ev(1, 1), 1e6, name="refused")]}, TINY, recorded)
-    assert failed["background_sent_share"] is None
+    ring, known = "ring-allreduce", flow(0, 3, ev(0, 1), 4e10, rate_bps=4e10)
+    row = entry(recorded, ring, known)
+    (told,) = row.background
+    assert (told.src, told.dst, told.path, told.protocol) == ("h0", "h3", "p0/0", "udp")
+    assert row.background_sent_share == pytest.approx(1, abs=0.01)
+    assert row.beside_background_busbw_bps == pytest.approx(0.6 * bus_bandwidth(TINY, ring, [0, 2, 1, 3]))
+    assert entry(recorded, ring) == made(Run)
+    unknown = entry(recorded, ring, known, flow(1, 2, ev(1, 1), None, name="refused"))
+    assert unknown.beside_background_busbw_bps is None and unknown.background_sent_share is not None
+    assert entry(recorded, ring, flow(1, 2, ev(1, 1), 1e6, name="refused")).background_sent_share is None
 
 
 def test_a_line_per_flow_and_run_for_people(recorded: Path) -> None:
-    known, unknown = (
-        figures({"workload": "flows", "background": [flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name)]}, TINY, recorded)
-        for name in ("tcp", "refused")
-    )
-    runs = [made(Run, transport="mrc", **known), made(Run, transport="roce", **unknown)]
+    flows = {name: flow(0, 3, ev(0, 1), 4e6, name=name, protocol=name) for name in ("tcp", "refused")}
+    runs = [entry(recorded, "flows", flows[name], transport=kind) for name, kind in (("tcp", "mrc"), ("refused", "roce"))]
     rows = [(run, row) for run in runs for row in run.background]
     assert [[cell(row) for _, cell in BACKGROUND] for row in rows] == [
         ["tcp beside mrc", "h0–h3", "tcp p0/0", "129.2", "97.5", "–", "–", "0", "2.0"],

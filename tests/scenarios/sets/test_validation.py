@@ -28,6 +28,7 @@ from scenarios.sets.validation.causes import CAUSES, Cause, Parting
 from scenarios.sets.validation.expected import expected
 from scenarios.sets.validation.observed import BOUNDS, FIGURES, Seen, figures_of, times_of
 from testbed.errors import UserError
+from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED, WORLDS
 from tests.made import made
@@ -141,11 +142,9 @@ def test_a_failure_has_figures_of_its_own() -> None:
 # --- what theory says ----------------------------------------------------------------------------------------------
 
 
-def record(**more: Any) -> dict[str, Any]:
-    return {
-        "fabric": TINY.to_dict(), "ranks": place_ranks(TINY, "interleaved"), "workload": "ring-allreduce", "message_bytes": 320 << 10,
-        "kind": "mrc", "flows": [], "fault_links": [], "paths": {},
-    } | more  # fmt: skip
+def record(**more: Any) -> Record:
+    told = {"ranks": place_ranks(TINY, "interleaved"), "workload": "ring-allreduce", "message_bytes": 320 << 10, "kind": "mrc"}
+    return made(Record, fabric=TINY, **{**told, **more})
 
 
 def test_theory_of_a_ring() -> None:
@@ -172,9 +171,9 @@ def test_theory_of_a_ring_over_single_paths_is_of_its_slowest_edge() -> None:
     assert expected(record(kind="roce"), 2, 4) == {}  # nobody told of its paths
 
 
-def flows(*pairs: tuple[int, int], **more: Any) -> dict[str, Any]:
+def flows(*pairs: tuple[int, int], **more: Any) -> Record:
     told = [{"src": a, "dst": b} for a, b in pairs]
-    return record(workload="flows", ranks=[0, 1, 2, 3], flows=told, message_bytes=4096, **more)
+    return record(workload="flows", ranks=[0, 1, 2, 3], flows=told, **{"message_bytes": 4096, **more})
 
 
 def test_theory_of_flows() -> None:
@@ -182,19 +181,19 @@ def test_theory_of_flows() -> None:
     assert idle["p50"].value == idle["p99"].value == pytest.approx(TINY.base_rtt_ps / NS, abs=0.01) and idle["trimmed"].value == 0
     assert idle["goodput"].value == pytest.approx(2 * 4096 * 8e9 / (TINY.base_rtt_ps / NS), rel=1e-6)
     line = TINY.host_rate * TINY.payload_share
-    full = expected(flows((0, 2), (1, 2)) | {"message_bytes": 1 << 20}, 4, 4)  # two to one: half of its line each
+    full = expected(flows((0, 2), (1, 2), message_bytes=1 << 20), 4, 4)  # two to one: half of its line each
     assert full["goodput"].value == pytest.approx(line) and full["p50"].value == pytest.approx(4 * (1 << 20) * 8e9 / (line / 2))
-    turned = expected(flows((0, 2), (2, 0)) | {"message_bytes": 1 << 20}, 4, 4)  # both ways: SACKs take their part
+    turned = expected(flows((0, 2), (2, 0), message_bytes=1 << 20), 4, 4)  # both ways: SACKs take their part
     assert turned["goodput"].value == pytest.approx(2 * line / (1 + sack_share(TINY)))
 
 
 def test_theory_of_a_failure_is_what_the_capacity_costs() -> None:
     """1280 KiB keep the ports busy: half of the bandwidth makes a step 6 x 2 slices longer, of 20 packets a port."""
     cable = {"fault_links": ["p0-t0-0:p0-t1-0"], "message_bytes": 1280 << 10}
-    made = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, 1_000_000_005]]}]))
+    lost = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, 1_000_000_005]]}]))
     busy, fill = 6 * 2 * 20 * FRAME * (1 + sack_share(TINY)), FILL
-    assert set(made) == {"healthy", "cost"} and made["healthy"].value == pytest.approx(busy + fill)
-    assert made["cost"].value == pytest.approx(1e9 * (1 - (busy + fill) / (2 * busy + fill)))
+    assert set(lost) == {"healthy", "cost"} and lost["healthy"].value == pytest.approx(busy + fill)
+    assert lost["cost"].value == pytest.approx(1e9 * (1 - (busy + fill) / (2 * busy + fill)))
     lasting = expected(record(**cable), 2, 4, entry(failovers=[{"outages_ns": [[5, None]]}]))
     assert set(lasting) == {"healthy"}  # it has no end: nobody can say how much
 
@@ -209,7 +208,7 @@ def test_the_simulated_ring_is_theorys_where_no_uplink_is_shared(tmp_path: Path)
     (tmp_path / "out").mkdir()
     with undrawn():
         run = simulate(ring, tmp_path / "out")["runs"][0]
-    told = json.loads((tmp_path / "out" / "raw" / run["run"] / "run.json").read_text())
+    told = read_record(tmp_path / "out" / "raw" / run["run"] / "run.json")
     assert run["typical_step_ns"] == pytest.approx(expected(told, 2, 4)["p50"].value, rel=0.02)
 
 
@@ -335,15 +334,7 @@ def write(directory: Path, scenario: Scenario, step_ns: float = 44_000, **more: 
     for spec in plan(scenario):
         run = entry(spec.seed, run=spec.key, busbw_bps=1.5 * (320 << 10) * 8e9 / step_ns, **more)
         runs.append(run)
-        told = {
-            "kind": "mrc",
-            "transport": "mrc",
-            "fabric": TINY.to_dict(),
-            "placement": "interleaved",
-            "warmup_steps": 0,
-            "window": [0, 1],
-        }
-        told |= record(seed=spec.seed, key=spec.key)
+        told = plain(record(seed=spec.seed, key=spec.key, transport="mrc", placement="interleaved"))
         (directory / "raw" / spec.key).mkdir(exist_ok=True)
         (directory / "raw" / spec.key / "run.json").write_text(json.dumps(told))
         steps += [

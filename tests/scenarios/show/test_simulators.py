@@ -21,6 +21,7 @@ from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show.simulators import matrix, networks, stages, topology, tree, workload
 from testbed.errors import UserError
+from testbed.results.record import Record
 from testbed.results.summary import Run as Entry
 from tests.made import made
 from tests.scenarios.small import TEXT, undrawn
@@ -34,8 +35,8 @@ LINE = re.compile(r"(\d+)->(\d+) id (\d+) (start|trigger) (\d+) size (\d+)(?: se
 """As htsim's ConnectionMatrix::load reads it. Its receivers activate no trigger: who sends has to."""
 
 
-def record(collective: str, hosts: list[int], size: int) -> dict[str, Any]:
-    return {"flows": [], "workload": collective, "ranks": hosts, "message_bytes": size}
+def record(collective: str, hosts: list[int], size: int) -> Record:
+    return made(Record, fabric=TINY, workload=collective, ranks=hosts, message_bytes=size)
 
 
 def connections(text: str) -> list[tuple[str, ...]]:
@@ -151,7 +152,7 @@ def test_what_htsim_cannot_have_is_one_line(given: dict[str, Any], says: str) ->
 
 
 def test_a_connection_of_more_bytes_than_htsim_reads() -> None:
-    flows = {"flows": [{"name": "f", "src": 0, "dst": 3, "start_ns": 0}]}
+    flows = made(Record, fabric=TINY, flows=[{"name": "f", "src": 0, "dst": 3, "start_ps": 0}])
     carried = made(Entry, flows={"f": {"bytes": TINY.planes * (2**31 - 1)}})
     assert "0->3 id 1 start 0 size 2147483647" in matrix(flows, carried, TINY)
     with pytest.raises(UserError, match="h0 sends h3 2,147,483,648 bytes in a plane at once"):

@@ -18,8 +18,9 @@ from scenarios.figures import results
 from testbed.fluid.calibration import ROUNDS, Calibration, Shape, stored
 from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.rates import flow_rates, port_rates
-from testbed.view.declared import MANIFEST, read, read_record
-from topologies import Fabric
+from testbed.results.manifest import Manifest
+from testbed.results.reading import read_plain
+from testbed.results.record import Record, read_record
 from topologies.theory import ring_edges
 
 BOUND = 0.05
@@ -60,7 +61,7 @@ class Compared:
 def compare(directory: Path) -> list[Compared]:
     """Every run with steps. Raises :class:`scenarios.figures.stored.ResultsError` if files are missing or damaged."""
     frame = results.load(directory)
-    scenario = read(directory / "manifest.json", MANIFEST)["scenario"]
+    scenario = read_plain(directory / "manifest.json", Manifest)["scenario"]
     compared = []
     for run in frame.summary["runs"]:
         times = frame.step_times.query("run == @run['run']")["time_ns"]
@@ -71,9 +72,8 @@ def compare(directory: Path) -> list[Compared]:
             compared.append(Compared(run["run"], None, why))
             continue
         record = read_record(directory / "raw" / run["run"] / "run.json")
-        fabric = Fabric.from_dict(record["fabric"])
         slices = int(run["settings"].get("workload.slices", scenario["workload"]["slices"]))
-        compared.append(Compared(run["run"], measured(run["run"], fabric, record, slices, float(times.median()))))
+        compared.append(Compared(run["run"], measured(run["run"], record, slices, float(times.median()))))
     return compared
 
 
@@ -89,17 +89,18 @@ def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
     return ""
 
 
-def measured(name: str, fabric: Fabric, record: Mapping[str, Any], slices: int, median_ns: float) -> Measured:
+def measured(name: str, record: Record, slices: int, median_ns: float) -> Measured:
     """A run whose state of the network did not change. ``record``: its run.json."""
-    cluster, ranks = Cluster.of_fabric(fabric), record["ranks"]
+    fabric, ranks = record.fabric, record.ranks
+    cluster = Cluster.of_fabric(fabric)
     state = State.healthy(cluster)
-    for link in record["fault_links"]:
+    for link in record.fault_links:
         state.set_cable(fabric.link(link))
     edges = tuple(np.array(ring_edges(ranks)).T)
     across = float((cluster.t0_of(edges[0]) != cluster.t0_of(edges[1])).mean())
-    shape = Shape(fabric, len(ranks), int(record["message_bytes"]), slices, ROUNDS[record["workload"]], across)
+    shape = Shape(fabric, len(ranks), record.message_bytes, slices, ROUNDS[record.workload], across)
     rate, port_rate = (float(rates(state, *edges).min()) for rates in (flow_rates, port_rates))
-    return Measured(name, shape, len(record["fault_links"]), rate, port_rate, median_ns)
+    return Measured(name, shape, len(record.fault_links), rate, port_rate, median_ns)
 
 
 def fit(runs: Sequence[Measured]) -> Calibration:

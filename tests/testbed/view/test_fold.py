@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.results.record import PathRow
 from testbed.view.fold import Fold, Frame, State
 from testbed.view.run import Run
 from tests.properties.profiles import QUICK
@@ -27,7 +29,8 @@ def run(active: tuple[int, ...] = EVS, kind: str = "mrc") -> Run:
     rows = {host: [{"qpn": 16, "peer": 1 - host, "ev": ev, "active": ev in active} for ev in EVS] for host in (0, 1)}
     if kind == "roce":
         rows = {host: [{"qpn": 16, "peer": 1 - host, "ev": active[0]}] for host in (0, 1)}
-    return Run("k", kind, kind, FABRIC, T0 // NS, (0, 1), rows, warmup_steps=1)
+    paths = {host: msgspec.convert(told, list[PathRow]) for host, told in rows.items()}
+    return Run("k", kind, kind, FABRIC, T0 // NS, (0, 1), paths, warmup_steps=1)
 
 
 def fold(files: dict[str, list[dict[str, Any]]], of: Run | None = None) -> list[Frame]:
@@ -141,7 +144,7 @@ null
 {"t":1,"kind":"reroute","host":0,"dead_links":[]}
 {"t":1,"kind":"ev","host":0,"peer":77,"ev":0,"to":"GOOD"}
 {"t":1,"kind":"goodput","host":0,"bin_ps":1}
-{"t":1,"kind":"rto","host":0,"peer":1,"bin_ps":"x"}
+{"t":1,"kind":"rto","host":0,"peer":1,"firing":"x"}
 {"t":1,"kind":"strange"}
 \xff
 {"""
@@ -273,7 +276,7 @@ def test_lines_of_one_file_and_time_keep_their_order() -> None:
 
 
 def test_a_connection_without_a_path_is_no_path() -> None:
-    rows = {0: [{"qpn": 1, "peer": 1, "ev": -1}, {"qpn": 2, "peer": 1, "ev": 1}]}
+    rows = {0: [PathRow(qpn=1, peer=1, ev=-1), PathRow(qpn=2, peer=1, ev=1)]}
     header = Run("k", "tcp", "tcp", FABRIC, T0 // NS, (0, 1), rows).header()
     assert [(path[0], path[3]) for path in header["pairs"][0]["evs"]] == [(0, "idle"), (1, "used"), (65536, "idle"), (65537, "idle")]
 

@@ -19,6 +19,7 @@ from scenarios.run.simulate import simulate
 from scenarios.show.live.screen import About, screen, spark
 from scenarios.show.live.source import Results, Up, agents_folder, count_of, shown_run
 from scenarios.show.live.state import BINS, CHANGES, STEPS, RunState, Series
+from testbed.results import log
 from testbed.view.read import BEGUN
 from tests.scenarios.small import small, undrawn
 from topologies import load_fabric
@@ -86,7 +87,7 @@ def test_a_finished_run_has_the_figures_of_its_summary(results: Path) -> None:
     assert [sum(state.goodput.of(plane)) for plane in (0, 1)] == [goodput[goodput["plane"] == plane]["rx_bytes"].sum() for plane in (0, 1)]
     (run,) = load_runs(results)
     assert times == [pytest.approx(ns, abs=2) for ns in run.step_times]
-    for counted, kind in (("losses", "loss"), ("retransmissions", "rtx"), ("timeouts", "rto")):
+    for counted, kind in (("losses", log.Loss), ("retransmissions", log.Rtx), ("timeouts", log.Rto)):
         assert sum(getattr(host, counted) for host in state.hosts.values()) == len(run.of(kind)), kind
     assert sum(host.losses for host in state.hosts.values()) > 0
     fault = state.faults["cable pulled"]
