@@ -9,22 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
 import msgspec
 from msgspec import NODEFAULT, inspect
 
+from testbed.results.log import KINDS, Line, Queue
 from testbed.results.manifest import Manifest
+from testbed.results.record import Record
 from testbed.results.summary import Summary
 from topologies.structs import docs_of
 
-FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest}
-"""Name of a file -> its Struct."""
-NAMES = {"summary": "summary.json", "manifest": "manifest.json"}
+LOG = "log"
+FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest, "record": Record, LOG: Line}
+"""Name of a file -> its Struct; of a log that of any line."""
+NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
 _HEAD = (
-    "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../results.md) says how figures are computed, "
-    "and in what units. `runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
+    "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../results.md) says how figures are "
+    "computed, and in what units. `runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
     "missing. `mrcbed explain KEY` shows the same."
 )
 _UNITS = {
@@ -67,14 +71,19 @@ class ResultTable:
 @cache
 def result_tables(file: str) -> tuple[ResultTable, ...]:
     """Return the tables of a file, in the order in which it has them."""
-    return tuple(_tables(file, FILES[file], "", ""))
+    first, *inner = _tables(file, FILES[file], "", "")
+    common = {key.name for key in first.keys}
+    kinds: dict[str, type[Line]] = {**KINDS, "queues": Queue} if file == LOG else {}
+    lines = [table for kind, line in kinds.items() for table in _tables(file, line, kind, kind)]
+    own = [replace(table, keys=tuple(key for key in table.keys if key.name not in common)) for table in lines]
+    return (first, *inner, *own)
 
 
 def reference() -> str:
     """Write the reference page. A Struct that stands in several places has one table."""
     lines = ["# Every key of results", "", _HEAD]
-    for file, struct in FILES.items():
-        lines += ["", f"## {NAMES[file]}"]
+    for file, name in NAMES.items():
+        lines += ["", f"## {name}"]
         places: dict[tuple[ResultKey, ...], list[ResultTable]] = {}
         for table in result_tables(file):
             places.setdefault(tuple(replace(key, path="", unit="") for key in table.keys), []).append(table)
@@ -163,8 +172,10 @@ def _several(words: str) -> str:
 
 def results_schema(file: str) -> dict[str, Any]:
     """Make the JSON Schema of a file, with the meaning of each key."""
-    schema: dict[str, Any] = msgspec.json.schema(FILES[file])
-    for name, struct in _structs(FILES[file]).items():
+    held = reduce(or_, KINDS.values()) if file == LOG else FILES[file]
+    schema: dict[str, Any] = msgspec.json.schema(held)
+    tops = [*KINDS.values()] if file == LOG else [FILES[file]]
+    for name, struct in {name: one for top in tops for name, one in _structs(top).items()}.items():
         properties = schema["$defs"][name]["properties"]
         for key, doc in docs_of(struct).items():
             properties[key] = {**properties[key], "description": doc.meaning}

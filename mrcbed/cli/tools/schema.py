@@ -10,7 +10,7 @@ from testbed.options import argument
 
 
 @click.command(name="schema")
-@argument("file", type=click.Choice(["scenario", "fabric", "summary", "manifest"]), default="scenario")
+@argument("file", type=click.Choice(["scenario", "fabric", "summary", "manifest", "record", "log"]), default="scenario")
 def command(file: str) -> None:
     """Print the JSON Schema of a scenario or fabric file (draft 7), for an editor that completes TOML, or of a file of results.
 
