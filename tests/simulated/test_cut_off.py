@@ -85,7 +85,7 @@ def test_a_run_goes_on_when_a_plane_is_allowed_again(tmp_path: Path) -> None:
         run, shown = one_run(cluster, scenario(tmp_path, timeout="60s", steps=3), tmp_path / "run")
         cluster.network.at(cluster.clock.now() + 100 * US, lambda *_: cluster.allow("p1"))
         assert run.go() == "done", run.reason
-    assert shown[-2:] == [LINE, ""] and run.record.wrong == {str(rank): 0 for rank in range(4)}
+    assert shown[-2:] == [LINE, ""] and run.record["wrong"] == {str(rank): 0 for rank in range(4)}
 
 
 def test_one_host_without_a_path_is_named(tmp_path: Path) -> None:

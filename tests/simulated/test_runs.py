@@ -17,7 +17,9 @@ from scenarios.run.simulate import check_simulable, simulate
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.show import run_tables
 from testbed.dataplane.counters import books as cable_books
-from testbed.results.log import Fault
+from testbed.results import log
+from testbed.results.summary import Run as Entry
+from testbed.results.summary import Summary
 from testbed.simulated.network import Network
 from topologies.clos import Fabric
 
@@ -90,7 +92,7 @@ def scenario(tmp_path: Path, text: str, **how: Any) -> Scenario:
     return load_scenario(str(path), **how)
 
 
-Ran = tuple[Path, dict[str, Any]]
+Ran = tuple[Path, Summary]
 
 
 def ran(tmp_path: Path, text: str, name: str = "out", **how: Any) -> Ran:
@@ -118,7 +120,7 @@ def test_a_ring_with_a_dead_link_and_a_lossy_one_ends_well_and_adds_up(ring: Ran
         assert entry["packets"]["causes"].keys() & {"drop_link_down", "flushed", "tx_refused"}
         assert cable_books(Run(directory / "raw" / entry["run"]).record.counters_after) == []
     assert sum(entry["packets"]["causes"].get("drop_fault_loss", 0) for entry in summary["runs"]) > 0
-    begun = [line.phase for line in Run(directory / "raw" / summary["runs"][0]["run"]).of(Fault)]
+    begun = [line.phase for line in Run(directory / "raw" / summary["runs"][0]["run"]).of(log.Fault)]
     assert begun == ["begin", "begin", "heal", "heal"]
     manifest = json.loads((directory / "manifest.json").read_text())
     assert (manifest["world"], manifest["switch"], manifest["captures"]) == ("simulated", "simulated", [])
@@ -165,13 +167,13 @@ def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path
     (entry,) = summary["runs"]
     assert (summary["verdict"], entry["broken"], entry["rotation"]["host_apart"] <= 2) == ("ok", [], True), entry["rotation"]
     assert sum(entry["rotation"]["sent_packets"]) == 8 * 7 * 5 * 2
-    assert [(check["ok"], check.get("unusual")) for check in summary["checks"]] == [(True, None), (False, True)]
+    assert [(check.ok, check.unusual) for check in summary.checks] == [(True, None), (False, True)]
     out = io.StringIO()
     run_tables.show(Console(file=out, width=120), summary, tmp_path)
     assert "unusual mrc.expectations.lockstep > 2: expected > 2, seen 0" in out.getvalue() and "FAILED" not in out.getvalue()
     assert "kept in 1 of 1 runs" in out.getvalue()
     entry["broken"].append("h0 began all of them on plane 0")
-    assert run_tables.books_line([entry]).endswith("kept in 0 of 1 runs.") and run_tables.books_line([{"outcome": "done"}]) == ""
+    assert run_tables.books_line([entry]).endswith("kept in 0 of 1 runs.")
     table = run_tables.checks_table(summary["checks"])
     assert [table.columns[0][1](row) for row in table.rows] == ["ok", "unusual"]
 
@@ -249,19 +251,19 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return dict(ran(tmp_path_factory.mktemp("plain"), BUSY, transports=("mrc",))[1]["runs"][0])
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Entry:
+    return ran(tmp_path_factory.mktemp("plain"), BUSY, transports=("mrc",))[1].runs[0]
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, kind: str, undisturbed: dict[str, Any]) -> None:
+def test_every_fault_does_its_work_and_every_packet_has_a_fate(tmp_path: Path, kind: str, undisturbed: Entry) -> None:
     rest, causes = FAULTS[kind]
     text = f'{BUSY}\n[[fault]]\nname = "f"\nkind = "{kind}"\n{rest}\nat = "10us"\nfor = "100us"\n'
     (entry,) = ran(tmp_path, text, transports=("mrc",))[1]["runs"]
     assert (entry["outcome"], entry["wrong"], entry["verdict"]) == ("done", 0, "ok"), entry
     assert entry["packets"]["unexplained"] == 0
     assert not causes or entry["packets"]["causes"].keys() & causes, entry["packets"]
-    assert (entry["packets"].get("corrupted", 0) > 0) == (kind == "corrupt")
+    assert (entry.packets.corrupted > 0) == (kind == "corrupt")
     if kind in ("slow", "straggler"):
         assert entry["step_time_ns"]["max"] > 1.2 * undisturbed["step_time_ns"]["max"]
 
@@ -294,9 +296,9 @@ def test_links_are_checked_before_the_first_packet(tmp_path: Path, check: int) -
     directory, summary = ran(tmp_path, text + fault)
     (entry,) = summary["runs"]
     run = Run(directory / "raw" / entry["run"])
-    (start,) = run.of("start")
-    first = min(line["t"] for line in run.of("mapper"))
-    assert start["t"] - first >= check * run.base_rtt_ns
+    (start,) = run.of(log.Start)
+    first = min(line.t_ns for line in run.of(log.Mapper))
+    assert start.t_ns - first >= check * run.base_rtt_ns
     assert entry["mapper"]["denied_at_start"] == (1 if check else 0) and entry["mapper"]["wrong"] == 0
     assert (entry["untrimmed_loss"] == 0) == bool(check)
 
@@ -309,9 +311,9 @@ def test_clustermapper_finds_a_lossy_link_and_has_it_denied(tmp_path: Path) -> N
     (entry,) = summary["runs"]
     assert (entry["verdict"], entry["packets"]["unexplained"]) == ("ok", 0), entry
     run = Run(directory / "raw" / entry["run"])
-    found = [(line["on"], line["state"]) for line in run.of("mapper") if "on" in line]
+    found = [(line.on, line.state) for line in run.of(log.Mapper) if line.on is not None]
     assert found and found[0][0] == "h0:p1-t0-0", found
-    assert any(line["on"] == "h0:p1-t0-0" for line in run.of("deny") if "on" in line)
+    assert any(line.on == "h0:p1-t0-0" for line in run.of(log.Deny))
 
 
 def judged(incast: Ran, tmp_path: Path, check: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from scenarios.figures.stored import Stored
 from scenarios.run.simulate import simulate
 from scenarios.schema.scenario import load_scenario
 from scenarios.show import perfetto
+from testbed.results import log
 from tests.mrcbed.cli.conftest import Said
 from tests.scenarios.small import small, undrawn
 
@@ -135,7 +136,7 @@ def test_steps_faults_and_states_are_those_of_the_tables(results: dict[str, Path
     assert begin is not None and abs(float(fault["ts"]) * 1000 - (failover["at_ns"] - begin)) <= 1
     assert abs(float(fault["dur"]) * 1000 - (failover["healed_ns"] - failover["at_ns"])) <= 1
     assert [event["name"] for event in events if event.get("s") == "g"] == ["cable pulled: begin", "cable pulled: heal"]
-    changed = {(line["host"], line["peer"], line["ev"]) for line in run.of("ev") if line["to"] == "ASSUMED_BAD"}
+    changed = {(line.pair, line.ev) for line in run.of(log.PathChange) if line.to == "ASSUMED_BAD"}
     bad = {(event["pid"], event["tid"]) for event in events if event["name"] == "ASSUMED_BAD"}
     assert 0 < len(bad) == len(changed)
 
@@ -165,7 +166,7 @@ def test_flows_have_counters(results: dict[str, Path], tmp_path: Path) -> None:
     line = run.fabric.nic_rate / 1e9
     rates = [float(value) for event in counters["goodput"] for value in event["args"].values()]
     assert 0.5 * line < max(rates) <= 1.01 * line
-    assert len(counters["window"]) == len([line for line in run.of("cwnd") if run.window[0] <= line["t"] <= run.window[1]])
+    assert len(counters["window"]) == len([line for line in run.of(log.Cwnd) if run.window[0] <= line.t_ns <= run.window[1]])
 
 
 def test_csv_stands_beside_every_table(results: dict[str, Path], mrcbed: Said) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from scenarios.figures.measure import tables_of
 from scenarios.figures.summary import run_summary
 from scenarios.show.plots.times import POINTS, curve
+from testbed.results import log
 from testbed.results.summary import Spread
 from tests.scenarios.broken import MS, NET_MS, at, steps, write
 
@@ -32,7 +33,7 @@ def test_a_transfer_lasts_from_its_posting_at_one_end_to_its_arrival_at_the_othe
     table = tables_of(run)["transfers"]
     rows = {(r.step, r.stage, r.slice, r.src, r.dst): (r.end_ns - r.start_ns) / NET_MS for r in table.itertuples()}
     assert rows == {(0, 0, 0, 0, 1): 75.0, (0, 0, 1, 0, 1): 134.0, (0, 0, 0, 1, 0): 28.0, (1, 0, 0, 0, 1): 70.0}
-    assert not run.of("transfers"), "they would fill the memory"
+    assert not run.of(log.Transfers), "they would fill the memory"
 
 
 def test_only_steps_that_all_ranks_finished_count(tmp_path: Path) -> None:
