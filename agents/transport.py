@@ -112,7 +112,7 @@ class Note(TypedDict, total=False):
     step: int
     start_ps: int
     end_ps: int
-    ok: object  # whether the step's result is right; in an answer what was asked for
+    ok: object | None  # whether the step's result is right; in an answer what was asked for
     wrong: int
     flow: int
     messages: int

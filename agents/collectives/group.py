@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Note, Region, Remote, check_target
 
@@ -46,6 +46,13 @@ class Verbs(Protocol):
     def connect_qp(self, qpn: int, remote: Remote) -> None: ...
     def post_recv(self, qpn: int, wr_id: int) -> None: ...
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None: ...
+
+
+class SetUp(TypedDict):
+    """The queue pairs of a rank, by its peers' ranks, and whether they were there before."""
+
+    qps: dict[str, list[Remote]]
+    connected: bool
 
 
 class Wanted(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from agents.clock import Clock
 from agents.collectives.flows import FlowTable
+from agents.collectives.group import SetUp
 from agents.transport import Note
 
 CHECK_S = 0.3
@@ -53,7 +54,7 @@ def connect(
     """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows"). ``agents`` in rank order,
     ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents."""
 
-    def set_up() -> list[dict[str, Any]]:
+    def set_up() -> list[SetUp]:
         extra = {"flows": flows} if flows else {}
         return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **extra) for i, a in enumerate(agents)]
 

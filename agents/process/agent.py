@@ -16,7 +16,7 @@ from mypy_extensions import mypyc_attr
 
 from agents.collectives.base import Collective
 from agents.collectives.flows import Flow, Flows, FlowTable, bundles_for, parse
-from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError, SetUp
 from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
 from agents.process.control import Answer, Message
@@ -137,7 +137,7 @@ class Agent:
 
     def op_setup(
         self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
-    ) -> dict[str, bool | dict[str, list[Remote]]]:
+    ) -> SetUp:
         """Make the queue pairs that a collective or the flows need, or use existing ones: then ``connected`` is true."""
         if self.job is not None:
             raise CollectiveError("a collective is running")

@@ -81,7 +81,7 @@ class Process(TypedDict):
 class Config(TypedDict):
     """What the file of ``--config`` holds."""
 
-    fabric: dict[str, Any]
+    fabric: dict[str, object]
     clock: dict[str, float]
     transport: str
     options: dict[str, object]

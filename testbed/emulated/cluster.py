@@ -605,10 +605,18 @@ def _host_processes(config: Path) -> dict[str, int]:
     """Read the host processes that a file describes, name -> id; they are children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
-    keys: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": ROOT, "env": environment()}
     try:
         with adopting(), complaint.open("wb") as err:
-            made = subprocess.run(command, **keys, stderr=err, check=False, timeout=limit)
+            made = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                check=False,
+                timeout=limit,
+                cwd=ROOT,
+                env=environment(),
+            )
     except subprocess.TimeoutExpired:
         raise UserError(f"the agents did not come up: not within {limit:.0f} s{remark()}") from None
     if made.returncode:

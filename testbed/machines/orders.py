@@ -34,7 +34,7 @@ COMMAND_S = 60.0
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
 Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
 Struck = TypedDict("Struck", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
-Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": dict[str, Any]})  # noqa: UP013
+Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": Mapping[str, object]})  # noqa: UP013
 
 
 class Orders:
