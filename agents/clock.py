@@ -48,7 +48,7 @@ class WallClock:
         self.dilation, self.origin = dilation, time.monotonic_ns() if origin is None else origin
         self._per_ns = NS / dilation
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, float]:
         """Return the arguments that make the same clock in another process of this machine."""
         return {"dilation": self.dilation, "origin": self.origin}
 

@@ -19,7 +19,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from agents.clock import WallClock
 from agents.collectives.data import TYPES
-from agents.process.control import AgentError, Lines, result
+from agents.process.control import AgentError, Lines, Message, result
+from agents.transport import Note
 from topologies.units import S
 
 Array = NDArray[Any]
@@ -59,8 +60,8 @@ class Link(Protocol):
     hosts: list[int]
     memory: memoryview
 
-    def call(self, request: str, args: dict[str, Any]) -> Any: ...
-    def notes(self, timeout: float | None) -> list[dict[str, Any]]: ...
+    def call(self, request: str, args: Mapping[str, object]) -> Any: ...
+    def notes(self, timeout: float | None) -> list[Note]: ...
     def compute(self, seconds: float) -> None: ...
     def now(self) -> float: ...
     def fileno(self) -> int: ...
@@ -78,12 +79,12 @@ class SocketLink:
         self.memory = memoryview(mmap.mmap(given["memory"], 0))
         self.lines = Lines(socket.socket(fileno=given["socket"]))
         self.serial = 0
-        self.waiting: list[dict[str, Any]] = []
+        self.waiting: list[Note] = []
 
     def fileno(self) -> int:
         return self.lines.sock.fileno()
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> Message | None:
         """Keep notes; returns the answer, if it has come."""
         answer = None
         for message in self.lines.read():
@@ -93,7 +94,7 @@ class SocketLink:
                 self.waiting.append(message)
         return answer
 
-    def call(self, request: str, args: dict[str, Any]) -> Any:
+    def call(self, request: str, args: Mapping[str, object]) -> Any:
         self.serial += 1
         self.lines.write({**args, "id": self.serial, "op": request})
         while (answer := self._read()) is None:
@@ -105,7 +106,7 @@ class SocketLink:
         if self.lines.closed:
             raise AgentError(f"the agent of this rank (h{self.hosts[self.rank]}) is gone")
 
-    def notes(self, timeout: float | None) -> list[dict[str, Any]]:
+    def notes(self, timeout: float | None) -> list[Note]:
         """Wait for news, at most so many seconds of the network. Raises AgentError."""
         seconds = None if timeout is None else self._clock.wall_s(int(timeout * S))
         if not self.waiting and select.select([self.lines.sock], [], [], seconds)[0]:

@@ -7,7 +7,8 @@ only this module. Connection parameters travel out of band, as dictionaries (the
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypedDict
 
 from mypy_extensions import mypyc_attr
 
@@ -59,6 +60,79 @@ class Completion(NamedTuple):
     length: int  # bytes
 
 
+class Remote(TypedDict, total=False):
+    """What one end of a queue pair tells the other: a transport's own keys, and the regions of a group (agents.collectives)."""
+
+    transport: str
+    host: int
+    qpn: int
+    psn: int
+    mpr: int
+    sport: int
+    mtu: int
+    port: int
+    token: int
+    plane: int
+    arena: list[int]
+    memory: list[int]
+
+
+class PathRow(TypedDict, total=False):
+    """A path of a queue pair, as each transport knows it; ``ev``, ``plane``, ``uplink``, ``peer`` and ``state`` are in every row."""
+
+    qpn: int
+    qp_state: str
+    peer: int
+    ev: int
+    plane: int
+    uplink: int
+    state: str
+    plane_state: str
+    active: bool
+    dead: bool
+    in_flight: int
+    data_tx: int
+    losses: int
+    flaps: int
+    tx_packets: int
+    rx_packets: int
+    retransmitted: int
+    outstanding: int
+    rto_firing: int
+    last_data_ps: int | None
+
+
+class Note(TypedDict, total=False):
+    """What an agent reports unasked; ``event`` says which keys there are. Of a lost peer ``peer_rank`` and ``reason``."""
+
+    event: str
+    rank: int
+    peer_rank: int
+    reason: str
+    step: int
+    start_ps: int
+    end_ps: int
+    ok: object | None  # whether the step's result is right; in an answer what was asked for
+    wrong: int
+    flow: int
+    messages: int
+    bytes: int
+    peak_bytes: int
+    peak_ps: int | None
+    peers: list[int]
+    entries: list[str]
+    host: int
+    t_ps: int
+    note: dict[str, Any]  # whatever a program tells
+    group: str
+    calls: list[int]
+    links: list[dict[str, str | int | float | bool]]
+    bucket: int
+    sent: list[int]
+    lost: list[int]
+    carrier: list[bool]
+
+
 class Region(NamedTuple):
     """Registered memory: ``va`` is the address peers use, ``rkey`` their capability, ``length`` in bytes."""
 
@@ -99,7 +173,7 @@ class Domain:
         raise NotImplementedError
 
 
-def check_parameters(remote: dict[str, Any], limits: tuple[tuple[str, int, int], ...]) -> None:
+def check_parameters(remote: Remote, limits: tuple[tuple[str, int, int], ...]) -> None:
     """Connection parameters of a peer: whole numbers by name, each within (name, least, most). Raises ValueError."""
     for key, low, high in limits:
         value = remote.get(key)
@@ -118,7 +192,7 @@ def known_ps(t: int) -> int | None:
     return None if t == LONG_AGO else t
 
 
-Event = tuple[int, str, dict[str, Any]]
+Event = tuple[int, str, Mapping[str, object]]
 """An event, (time, kind, fields), that a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
 
 
@@ -163,7 +237,7 @@ class Reports:
         """Return the payload bytes per plane since the start: (sent for the first time, placed). The lists are the caller's to keep."""
         raise NotImplementedError
 
-    def rotation(self) -> dict[str, Any]:
+    def rotation(self) -> dict[str, int | list[int]]:
         """Return what a run's books need of a transport that sends over planes in turns (agents.mrc.paths.rotation); {} of any other."""
         return {}
 
@@ -171,12 +245,12 @@ class Reports:
         """Return the payload bytes placed since the start, by local QPN; under -1 what destroyed queue pairs placed, if there was any."""
         raise NotImplementedError
 
-    def windows(self) -> list[dict[str, Any]]:
+    def windows(self) -> list[dict[str, int]]:
         """Return, per QP, ``{"qpn", "peer", "cwnd", "in_flight", "srtt_ps"}``: bytes that may be and are in flight, smoothed RTT. ``peer``
         is a host number; ``rate_bps`` is added by a transport that paces."""
         raise NotImplementedError
 
-    def paths(self) -> list[dict[str, Any]]:
+    def paths(self) -> list[PathRow]:
         """Return, per QP and EV: peer host, plane, uplink, state, counters; for people and the prompt."""
         raise NotImplementedError
 
@@ -242,18 +316,18 @@ class Engine(FrameIO):
         """Take a queue-pair number for a :meth:`create_qp` later on."""
         raise NotImplementedError
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
         """Make a queue pair in INIT for host number ``peer``; returns what the peer's :meth:`connect_qp` needs, with key ``qpn``. ``evs``:
         how many of each plane's paths it may use, 0 for all; without meaning where it has one path anyway. ``qpn``: its number, reserved or
         free. ``domain``: where it may place, the engine's own without one."""
         raise NotImplementedError
 
-    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+    def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         """Return what ``create_qp(qpn=qpn)`` gave ``host`` for us, of what users of verbs exchange: ``psn`` is the first it sends. For a
         host with our own configuration."""
         raise NotImplementedError
 
-    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+    def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
         """Move a QP to RTS, with the dictionary the peer's :meth:`create_qp` returned."""
         raise NotImplementedError
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.clock import Clock
+from agents.transport import Note
 from testbed.faults.targets import FaultEvent, Injected, Target
 from topologies import Fabric
 from topologies.units import S
@@ -35,7 +36,7 @@ class Agent(Protocol):
         gone."""
 
     def fileno(self) -> int: ...
-    def notifications(self) -> list[dict[str, Any]]: ...
+    def notifications(self) -> list[Note]: ...
 
 
 class Timeline(Protocol):
@@ -82,7 +83,7 @@ class Ports(Protocol):
     """A watch over the rates and queues of all ports."""
 
     def look(self) -> None: ...
-    def result(self) -> dict[str, Any]: ...
+    def result(self) -> Mapping[str, object]: ...
 
 
 class RunWatch(Protocol):
@@ -94,7 +95,7 @@ class RunWatch(Protocol):
     def start(self) -> None: ...
     def mark(self) -> None: ...
     def stop(self) -> None: ...
-    def result(self) -> dict[str, Any]: ...
+    def result(self) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Programs(Protocol):
     """Ranks that run a program, one on each of some hosts."""
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended. ``on_line(rank, text)`` gets what one printed, ``on_note(rank, note)`` what one reported
         (agents.communicator). ``look`` is called now and then; it may say after what time it is to be called again. Returns rank -> error;
@@ -208,7 +209,7 @@ class World(Protocol):
         """Take everything down. Idempotent."""
 
     def start_agents(
-        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
         """Start one agent per host; returns when all answer. Raises. ``policy``: what the controller sends them about link events.
         ``alone``: a fault may stop or kill the process of any one."""
@@ -216,7 +217,7 @@ class World(Protocol):
     def stop_agents(self) -> None:
         """End all agents; they flush their logs."""
 
-    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
         """Return what the controller saw and did after a time (docs/controller.md)."""
 
     def reroute(self, dead_links: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,7 @@ class Verdict:
     since: int = LONG_AGO  # no change of state so far
     floor: int = 0  # buckets before this one say nothing about this link any more
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> dict[str, str | int | float | bool]:
         return {
             "link": self.link, "state": self.state, "rate": round(self.rate, 4), "sent": self.sent, "lost": self.lost, "since": self.since,
             "carrier": self.carrier,
@@ -257,7 +257,7 @@ class Localiser:
 
     # --- results ---------------------------------------------------------------------------------------------
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, str | int | float | bool]]:
         """Return the links that are or were not clear, by name."""
         return [v.row() for _, v in sorted(self.verdicts.items()) if v.since != LONG_AGO]
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from agents.clustermapper.localise import Localiser
 from agents.clustermapper.options import Options
 from agents.clustermapper.probes import cells, cells_of_round, deadline_ps, frame, interval_ps, paths, read
-from agents.transport import LONG_AGO, NEVER, Event, FrameIO
+from agents.transport import LONG_AGO, NEVER, Event, FrameIO, Note
 from topologies.clos import Fabric
 
 BUCKET_ROUNDS: Final = 2
@@ -72,7 +72,7 @@ class Mapper(FrameIO):
         self.frames = Frames()
         self.localiser = Localiser(fabric, options, [host])
         self.log: list[Event] = []
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[Note] = []
 
     # --- the loop's side -------------------------------------------------------------------------------------
 
@@ -220,12 +220,12 @@ class Mapper(FrameIO):
         events, self.log = self.log, []
         return events
 
-    def take_reports(self) -> list[dict[str, Any]]:
+    def take_reports(self) -> list[Note]:
         """Take a report per bucket since the last call: changed links, cumulative counts by cell, carriers."""
         reports, self.reports = self.reports, []
         return reports
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, object]:
         """Return all verdicts and counts as of now."""
         return {
             "running": self.running, "interval_ps": self.interval, "deadline_ps": self.patience, "links": self.localiser.table(),

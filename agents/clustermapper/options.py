@@ -38,7 +38,7 @@ class Options:
         value."""
         return Options, tuple(self.to_dict().values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | float]:
         """Return plain values that :meth:`read` turns back into an equal value."""
         return asdict(self)
 

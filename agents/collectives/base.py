@@ -29,14 +29,14 @@ different hands, or the module says why that is safe.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from mypy_extensions import mypyc_attr
 
-from agents.collectives.data import DTYPES, TYPES, Array, StepData
+from agents.collectives.data import DTYPES, TYPES, Array, StepData, Types
 from agents.collectives.group import ARENA, MOST_KEPT, CollectiveError, Group, Wanted
-from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion
+from agents.transport import LONG_AGO, NEVER, RECEIVE, Completion, Event, Note
 
 STEP_BITS, STAGE_BITS, SLICE_BITS = 12, 10, 10
 _CHECKED = (1 << STAGE_BITS) - 1
@@ -124,7 +124,7 @@ class Collective:
             raise CollectiveError(f"{cls.name} over {n} ranks: 2 to {MAX_RANKS}")
 
     @classmethod
-    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: dict[str, Any] = DTYPES) -> None:
+    def check(cls, n: int, slices: int, message_bytes: int, dtype: str, steps: int, warmup: int, types: Types = DTYPES) -> None:
         """Check the parameters. Raises :class:`CollectiveError` with the fix."""
         cls.check_ranks(n)
         if dtype not in types:
@@ -189,16 +189,16 @@ class Collective:
         self.to_check = -1  # the step whose result is being compared; -1: none
         self.checked_to = 0  # elements of it that have been
         self.bad = 0  # of them
-        self.record: dict[str, Any] = {}  # its log entry
+        self.record: Note = {}  # its log entry
         self.transfers = Transfers(0)
         self.waiting = False  # for what the next step needs of the step whose buffers it reuses
         self.ended = False  # the last result is there
         self.finished = False  # and the peers have everything
         self.leftover: list[Completion] = []  # receive completions that belong to the next collective
-        self.logged: list[tuple[int, str, dict[str, Any]]] = []  # for the log
-        self.notes: list[dict[str, Any]] = []  # notifications to the runner or prompt
+        self.logged: list[Event] = []  # for the log
+        self.notes: list[Note] = []  # notifications to the runner or prompt
         self.warm = False  # the warm-up just ended; for the host to reset
-        self.failure: dict[str, Any] | None = None
+        self.failure: Note | None = None
 
     # --- for subclasses --------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class Collective:
         if self.checked_to < len(self.data.expected):
             return
         self.wrong += self.bad
-        record = {**self.record, "ok": self.bad == 0}
+        record: Note = {**self.record, "ok": self.bad == 0}
         self.logged.append((record["end_ps"], "step", record))
         self.notes.append({"event": "step", **record})
         self.to_check = -1
@@ -386,5 +386,5 @@ class Collective:
         """Return when to call :meth:`idle` at the latest, ps."""
         return LONG_AGO if self.to_check >= 0 and (self.waiting or self.ended) else NEVER
 
-    def done(self) -> dict[str, Any]:
+    def done(self) -> Note:
         return {"event": "done", "rank": self.rank, "wrong": self.wrong}

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import deque
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from agents.collectives.base import MARK_BITS, RENDEZVOUS, SLICE_BITS, STAGE_BIT
 from agents.collectives.data import ALL, TYPES, Array, StepData
 from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError
 from agents.collectives.registry import find
-from agents.transport import NEVER, RECEIVE, Completion
+from agents.transport import NEVER, RECEIVE, Completion, Note
 
 BOXES = 16
 """Places in a mailbox per rank [ours]."""
@@ -82,7 +81,7 @@ class Channel:
         self.sent: dict[int, deque[int]] = {}  # by peer: calls whose data is on its way, in order
         self.over: list[int] = []
         self.gone: dict[int, tuple[int, str]] = {}  # by rank: after how many collectives its program ended, and why
-        self.failure: dict[str, Any] | None = None
+        self.failure: Note | None = None
 
     # --- calls -----------------------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ class Channel:
             self.failure = self.failure or {"peer_rank": peer, "reason": reason}
         self._go_on()
 
-    def _lost(self) -> dict[str, Any] | None:
+    def _lost(self) -> Note | None:
         """Say who is missing in the current collective."""
         for peer, (steps, reason) in self.gone.items():
             if self.current is not None and self.step > steps:

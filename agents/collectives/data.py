@@ -8,6 +8,7 @@ bit for bit. Ranks of one process share sequence and sums.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,7 @@ DTYPES = {"float32": np.dtype(np.float32), "int32": np.dtype(np.int32)}
 TYPES = DTYPES | {name: np.dtype(name) for name in ("float16", "float64", "int8", "int16", "int64", "uint8", "uint16", "uint32", "uint64")}
 """Types of data that programs may bring."""
 Array = NDArray[Any]
+Types = Mapping[str, np.dtype[np.generic]]
 ALL = slice(None)
 
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import numpy.random  # not on first use, when root is dropped and the clone may be out of reach
 from numpy.typing import NDArray
 
 from agents.collectives.group import ARENA, Bundle, CollectiveError, Group, Wanted
-from agents.transport import NEVER, RECEIVE, Completion
+from agents.transport import NEVER, RECEIVE, Completion, Event, Note
 
 Words = NDArray[np.uint32]
 WORD = 4
@@ -51,7 +51,19 @@ class Flow:
     evs: int = 0
 
 
-def parse(tables: Sequence[dict[str, Any]] | None, n: int) -> list[Flow]:
+class FlowTable(TypedDict, total=False):
+    """A :class:`Flow` as requests carry it."""
+
+    name: str
+    src: int
+    dst: int
+    start_ps: int
+    for_ps: int | None
+    messages: int | None
+    evs: int
+
+
+def parse(tables: Sequence[FlowTable] | None, n: int) -> list[Flow]:
     """Read flows from plain tables, over ``n`` ranks. Raises :class:`CollectiveError` with the fix."""
     result: list[Flow] = []
     for i, table in enumerate(tables or ()):
@@ -308,12 +320,12 @@ class Flows:
             else:
                 self.receivers.append(Receiver(self, i, flows[i], bundle, own_offsets[i], peer_offset))
                 self.ends[bundle] = self.receivers[-1]
-        self.logged: list[tuple[int, str, dict[str, Any]]] = []
-        self.notes: list[dict[str, Any]] = []
+        self.logged: list[Event] = []
+        self.notes: list[Note] = []
         self.leftover: list[Completion] = []
         self.warm = False
         self.finished = False
-        self.failure: dict[str, Any] | None = None
+        self.failure: Note | None = None
 
     def begin(self) -> None:
         """Begin; flows start by the clock."""
@@ -356,6 +368,6 @@ class Flows:
             at = min(at, sender.due())
         return at
 
-    def done(self) -> dict[str, Any]:
+    def done(self) -> Note:
         """Return the notification at the end: bytes that arrived wrong here."""
         return {"event": "done", "rank": self.group.rank, "wrong": sum(r.wrong for r in self.receivers)}

@@ -11,9 +11,9 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypedDict
 
-from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Region, check_target
+from agents.transport import FLUSHED, OK, RECEIVE, STATUS_NAMES, Completion, Note, Region, Remote, check_target
 
 ARENA = 1 << 28
 """Bytes of registered memory per group; the kernel commits only what is touched."""
@@ -42,10 +42,17 @@ class Verbs(Protocol):
     @property
     def host(self) -> int: ...
     def register(self, memory: Any) -> Region: ...
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]: ...
-    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None: ...
+    def create_qp(self, peer: int, evs: int = 0) -> Remote: ...
+    def connect_qp(self, qpn: int, remote: Remote) -> None: ...
     def post_recv(self, qpn: int, wr_id: int) -> None: ...
     def post_write(self, qpn: int, wr_id: int, memory: memoryview, va: int, rkey: int, imm: int = -1) -> None: ...
+
+
+class SetUp(TypedDict):
+    """The queue pairs of a rank, by its peers' ranks, and whether they were there before."""
+
+    qps: dict[str, list[Remote]]
+    connected: bool
 
 
 class Wanted(NamedTuple):
@@ -90,8 +97,8 @@ class Group:
         self.region: Region = device.register(self.arena)
         self.bundles: list[Bundle] = []
         self.bundle_of: dict[int, Bundle] = {}
-        extra = {"memory": list(memory)} if memory is not None else {}
-        self.local: dict[str, list[dict[str, Any]]] = {}
+        extra: Remote = {"memory": list(memory)} if memory is not None else {}
+        self.local: dict[str, list[Remote]] = {}
         for peer, evs in wanted:
             own_qps = [device.create_qp(ranks[peer], evs) for _ in range(qps)]
             bundle = Bundle(peer, [q["qpn"] for q in own_qps])
@@ -103,7 +110,7 @@ class Group:
     def is_for(self, ranks: list[int], rank: int, wanted: Sequence[Wanted], qps: int) -> bool:
         return (self.ranks, self.rank, self.wanted, self.qps) == (ranks, rank, list(wanted), qps)
 
-    def connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
+    def connect(self, remotes: dict[str, list[Remote]]) -> None:
         """Connect every queue pair with the parameters in the peers' :attr:`local`, by the peer's rank."""
         # All regions are read before the first queue pair is connected, because connecting is final.
         regions = {bundle.peer: [_region(remote["arena"]) for remote in remotes[str(bundle.peer)]] for bundle in self.bundles}
@@ -134,7 +141,7 @@ class Group:
                 self.device.post_recv(c.qpn, 0)
         return own
 
-    def failure(self, completions: list[Completion]) -> dict[str, Any] | None:
+    def failure(self, completions: list[Completion]) -> Note | None:
         """Say which peer was lost and why, if a request failed."""
         failed = [c for c in completions if c.status != OK]
         if not failed:

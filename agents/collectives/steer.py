@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from agents.clock import Clock
+from agents.collectives.flows import FlowTable
+from agents.collectives.group import SetUp
+from agents.transport import Note
 
 CHECK_S = 0.3
 MOST_NAMED = 8
@@ -17,7 +20,7 @@ class Agent(Protocol):
 
     def call(self, op: str, **args: Any) -> Any: ...
     def fileno(self) -> int: ...
-    def notifications(self) -> list[dict[str, Any]]: ...
+    def notifications(self) -> list[Note]: ...
 
 
 class CutOff:
@@ -29,7 +32,7 @@ class CutOff:
         self._peers: dict[int, list[int]] = {}  # by rank
         self._entries: list[str] = []
 
-    def hear(self, note: dict[str, Any]) -> None:
+    def hear(self, note: Note) -> None:
         self._peers[int(note["rank"])] = list(note["peers"])
         self._entries = list(note["entries"])
 
@@ -46,12 +49,12 @@ class CutOff:
 
 
 def connect(
-    agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
+    agents: Sequence[Agent], hosts: list[int], collective: str, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
 ) -> None:
     """Make and connect the queue pairs that a collective needs, or ``flows`` (with ``collective`` = "flows"). ``agents`` in rank order,
     ``hosts`` their host numbers. Existing queue pairs are kept if they exist on all agents."""
 
-    def set_up() -> list[dict[str, Any]]:
+    def set_up() -> list[SetUp]:
         extra = {"flows": flows} if flows else {}
         return [a.call("setup", collective=collective, ranks=hosts, rank=i, qps=qps, slices=slices, **extra) for i, a in enumerate(agents)]
 
@@ -67,7 +70,7 @@ def connect(
 
 
 def wait_for_all(
-    agents: Sequence[Agent], on_note: Callable[[int, dict[str, Any]], None], check: Callable[[], int | None], timeout: int, clock: Clock
+    agents: Sequence[Agent], on_note: Callable[[int, Note], None], check: Callable[[], int | None], timeout: int, clock: Clock
 ) -> bool:
     """Pass every notification to ``on_note(rank, note)`` until each rank is done (True). Returns False if a rank failed, an agent hung up,
     or ``timeout`` has passed. ``check`` is called every 0.3 s of a machine and after notifications; it may raise, and return after what

@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import select
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from agents.clock import WallClock, run_until_completion
@@ -22,7 +23,7 @@ from agents.kernel.framing import HEADER_BYTES, HELLO, FramingError, Header
 from agents.kernel.info import IPPROTO_MPTCP
 from agents.kernel.options import MPTCP
 from agents.lateness import WINDOW_RTTS, Lateness
-from agents.transport import LONG_AGO, Completion, Event, Region
+from agents.transport import LONG_AGO, Completion, Event, Note, Region, Remote
 from topologies.addressing import host_of_inner, host_of_plane, inner_address, plane_address, text
 from topologies.clos import Fabric
 
@@ -53,7 +54,7 @@ class KernelDevice:
     options."""
 
     def __init__(
-        self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any] | None = None, seed: int = 0
+        self, fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object] | None = None, seed: int = 0
     ) -> None:  # fmt: skip
         self.fabric, self.host, self.kind = fabric, host, transport
         self.wall, self.clock = clock, clock.now
@@ -129,7 +130,7 @@ class KernelDevice:
     def register(self, memory: Any) -> Region:
         return self.engine.memory.register(memory)
 
-    def create_qp(self, peer: int, evs: int = 0) -> dict[str, Any]:
+    def create_qp(self, peer: int, evs: int = 0) -> Remote:
         """Make a queue pair in INIT. ``evs`` has no meaning: the kernel chooses."""
         if not 0 <= peer < self.fabric.host_count or peer == self.host:
             raise ValueError(f"peer {peer} is no other host of {self.fabric.name!r}")
@@ -145,7 +146,7 @@ class KernelDevice:
         token = self.engine.new(qpn, peer, secrets.randbits(63)).token
         return {"qpn": qpn, "port": port, "token": token, "plane": self._first_plane(peer, index)}
 
-    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
+    def connect_qp(self, qpn: int, remote: Remote) -> None:
         """Move to CONNECTING: requests can be posted, and are sent when the connection is established."""
         connection = self.engine.connections[qpn]
         if connection.state not in (INIT, OPEN):
@@ -287,14 +288,14 @@ class KernelDevice:
 
     # --- as agents.nic.device.Device -----------------------------------------------------------------------------
 
-    def start_mapper(self, options: dict[str, Any], seed: int) -> None:
+    def start_mapper(self, options: Mapping[str, object], seed: int) -> None:
         """Refuse: probes need the raw sockets of the other transports. Raises ValueError."""
         raise ValueError(f"no clustermapper beside {self.kind}: its agents have no raw sockets")
 
     def stop_mapper(self) -> None:
         """Do nothing: there is no mapper."""
 
-    def mapper_reports(self) -> list[dict[str, Any]]:
+    def mapper_reports(self) -> list[Note]:
         return []
 
     def housekeeping(self) -> None:

@@ -6,7 +6,7 @@ not when each was.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from agents.clock import WallClock
 from agents.kernel.connection import ERROR, OPEN, STATES, Connection
@@ -15,7 +15,7 @@ from agents.kernel.info import TcpInfo, fell_back, subflows
 from agents.kernel.options import MPTCP, Options
 from agents.kernel.ports import PortBytes, bad_checksums, split
 from agents.kernel.routes import Flow, Routes
-from agents.transport import LONG_AGO, Completion, Event, Reports
+from agents.transport import LONG_AGO, Completion, Event, PathRow, Reports
 from topologies.addressing import ev as make_ev
 from topologies.addressing import ev_fields
 from topologies.clos import Fabric
@@ -41,7 +41,7 @@ class Endpoint(Reports):
     """Queue pairs by number, and their figures. ``kind``: tcp or mptcp. Raises ValueError on bad options. It opens nothing before
     :meth:`open`."""
 
-    def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: dict[str, Any], seed: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, clock: WallClock, kind: str, options: Mapping[str, object], seed: int) -> None:
         self.fabric, self.host, self.kind, self.seed = fabric, host, kind, seed
         self.options = Options(kind, fabric, options)
         self.memory = Memory()
@@ -138,7 +138,7 @@ class Endpoint(Reports):
     def placed(self) -> dict[int, int]:
         return {qpn: connection.inbound.placed for qpn, connection in self.connections.items()}
 
-    def windows(self) -> list[dict[str, Any]]:
+    def windows(self) -> list[dict[str, int]]:
         """Return the windows in bytes of segments' payload; of MPTCP the sum of the windows, and the fastest subflow's RTT."""
         self._sample()
         rows = []
@@ -155,7 +155,7 @@ class Endpoint(Reports):
             )
         return rows
 
-    def paths(self) -> list[dict[str, Any]]:
+    def paths(self) -> list[PathRow]:
         """Return one row per queue pair, of MPTCP one per plane: the path of the flow there, by the kernel's routing table. It is looked up
         anew: a caller that has just connected asks which path data will take, and a connection may be newer than the last sample."""
         self._sample(0.0)
@@ -170,7 +170,7 @@ class Endpoint(Reports):
                 rows.append(self._row(connection, observed, list(observed.evs), -1))
         return rows
 
-    def _row(self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int) -> dict[str, Any]:
+    def _row(self, connection: Connection, observed: Observed, flows: list[Flow], otherwise: int) -> PathRow:
         value = observed.evs[flows[-1]] if flows else otherwise
         plane, uplink = ev_fields(value)
         infos = [observed.infos[flow] for flow in flows if flow in observed.infos]

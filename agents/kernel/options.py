@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -56,7 +57,7 @@ class Knobs(Struct, frozen=True, forbid_unknown_fields=True):
 class Options:
     """The options of a host's connections on a fabric. Raises :class:`topologies.structs.Refused` or ValueError, one line."""
 
-    def __init__(self, kind: str, fabric: Fabric, options: dict[str, Any]) -> None:
+    def __init__(self, kind: str, fabric: Fabric, options: Mapping[str, object]) -> None:
         knobs = convert(options, Knobs)
         self.congestion = knobs.congestion
         self._user_timeout_s = knobs.user_timeout

@@ -5,8 +5,9 @@ Times are ps, sizes bytes. Everything that is a time is derived from the fabric'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Meta
 
@@ -114,7 +115,7 @@ class Config:
         return max(7, (4 * longest >> 16).bit_length())
 
     @classmethod
-    def from_fabric(cls, fabric: Fabric, options: dict[str, Any]) -> Config:
+    def from_fabric(cls, fabric: Fabric, options: Mapping[str, object]) -> Config:
         """Make the configuration for a fabric, with some knobs set. Raises :class:`topologies.structs.Refused`."""
         knobs = given(options, OPTIONS)
         knobs = {"sack_bytes": min(SACK_BYTES, max(256, fabric.planes * fabric.plane_bdp // SACK_PART)), **knobs}

@@ -6,6 +6,7 @@ frame, however hostile, makes :meth:`Endpoint.receive` raise: what is wrong is c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -40,7 +41,9 @@ from agents.transport import (
     Engine,
     Event,
     Foreign,
+    PathRow,
     Region,
+    Remote,
     check_parameters,
     check_target,
 )
@@ -79,7 +82,7 @@ class _Gone:
 class Endpoint(Engine):
     """The MRC engine of host number ``host``. Raises ValueError on unknown or impossible ``options``."""
 
-    def __init__(self, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> None:
         super().__init__()
         self.fabric = fabric
         self.host = host
@@ -125,10 +128,10 @@ class Endpoint(Engine):
             raise ValueError(f"h{self.host} cannot have a queue pair with host number {host}")
         return self.far_config if self.fabric.is_far(self.host, host) else self.config
 
-    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+    def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         return {"host": host, "qpn": qpn, "psn": psn, "mpr": self._other_host(host).mpr}
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
         """Make a QP in INIT for host number ``peer``; the dictionary is what the peer's :meth:`connect_qp` takes. ``evs``: how many of each
         plane's EVs it may use, the first ones, which come before backups; 0 for all. ``qpn`` and ``domain``: see
         :class:`agents.transport.Engine`. Raises ValueError on another peer, number or engine's domain."""
@@ -157,7 +160,7 @@ class Endpoint(Engine):
         self.neighbours.add(qp, values)
         return {"host": self.host, "qpn": qpn, "psn": psn, "mpr": config.mpr}
 
-    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+    def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
         """Move a QP from INIT to RTS. Raises ValueError if the QP is not in INIT, or ``remote`` is another host's or not of a
         :meth:`create_qp`."""
         check_parameters(remote, _PARAMETERS)
@@ -435,7 +438,7 @@ class Endpoint(Engine):
     def goodput(self) -> tuple[list[int], list[int]]:
         return list(self.out.payload_tx), list(self.arrivals.payload_rx)
 
-    def rotation(self) -> dict[str, Any]:
+    def rotation(self) -> dict[str, int | list[int]]:
         """Return how strictly planes took turns (:class:`agents.mrc.paths.rotation.Account`); {} where they are not meant to."""
         if self.config.plane_load == WEIGHTED or self.config.active_evs < self.fabric.planes:
             return {}
@@ -447,7 +450,7 @@ class Endpoint(Engine):
             placed[-1] = self.gone.placed
         return placed
 
-    def windows(self) -> list[dict[str, Any]]:
+    def windows(self) -> list[dict[str, int]]:
         return [
             {"qpn": q.qpn, "peer": q.peer, "cwnd": q.requester.congestion.cwnd, "in_flight": q.requester.sent.in_flight,
              "srtt_ps": q.requester.rtt.srtt}
@@ -469,7 +472,7 @@ class Endpoint(Engine):
         counters["srtt_ps"] = sum(r.srtt for r in rtts) // len(rtts) if rtts else 0
         return counters
 
-    def paths(self) -> list[dict[str, Any]]:
+    def paths(self) -> list[PathRow]:
         """Return one row per QP and EV, with its plane's state."""
         return [
             {"qpn": q.qpn, **row, "plane_state": STATE_NAMES[q.health.state[row["plane"]]]}

@@ -8,7 +8,7 @@ the compiler (arrivals.py, framing.py). Layouts follow the third-party readings 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from agents.packets import dscp
 from agents.packets.headers import BTH_AT, ICRC, INNER, OUTER, PSN_MASK, S_OUTER, S_UDP, UDP
@@ -105,7 +105,7 @@ def seth_word(m: int, probe: bool) -> int:
     return m << 5 | (2 if probe else 0)
 
 
-def describe(frame: bytes) -> dict[str, Any]:
+def describe(frame: bytes) -> dict[str, int | str | bytes]:
     """Return every field of a frame by name, for people, tests and tools. Raises ValueError on any other frame than MRC's. ``payload``
     includes the padding; of a trimmed WRITE it is what the switch left of it."""
     if len(frame) < AFTER_BTH + ICRC:
@@ -116,7 +116,7 @@ def describe(frame: bytes) -> dict[str, Any]:
     op, flags, pkey, qp, psn = S_BTH.unpack_from(frame, BTH_AT)
     if frame[12:14] != b"\x86\xdd" or nxt != 41 or inxt != 17 or op not in OPCODE_NAMES:
         raise ValueError("not an MRC packet: IPv6 in IPv6, UDP and a known opcode are needed")
-    d: dict[str, Any] = {
+    d: dict[str, int | str | bytes] = {
         "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": hops, "outer_src": osrc, "outer_dst": odst,
         "inner_src": isrc, "inner_dst": idst, "ev": (iword & 0xFFFF) << 16 | sport, "udp_port": dport,
         "opcode": op, "name": OPCODE_NAMES[op], "dqpn": qp & PSN_MASK, "ackreq": psn >> 31, "rtx": psn >> 29 & 1, "ts": psn >> 28 & 1,

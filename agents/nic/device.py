@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agents.clock import WallClock, run_until_completion
@@ -27,7 +27,7 @@ from agents.kernel.options import Options as KernelOptions
 from agents.lateness import WINDOW_RTTS, Lateness
 from agents.nic.packet_io import CARRIER, PacketIO
 from agents.packets.headers import UDP
-from agents.transport import NEVER, Completion, Domain, Engine, Event, Foreign, FrameIO, Region
+from agents.transport import NEVER, Completion, Domain, Engine, Event, Foreign, FrameIO, Note, Region, Remote
 from topologies.clos import Fabric
 
 BATCH = 64
@@ -36,7 +36,7 @@ TRANSPORTS = ("mrc", "roce")
 """The transports with an engine of ours; the kernel's are in agents/kernel."""
 
 
-def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> Engine:
+def make_engine(transport: str, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> Engine:
     """Make the engine of a transport by name. Raises ValueError on an unknown one or on unknown options."""
     if transport not in TRANSPORTS:
         raise ValueError(f"no transport {transport!r}: there are {', '.join((*TRANSPORTS, *KINDS))}")
@@ -44,7 +44,7 @@ def make_engine(transport: str, fabric: Fabric, host: int, options: dict[str, An
     return engine
 
 
-def check_options(transport: str, fabric: Fabric, options: dict[str, Any]) -> None:
+def check_options(transport: str, fabric: Fabric, options: Mapping[str, object]) -> None:
     """Check that a transport accepts these options on this fabric. Raises ValueError as :func:`make_engine`; opens nothing."""
     if transport in KINDS:
         KernelOptions(transport, fabric, options)
@@ -119,16 +119,16 @@ class Nic:
         """Take a queue-pair number for a :meth:`create_qp` later on."""
         return self.engine.reserve_qp()
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
         """Make a queue pair for host number ``peer``; the dictionary is for the peer's :meth:`connect_qp`. ``evs``, ``qpn`` and
         ``domain``: see the engine."""
         return self.engine.create_qp(peer, evs, qpn, domain)
 
-    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+    def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         """Return what ``create_qp(qpn=qpn)`` gave ``host`` for this one."""
         return self.engine.remote_of(host, qpn, psn)
 
-    def connect_qp(self, qpn: int, remote: dict[str, Any]) -> None:
+    def connect_qp(self, qpn: int, remote: Remote) -> None:
         """Bring a queue pair to RTS with what the peer's :meth:`create_qp` returned."""
         self.engine.connect_qp(self.clock(), qpn, remote)
 
@@ -154,7 +154,7 @@ class Nic:
 
     # Clustermapper, beside the engine.
 
-    def start_mapper(self, options: dict[str, Any], seed: int) -> None:
+    def start_mapper(self, options: Mapping[str, object], seed: int) -> None:
         """Probe this host's corner of the fabric from now on. ``seed`` is the same on all hosts. Raises ValueError on bad options."""
         now = self.clock()
         mapper = Mapper(self.fabric, self.host, Options.read(options), seed, now)
@@ -171,7 +171,7 @@ class Nic:
         if self.mapper is not None:
             self.mapper.stop()
 
-    def mapper_reports(self) -> list[dict[str, Any]]:
+    def mapper_reports(self) -> list[Note]:
         """Take the mapper's counts since the last call, one report per bucket."""
         return [] if self.mapper is None else list(self.mapper.take_reports())
 
@@ -215,7 +215,8 @@ class Device(Nic):
     ValueError on bad options."""
 
     def __init__(
-        self, fabric: Fabric, host: int, clock: WallClock, transport: str = "mrc", options: dict[str, Any] | None = None, seed: int = 0
+        self, fabric: Fabric, host: int, clock: WallClock, transport: str = "mrc", options: Mapping[str, object] | None = None,
+        seed: int = 0,
     ) -> None:  # fmt: skip
         engine = make_engine(transport, fabric, host, options or {}, seed)
         io = PacketIO(fabric, host, (fabric.udp_port, probe_port(fabric)), clock)
@@ -287,7 +288,9 @@ class Device(Nic):
         return [r for r in readable if r is not self.io.receiver and r is not self.io.links]
 
 
-def make_device(fabric: Fabric, host: int, clock: WallClock, transport: str, options: dict[str, Any], seed: int) -> Device | KernelDevice:
+def make_device(
+    fabric: Fabric, host: int, clock: WallClock, transport: str, options: Mapping[str, object], seed: int
+) -> Device | KernelDevice:
     """Make the :class:`Device` of a transport, or the :class:`agents.kernel.device.KernelDevice`, which has the same interface."""
     if transport in KINDS:
         return KernelDevice(fabric, host, clock, transport, options, seed)

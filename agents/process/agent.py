@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mypy_extensions import mypyc_attr
 
 from agents.collectives.base import Collective
-from agents.collectives.flows import Flow, Flows, bundles_for, parse
-from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError
+from agents.collectives.flows import Flow, Flows, FlowTable, bundles_for, parse
+from agents.collectives.group import MOST_KEPT, CollectiveError, Group, LostError, SetUp
 from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
+from agents.process.control import Answer, Message
 from agents.process.flow_log import FlowLog, PathLog
-from agents.transport import NEVER, Completion, Reports
+from agents.transport import NEVER, Completion, Note, PathRow, Remote, Reports
 from agents.verbs.faults import Rule
 from agents.verbs.server import Server
 from topologies.clos import Fabric
@@ -45,7 +46,7 @@ class Agent:
         number: int,
         device: Any,
         log: Callable[[bytes], Any],
-        notify: Callable[[dict[str, Any]], None],
+        notify: Callable[[Note], None],
         clock: Callable[[], int],
     ) -> None:
         self.fabric = fabric
@@ -79,12 +80,12 @@ class Agent:
         """Make memory for a program; returns it and its descriptor; -1: it is of this process."""
         return mmap.mmap(-1, size), -1  # which commits only what is touched
 
-    def notify_program(self, owner: Any, note: dict[str, Any]) -> None:
+    def notify_program(self, owner: Any, note: Note) -> None:
         self.notify(note)
 
     # --- log -------------------------------------------------------------------------------------------------
 
-    def write(self, t: int, kind: str, fields: dict[str, Any]) -> None:
+    def write(self, t: int, kind: str, fields: Mapping[str, object]) -> None:
         self.log(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
 
     def record(self, now: int) -> None:
@@ -120,7 +121,7 @@ class Agent:
 
     # --- what it answers -------------------------------------------------------------------------------------
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: Message) -> Answer:
         """Perform a request; returns ``{"id", "ok": ...}``, or ``{"id", "error": "one line"}``."""
         op = str(request.pop("op", ""))
         number = request.pop("id", 0)
@@ -135,8 +136,8 @@ class Agent:
             return {"id": number, "error": f"{self.name}: {op}: {error}"}
 
     def op_setup(
-        self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[dict[str, Any]] | None = None
-    ) -> dict[str, Any]:
+        self, collective: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4, flows: list[FlowTable] | None = None
+    ) -> SetUp:
         """Make the queue pairs that a collective or the flows need, or use existing ones: then ``connected`` is true."""
         if self.job is not None:
             raise CollectiveError("a collective is running")
@@ -161,7 +162,7 @@ class Agent:
             self.pending = []  # of other queue pairs
         return {"qps": group.local, "connected": standing}
 
-    def op_connect(self, remotes: dict[str, list[dict[str, Any]]]) -> None:
+    def op_connect(self, remotes: dict[str, list[Remote]]) -> None:
         """Connect the queue pairs of the last set-up."""
         if not self.groups:
             raise CollectiveError("setup comes before connect")
@@ -177,7 +178,7 @@ class Agent:
         self.prepared = (arguments, find(collective)(self.groups[-1], self.slices, message_bytes, dtype, steps, warmup, seed))
 
     def op_start(
-        self, collective: str, message_bytes: int, seed: int = 0, flows: list[dict[str, Any]] | None = None, outstanding: int = 4,
+        self, collective: str, message_bytes: int, seed: int = 0, flows: list[FlowTable] | None = None, outstanding: int = 4,
         at: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
         """Start a collective or flows; results come as notifications. Only flows take ``flows`` (other ones than those set up),
@@ -240,7 +241,7 @@ class Agent:
             self.device.forget_lag()
         return lag
 
-    def op_verbs(self) -> list[dict[str, Any]]:
+    def op_verbs(self) -> list[dict[str, int]]:
         """Return one row per program that uses RDMA verbs here."""
         return [] if self.verbs is None else self.verbs.table()
 
@@ -256,7 +257,7 @@ class Agent:
             self.write(now, "verbs-fault", {"number": number, "phase": "heal", "hits": hits})
         return now
 
-    def op_paths(self) -> list[dict[str, Any]]:
+    def op_paths(self) -> list[PathRow]:
         return list(self.engine.paths())
 
     def op_reroute(self, dead_links: list[str]) -> None:
@@ -266,7 +267,7 @@ class Agent:
         """Send no data and no probe for good, and only answer: packets in flight drain and can be counted."""
         self.engine.quiesce()
 
-    def op_mapper_start(self, seed: int, options: dict[str, Any] | None = None, report: bool = True) -> None:
+    def op_mapper_start(self, seed: int, options: dict[str, object] | None = None, report: bool = True) -> None:
         """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
         self.reports = report
         self.device.start_mapper(options or {}, seed)
@@ -276,7 +277,7 @@ class Agent:
         self.device.stop_mapper()
         self._report()
 
-    def op_mapper(self) -> dict[str, Any]:
+    def op_mapper(self) -> dict[str, object]:
         """Return the findings of the probes so far; empty if none were sent."""
         return {} if self.device.mapper is None else dict(self.device.mapper.table())
 
@@ -318,11 +319,11 @@ class Agent:
         self.calls.owner = self.asking
         return self.calls.memory_of(size)
 
-    def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, Any]:
+    def op_group(self, group: str, ranks: list[int], rank: int, qps: int = 1, slices: int = 4) -> dict[str, dict[str, list[Remote]]]:
         """Make queue pairs from this rank of a program to all others; ``ranks``: host numbers."""
         return self.calls.group(group, ranks, rank, qps, slices)
 
-    def op_join(self, group: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
+    def op_join(self, group: str, remotes: dict[str, list[Remote]]) -> None:
         """Connect a group with what the others' :meth:`op_group` returned."""
         self.calls.join(group, remotes)
 
@@ -339,7 +340,7 @@ class Agent:
         """Receive a message of another rank's program; with ``at_most``, it may be shorter."""
         self.calls.usable(group).recv(call, peer, offset, size, at_most)
 
-    def op_tell(self, note: dict[str, Any]) -> None:
+    def op_tell(self, note: dict[str, object]) -> None:
         """Log what a program reports of itself, and pass it on to whoever steers this agent."""
         now = self.clock()
         self.calls.told_bytes += len(json.dumps(note))
@@ -392,7 +393,7 @@ class Agent:
             job.warm = False
             self.device.forget_lag()  # lateness of the start-up does not belong to the run
         if job.failure is not None:
-            failure = {"rank": job.group.rank, **job.failure}
+            failure: Note = {"rank": job.group.rank, **job.failure}
             self.write(self.clock(), "failed", failure)
             self.notify({"event": "failed", **failure})
             self.job = None

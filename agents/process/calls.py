@@ -12,7 +12,7 @@ from typing import Any
 
 from agents.collectives.channel import Channel
 from agents.collectives.group import CollectiveError, Group, LostError, Wanted
-from agents.transport import NEVER, Completion, Region
+from agents.transport import NEVER, Completion, Note, Region, Remote
 
 MOST_MEMORY = 1 << 30
 """The most memory of a program, in bytes [ours]."""
@@ -33,7 +33,7 @@ class Calls:
     descriptor, or -1. ``notify(owner, note)``: to the program."""
 
     def __init__(
-        self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, dict[str, Any]], None]
+        self, device: Any, clock: Callable[[], int], share: Callable[[int], tuple[Any, int]], notify: Callable[[Any, Note], None]
     ) -> None:
         self.device, self.clock, self.share, self.notify = device, clock, share, notify
         self.memory: memoryview | None = None
@@ -59,7 +59,7 @@ class Calls:
         self.region = self.device.register(self.memory)
         return {"fd": fd, "size": size}
 
-    def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, Any]:
+    def group(self, name: str, ranks: list[int], rank: int, qps: int, slices: int) -> dict[str, dict[str, list[Remote]]]:
         """Make queue pairs to all others; returns what they need of them. ``ranks``: host numbers."""
         if self.memory is None:
             raise CollectiveError("memory comes before group")
@@ -79,7 +79,7 @@ class Calls:
             self.channel_of[qpn] = channel
         return {"qps": group.local}
 
-    def join(self, name: str, remotes: dict[str, list[dict[str, Any]]]) -> None:
+    def join(self, name: str, remotes: dict[str, list[Remote]]) -> None:
         self._channel(name).group.connect(remotes)
 
     def _channel(self, name: str) -> Channel:

@@ -12,10 +12,13 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeGuard
 
 import msgspec
+
+from agents.transport import Note
 
 MAX_CLIENTS = 8
 """The most clients: a runner or prompt, a controller, and some spare ones; more are rejected [ours]."""
@@ -28,6 +31,30 @@ AT_ONCE = 1 << 16
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid: struct ucred
 
 
+class Message(Note, total=False):
+    """A request with its arguments, an answer, or without ``id`` a notification."""
+
+    id: int
+    op: str
+    quiet: bool
+    error: str
+
+
+class Answer(TypedDict, total=False):
+    """An answer; of a refusal for a lost rank, the ``rank`` and the number of its host."""
+
+    id: int
+    ok: object
+    error: str
+    rank: int
+    lost: int
+
+
+def is_message(value: object) -> TypeGuard[Message]:
+    """Say whether a value that was read is a message, whose keys its sender answers for."""
+    return isinstance(value, dict)
+
+
 class AgentError(Exception):
     """The agent refused a request, or is gone. The text is one line. ``rank``: who was lost, if that is why."""
 
@@ -36,7 +63,7 @@ class AgentError(Exception):
         self.rank = rank
 
 
-def result(answer: dict[str, Any]) -> Any:
+def result(answer: Message) -> Any:
     """Return what an agent answered to a request. Raises :class:`AgentError`."""
     if "error" in answer:
         raise AgentError(answer["error"], answer.get("rank"))
@@ -54,7 +81,7 @@ class Lines:
         self.incoming, self.outgoing = bytearray(), bytearray()
         self.closed = False
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Message]:
         """Read complete lines that have arrived."""
         before = len(self.incoming)
         while not self.closed and len(self.incoming) - before < self.at_once:
@@ -69,21 +96,24 @@ class Lines:
                 self.closed = True
                 break
             self.incoming += data
-        messages: list[dict[str, Any]] = []
+        messages: list[Message] = []
         while (end := self.incoming.find(b"\n", before)) >= 0:
             line = bytes(self.incoming[:end])
             del self.incoming[: end + 1]
             before = 0
             try:
-                messages.append(msgspec.json.decode(line, type=dict[str, Any]))
+                message = msgspec.json.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                message = None
+            if not is_message(message):
                 self.closed = True  # this client does not speak our protocol
                 break
+            messages.append(message)
         if len(self.incoming) > self.longest:
             self.closed = True
         return messages
 
-    def write(self, message: dict[str, Any], wait: bool = True) -> None:
+    def write(self, message: Mapping[str, object], wait: bool = True) -> None:
         """Send a line. With ``wait``, the peer reads promptly: a short wait for room is enough. Without, :meth:`flush` sends the rest."""
         self.outgoing += msgspec.json.encode(message) + b"\n"
         end = time.monotonic() + 5.0
@@ -142,10 +172,10 @@ class AgentServer:
     def readers(self) -> list[socket.socket]:
         return self.sockets
 
-    def requests(self) -> list[tuple[Lines, dict[str, Any]]]:
+    def requests(self) -> list[tuple[Lines, Message]]:
         """Return requests that have arrived, each with its client; accepts new clients, and forgets those that hung up."""
         self._accept()
-        requests: list[tuple[Lines, dict[str, Any]]] = []
+        requests: list[tuple[Lines, Message]] = []
         for client in self.clients:
             for request in client.read():
                 if request.pop("quiet", False):
@@ -178,12 +208,12 @@ class AgentServer:
             self.clients.append(Lines(sock, AT_ONCE))
             self.sockets = [*self.sockets, sock]
 
-    def answer(self, client: Lines, message: dict[str, Any], wait: bool = True) -> None:
+    def answer(self, client: Lines, message: Mapping[str, object], wait: bool = True) -> None:
         """Send the answer to a request of this client, if it is still connected."""
         if not client.closed:
             client.write(message, wait)
 
-    def notify(self, message: dict[str, Any]) -> None:
+    def notify(self, message: Mapping[str, object]) -> None:
         """Send a notification, without waiting for who reads it."""
         for client in self.clients:
             if client not in self.quiet and not client.closed:
@@ -215,7 +245,7 @@ class AgentClient:
         self.path = str(path)
         self.timeout = timeout
         self.serial = 0
-        self.waiting: list[dict[str, Any]] = []
+        self.waiting: list[Note] = []
         end = time.monotonic() + timeout
         while True:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -245,7 +275,7 @@ class AgentClient:
         import select
 
         while True:
-            answer: dict[str, Any] | None = None
+            answer: Message | None = None
             for message in self.lines.read():  # all of it: a notification may come right behind the answer
                 if message.get("id") == me:
                     answer = message
@@ -260,9 +290,9 @@ class AgentClient:
                 raise AgentError(f"the agent at {self.path} did not answer {op!r} within {self.timeout:g} s")
             select.select([self.lines.sock], [], [], left)
 
-    def notifications(self) -> list[dict[str, Any]]:
+    def notifications(self) -> list[Note]:
         """Take the agent's notifications since the last call."""
-        notes = self.waiting + [m for m in self.lines.read() if "id" not in m]
+        notes: list[Note] = self.waiting + [m for m in self.lines.read() if "id" not in m]
         self.waiting = []
         return notes
 

@@ -5,8 +5,7 @@ All from the engine's cumulative figures, so a bin that came late loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from agents.collectives.flows import Flows
 from agents.transport import Reports
@@ -18,7 +17,7 @@ MOST_PATHS = 2048
 class PathLog:
     """The log of packets per EV and windows of every queue pair that sent. ``write(t, kind, fields)`` takes a line."""
 
-    def __init__(self, engine: Reports, write: Callable[[int, str, dict[str, Any]], None]) -> None:
+    def __init__(self, engine: Reports, write: Callable[[int, str, Mapping[str, object]], None]) -> None:
         self.engine = engine
         self.write = write
         self.sent: dict[tuple[int, int], int] = {}  # by QPN and the place of the path in it
@@ -71,7 +70,7 @@ class FlowLog(PathLog):
     that was placed so far. Peers may have begun before the flows are started here."""
 
     def __init__(
-        self, engine: Reports, job: Flows, write: Callable[[int, str, dict[str, Any]], None], accounted: dict[int, int] | None = None
+        self, engine: Reports, job: Flows, write: Callable[[int, str, Mapping[str, object]], None], accounted: dict[int, int] | None = None
     ) -> None:
         self.job = job
         self.senders = {qpn: sender for sender in job.senders for qpn in sender.bundle.qpns}

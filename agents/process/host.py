@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from agents.collectives.data import StepData
 from agents.collectives.registry import collectives
 from agents.nic.device import TRANSPORTS, check_options, make_device
 from agents.nic.packet_io import drop_root
-from agents.process.loop import Host, share
+from agents.process.loop import Host, Place, share
 from agents.verbs.server import listen
 from topologies.clos import Fabric, FabricError
 
@@ -70,9 +70,28 @@ def _enter(namespace: str) -> None:
         os.close(fd)
 
 
-def open_host(config: dict[str, Any], fabric: Fabric, place: dict[str, Any]) -> Host:
+class Process(TypedDict):
+    """A host process: its name, who runs it, and its agents."""
+
+    name: str
+    user: int
+    hosts: list[Place]
+
+
+class Config(TypedDict):
+    """What the file of ``--config`` holds."""
+
+    fabric: dict[str, object]
+    clock: dict[str, float]
+    transport: str
+    options: dict[str, object]
+    seed: int
+    processes: list[Process]
+
+
+def open_host(config: Config, fabric: Fabric, place: Place) -> Host:
     """Open one agent. ``place``: what its process's other agents do not share with it. Raises OSError, ValueError or KeyError."""
-    clock = WallClock(**config["clock"])
+    clock = WallClock(config["clock"]["dilation"], int(config["clock"]["origin"]))
     with inside(place["netns"]):
         device = make_device(fabric, place["host"], clock, config["transport"], config.get("options", {}), config.get("seed", 0))
         listener = listen() if config["transport"] in TRANSPORTS else None
@@ -92,7 +111,7 @@ def main() -> int:
     StepData(zeros, zeros, 1).wrong(0, zeros)
     collectives()
     try:
-        config = json.loads(args.config.read_text(encoding="utf-8"))
+        config: Config = json.loads(args.config.read_text(encoding="utf-8"))
         fabric = Fabric.from_dict(config["fabric"])
         # Before there are threads: msgspec makes what it needs of a type at its first use, and threads that meet there crash in it (0.22).
         check_options(config["transport"], fabric, config.get("options", {}))
@@ -138,7 +157,7 @@ def _detach(name: str, folder: Path) -> None:
     os.close(complaints)
 
 
-def host_process(config: dict[str, Any], fabric: Fabric, process: dict[str, Any], parent: int) -> int:
+def host_process(config: Config, fabric: Fabric, process: Process, parent: int) -> int:
     """Be the agents of ``process``, one of those in ``config``, until told to stop or ``parent`` dies. Returns an exit status."""
     try:
         _enter(process["hosts"][0]["netns"])  # for good: what the kernel's transports open later, they open there

@@ -14,12 +14,12 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from agents.clock import WallClock
 from agents.process.agent import Agent
-from agents.process.control import AgentServer
-from agents.transport import LONG_AGO, NEVER
+from agents.process.control import AgentServer, Answer
+from agents.transport import LONG_AGO, NEVER, Note
 from agents.verbs.server import Server
 from topologies.clos import Fabric
 
@@ -29,11 +29,20 @@ PROGRAM_LINE = 1 << 20
 """The longest request of a program, in bytes, and the most that waits for a program that does not read [ours]."""
 
 
+class Place(TypedDict):
+    """Where one host's agent is: its number, its network namespace, and the paths of its log and its control socket."""
+
+    host: int
+    netns: str
+    log: str
+    socket: str
+
+
 class Host(Agent):
-    """One agent: device, control channel, log file. ``place``: the paths of its ``log`` and of its control ``socket``."""
+    """One agent: device, control channel, log file."""
 
     def __init__(
-        self, fabric: Fabric, number: int, device: Any, place: dict[str, Any], clock: WallClock, listener: socket.socket | None = None
+        self, fabric: Fabric, number: int, device: Any, place: Place, clock: WallClock, listener: socket.socket | None = None
     ) -> None:  # fmt: skip
         self.file = open(place["log"], "ab", buffering=1 << 16)
         self.server = AgentServer(place["socket"])
@@ -61,7 +70,7 @@ class Host(Agent):
         for client, request in self.server.requests():
             own = client is self.calls.owner
             if own and request.get("op") not in PROGRAM_REQUESTS:
-                answer = {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"}
+                answer: Answer = {"id": request.get("id", 0), "error": f"{self.name}: a program may not ask for that"}
             else:
                 self.asking = client
                 answer = self.answer(request)
@@ -79,13 +88,13 @@ class Host(Agent):
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return mmap.mmap(fd, size), fd
 
-    def notify_program(self, owner: Any, note: dict[str, Any]) -> None:
+    def notify_program(self, owner: Any, note: Note) -> None:
         """Send a note without waiting: a program may compute for minutes before it reads. Whoever steers us hears of losses, too."""
         self.server.answer(owner, note, wait=False)
         if note["event"] == "lost":
             self.notify(note)
 
-    def op_hello(self) -> dict[str, Any]:
+    def op_hello(self) -> dict[str, str | int]:
         module = sys.modules[type(self.device.engine).__module__]
         return {"host": self.name, "pid": os.getpid(), "uid": os.geteuid(), "compiled": not str(module.__file__).endswith(".py")}
 

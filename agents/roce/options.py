@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Meta
 
@@ -102,7 +103,7 @@ class Options:
     """The options of an endpoint on a fabric: ps, bytes, bits/s. Raises :class:`topologies.structs.Refused`. ``far``: of its queue pairs
     with hosts of the other site. A default that is a multiple of the base RTT or BDP follows their own."""
 
-    def __init__(self, fabric: Fabric, options: dict[str, Any], far: bool = False) -> None:
+    def __init__(self, fabric: Fabric, options: Mapping[str, object], far: bool = False) -> None:
         knobs = Knobs(**given(options, OPTIONS))
         rtt = fabric.haul_rtt_ps if far else fabric.base_rtt_ps
         path_bdp = fabric.nic_rate * rtt // BYTE

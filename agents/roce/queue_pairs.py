@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Mapping
 from struct import Struct
-from typing import Any
 
 from agents.packets.headers import PSN_MASK
 from agents.packets.memory import Memory, memory_of
@@ -31,7 +31,9 @@ from agents.transport import (
     Domain,
     Event,
     Foreign,
+    PathRow,
     Region,
+    Remote,
     check_parameters,
     check_target,
     known_ps,
@@ -57,7 +59,7 @@ def sport_of(host: int, qpn: int) -> int:
 class QueuePairs(Transmitter):
     """Verbs, states, paths and reports of :class:`agents.transport.Engine`."""
 
-    def __init__(self, fabric: Fabric, host: int, options: dict[str, Any], seed: int) -> None:
+    def __init__(self, fabric: Fabric, host: int, options: Mapping[str, object], seed: int) -> None:
         super().__init__(fabric, Counters())
         self._fabric: Fabric = fabric
         self._host: int = host
@@ -93,7 +95,7 @@ class QueuePairs(Transmitter):
         if not 0 <= peer < self._fabric.host_count or peer == self._host:
             raise ValueError(f"no peer {peer}: hosts are 0..{self._fabric.host_count - 1} and this is {self._host}")
 
-    def remote_of(self, host: int, qpn: int, psn: int) -> dict[str, Any]:
+    def remote_of(self, host: int, qpn: int, psn: int) -> Remote:
         self._check_peer(host)
         return {"transport": "roce", "host": host, "qpn": qpn, "psn": psn, "sport": sport_of(host, qpn), "mtu": self._fabric.mtu}
 
@@ -104,7 +106,7 @@ class QueuePairs(Transmitter):
         self._sports[sport] = qpn
         return sport
 
-    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> dict[str, Any]:
+    def create_qp(self, peer: int, evs: int = 0, qpn: int = -1, domain: Domain | None = None) -> Remote:
         """Make a queue pair in INIT. ``evs`` means nothing here: it has one path. ``qpn`` and ``domain``: see
         :class:`agents.transport.Engine`. Raises ValueError if ``peer`` is no other host's number, or for another number or engine's
         domain."""
@@ -133,7 +135,7 @@ class QueuePairs(Transmitter):
         self._qps[qpn] = qp
         return {"transport": "roce", "host": self._host, "qpn": qpn, "psn": psn, "sport": sport, "mtu": mtu}
 
-    def connect_qp(self, now: int, qpn: int, remote: dict[str, Any]) -> None:
+    def connect_qp(self, now: int, qpn: int, remote: Remote) -> None:
         """Move a QP to RTS. Raises ValueError if the dictionary is not from the peer's :meth:`create_qp`, or the QP not in INIT."""
         qp = self._qp(qpn)
         if qp.state != INIT:
@@ -289,7 +291,7 @@ class QueuePairs(Transmitter):
             placed[-1] = self._gone_placed
         return placed
 
-    def windows(self) -> list[dict[str, Any]]:
+    def windows(self) -> list[dict[str, int]]:
         """Return the windows: ``cwnd`` and ``in_flight`` in bytes of frames; ``rate_bps`` 0: only the port limits it; ``srtt_ps`` 0: no ACK
         yet."""
         return [
@@ -307,9 +309,9 @@ class QueuePairs(Transmitter):
     def counters(self) -> dict[str, int]:
         return self._counters.as_dict()
 
-    def paths(self) -> list[dict[str, Any]]:
+    def paths(self) -> list[PathRow]:
         """Return one row per queue pair: it has one path. ``dead``: its port is down here, or the network knows of no way."""
-        rows: list[dict[str, Any]] = []
+        rows: list[PathRow] = []
         for qp in self._qps.values():
             plane, uplink = ev_fields(qp.ev)
             rows.append(

@@ -353,10 +353,10 @@ class Server:
 
     # --- what is told of it ----------------------------------------------------------------------------------
 
-    def done(self) -> list[dict[str, Any]]:
+    def done(self) -> list[dict[str, int]]:
         """Return what queue pairs have completed since the last call, one row for each that did: messages and bytes sent, and immediates
         received."""
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, int]] = []
         ended, self.ended = self.ended, []
         for pid, qp in ended + [(session.pid, qp) for session in self.sessions for qp in session.qps.values()]:
             now = qp.messages, qp.bytes, qp.immediates
@@ -366,7 +366,7 @@ class Server:
                 qp.told = now
         return rows
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, int]]:
         """Return one row per program: its queue pairs, regions and what they have done, for people."""
         return [
             {

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.collectives.flows import FlowTable
 from agents.collectives.registry import FLOWS
 from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
+from agents.transport import Note
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from testbed.reconvergence import Reconvergence
@@ -40,7 +42,7 @@ class Measured:
     """``spans``: how long every step took, by rank. ``flows``: the note of each flow at its end."""
 
     spans: dict[int, dict[int, int]] = field(default_factory=dict)
-    flows: list[dict[str, Any]] = field(default_factory=list)
+    flows: list[Note] = field(default_factory=list)
     wrong: int = 0
 
 
@@ -63,7 +65,7 @@ def measure(
     failure, ended, kind = "", False, Failed
     cut_off, shown = CutOff(hosts), ""
 
-    def on_note(rank: int, note: dict[str, Any]) -> None:
+    def on_note(rank: int, note: Note) -> None:
         nonlocal failure
         if note["event"] == "step":
             measured.spans.setdefault(note["step"], {})[rank] = note["end_ps"] - note["start_ps"]
@@ -136,7 +138,7 @@ def flow_times(
     world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
 ) -> Measured:  # fmt: skip
     """``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
-    flows = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
+    flows: list[FlowTable] = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
     start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}
     return measure(world, hosts, start, messages, network)

@@ -271,6 +271,7 @@ def _bandwidth(
     [flow] = measured.flows
     scale = S * size / carried
     average = flow["bytes"] / (flow["end_ps"] - flow["start_ps"]) * scale
+    assert flow["peak_ps"] is not None
     peak = flow["peak_bytes"] / flow["peak_ps"] * scale
     _possible("peak bandwidth in GB/s", peak / 1e9, _line(world.fabric) / 1e9)
     _possible("average bandwidth in bytes/s", average, peak)

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from agents.transport import Note
 from scenarios.jobs import aicb, chakra
 from scenarios.jobs.content import is_text
 from scenarios.jobs.plan import MOST_BYTES, NeedsHosts, Node, Plan, PlanError, Rehearsal, checked, estimate, rehearse, scaled
@@ -135,7 +136,7 @@ def play(
     told: dict[int, list[list[float]]] = {rank: [] for rank in range(len(plan.ranks))}
     lines: list[str] = []
 
-    def on_note(rank: int, note: dict[str, Any]) -> None:
+    def on_note(rank: int, note: Note) -> None:
         if note["event"] == "told":
             told[rank].append(note["note"]["step"])
             on_pass(rank, len(told[rank]))

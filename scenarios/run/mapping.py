@@ -15,6 +15,7 @@ from agents.clustermapper.localise import CLEAR_STATE, Finding, Localiser
 from agents.clustermapper.options import Options
 from agents.clustermapper.policy import Policy
 from agents.process.control import AgentError
+from agents.transport import Note
 from testbed.controller.denylist import CLUSTERMAPPER
 from testbed.errors import UserError
 from topologies import Fabric, FabricError
@@ -63,7 +64,7 @@ class Mapping:
         """How long links are probed before the workload begins."""
         return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
 
-    def hear(self, note: dict[str, Any]) -> None:
+    def hear(self, note: Note) -> None:
         """Add an agent's report."""
         if self.options is not None:
             self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from agents.collectives.steer import CutOff, connect, wait_for_all
 from agents.process.control import AgentError
+from agents.transport import Note
 from scenarios.figures.books import balanced, books
 from scenarios.figures.writing import replacing
 from scenarios.jobs.describe import plan_of, ranks_of
@@ -393,7 +394,7 @@ class OneRun:
         if self.outcome == "done":
             self.outcome, self.reason = outcome, reason
 
-    def handle_note(self, rank: int, note: dict[str, Any]) -> None:
+    def handle_note(self, rank: int, note: Note) -> None:
         kind = note.get("event")
         if kind == "step":
             step = int(note["step"])

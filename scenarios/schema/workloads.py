@@ -10,9 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from agents.collectives.flows import parse, places
+from agents.collectives.flows import FlowTable, parse, places
 from agents.collectives.group import CollectiveError
 from agents.collectives.registry import find
 from scenarios.jobs.describe import Job, plan_of
@@ -65,8 +64,11 @@ class Flow:
         """The time at which it posts its last message; None if it posts a number of messages."""
         return None if self.for_ps is None else self.start_ps + self.for_ps
 
-    def for_agents(self) -> dict[str, Any]:
-        fields = {k: v for k, v in asdict(self).items() if k not in ("group", "evs")}
+    def for_agents(self) -> FlowTable:
+        fields: FlowTable = {
+            "name": self.name, "src": self.src, "dst": self.dst, "start_ps": self.start_ps,
+            "for_ps": self.for_ps, "messages": self.messages,
+        }  # fmt: skip
         return {**fields, "evs": self.evs} if self.evs else fields
 
 

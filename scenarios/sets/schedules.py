@@ -25,6 +25,7 @@ from typing import Any
 
 from agents.collectives.steer import connect, wait_for_all
 from agents.mrc.config import Config
+from agents.transport import Note
 from scenarios.figures.books import books, cable_gaps
 from scenarios.figures.fidelity import Evidence, judge
 from testbed.faults.plan import Planned, back_after, plan, stuck_after, used
@@ -168,7 +169,7 @@ class Schedule:
             raise BrokenError(self.errors[0] if self.errors else "the ring did not come to its end")
         self.outcome.steps += steps
 
-    def _handle_note(self, rank: int, note: dict[str, Any]) -> None:
+    def _handle_note(self, rank: int, note: Note) -> None:
         if note["event"] == "step":
             self.latest = max(self.latest, note["end_ps"])
             if not note["ok"]:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from agents.collectives.flows import FlowTable
 from agents.collectives.registry import FLOWS
 from agents.collectives.steer import connect
 from testbed.simulated.cluster import SimulatedCluster
@@ -24,7 +25,9 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
-    flows = [{"name": f"h{a}", "src": a, "dst": (a + half) % len(hosts), "start_ps": 0, "for_ps": S, "messages": None} for a in hosts]
+    flows: list[FlowTable] = [
+        {"name": f"h{a}", "src": a, "dst": (a + half) % len(hosts), "start_ps": 0, "for_ps": S, "messages": None} for a in hosts
+    ]
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as directory, SimulatedCluster(fabric, split=split) as cluster:
         cluster.start_agents("mrc", {}, Path(directory), 1)
         connect(cluster.agents, hosts, FLOWS, flows=flows)

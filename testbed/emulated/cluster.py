@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -312,7 +312,7 @@ class Cluster(Started, TakesFaults):
     # --- agents --------------------------------------------------------------------------------------------------
 
     def start_agents(
-        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
         """Start one agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
         ``policy`` chooses what the controller says to agents about link events (testbed/controller/steering.py). With ``alone`` each agent
@@ -403,7 +403,7 @@ class Cluster(Started, TakesFaults):
             self.quiesce(self.clock.patience(patient(KERNEL_DRAIN_S)))  # the kernel's last frames leave by the routes they came by
             paths.remove()
 
-    def _install_kernel_paths(self, kind: str, options: dict[str, Any], seed: int) -> KernelPaths:
+    def _install_kernel_paths(self, kind: str, options: Mapping[str, object], seed: int) -> KernelPaths:
         try:
             parsed = KernelOptions(kind, self.fabric, options)
         except ValueError as error:
@@ -427,7 +427,7 @@ class Cluster(Started, TakesFaults):
         """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
-    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
         """Return what the controller saw and did after a time (docs/controller.md); empty without a living controller."""
         return self.control.journal(since_ps)
 
@@ -605,10 +605,18 @@ def _host_processes(config: Path) -> dict[str, int]:
     """Read the host processes that a file describes, name -> id; they are children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
-    keys: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": ROOT, "env": environment()}
     try:
         with adopting(), complaint.open("wb") as err:
-            made = subprocess.run(command, **keys, stderr=err, check=False, timeout=limit)
+            made = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                check=False,
+                timeout=limit,
+                cwd=ROOT,
+                env=environment(),
+            )
     except subprocess.TimeoutExpired:
         raise UserError(f"the agents did not come up: not within {limit:.0f} s{remark()}") from None
     if made.returncode:

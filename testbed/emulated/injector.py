@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from agents.clock import WallClock
 from agents.process.control import AgentClient, AgentError
@@ -92,7 +92,7 @@ class Injector(Injections):
             self._sockets[user] = FaultSocket(self, user)
         return str(self._sockets[user].path)
 
-    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int:
+    def verbs(self, host: int, number: int, rule: Mapping[str, object] | None) -> int:
         """Ask over a connection of its own: whoever steers the agent may be waiting on theirs, in another thread."""
         path, process = self.socket_of(host), self.process_of(host)
         try:

@@ -28,7 +28,7 @@ class FabricIntf(Intf):
         self.ip = getattr(node, "address", None)
         self.prefixLen = 128 if self.ip else None
 
-    def config(self, **_params: Any) -> dict[str, Any]:
+    def config(self, **_params: Any) -> dict[str, str]:
         return {}
 
     def ifconfig(self, *args: Any) -> str:

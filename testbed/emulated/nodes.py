@@ -60,7 +60,7 @@ class FabricHost(Host):
         """Look for a process number only where one comes: Mininet takes any byte 1 for the head of one and waits for the rest."""
         return str(super().monitor(timeoutms, findPid and (self.lastCmd or "").endswith("&")))
 
-    def config(self, **_params: Any) -> dict[str, Any]:
+    def config(self, **_params: Any) -> dict[str, str]:
         return {}
 
     def terminate(self) -> None:
@@ -96,7 +96,7 @@ class FabricSwitch(Switch):
     def startShell(self, mnopts: Any = None) -> None:
         self.pid = os.getpid()  # Mininet shows it; the switches' namespace is held by this process
 
-    def config(self, **_params: Any) -> dict[str, Any]:
+    def config(self, **_params: Any) -> dict[str, str]:
         return {}
 
     def defaultIntf(self) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +128,7 @@ class PortWatch:
         self.equal[port] += low == high == reported
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> dict[str, object]:
         """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/results.md has the
         keys."""
         self._close(np.ones(len(self._ends), dtype=bool))

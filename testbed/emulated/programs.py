@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agents.collectives.group import CollectiveError
 from agents.collectives.steer import join
 from agents.communicator import MEMORY, WORLD
 from agents.process.control import AgentClient, AgentError
+from agents.transport import Note
 from testbed.emulated.fault_socket import VARIABLE
 from testbed.emulated.verbs_words import PYTHON, awaits_server, filled, listens, of_device, of_host, of_rank, preloading
 from testbed.errors import ClusterDied, UserError
@@ -167,7 +168,7 @@ class EmulatedPrograms:
                 on_line(rank, line)
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Wait until all have ended, as testbed.world.Programs requires."""
         failed: dict[int, str] = {}

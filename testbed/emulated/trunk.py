@@ -14,7 +14,6 @@ import socket
 import struct
 import subprocess
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.dataplane import layout
 from testbed.dataplane import trunk as dataplane
@@ -84,8 +83,8 @@ def _route(address: str) -> tuple[str, str]:
         raise UserError(
             f"there is no way to {address} ({done.stderr.strip()}): give an address that this machine reaches, --on HOST=ADDRESS"
         )
-    way: dict[str, Any] = json.loads(done.stdout)[0]
-    return str(way["dev"]), str(way.get("prefsrc", ""))
+    way: dict[str, str] = json.loads(done.stdout)[0]
+    return way["dev"], way.get("prefsrc", "")
 
 
 def _mtu(address: str) -> int:

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Any
 
+from agents.transport import Note
 from testbed.machines.channel import Channel
 
 
@@ -14,7 +15,7 @@ class RemoteAgent:
 
     def __init__(self, channel: Channel, host: int) -> None:
         self.channel, self.host = channel, host
-        self._notes: list[dict[str, Any]] = []
+        self._notes: list[Note] = []
         self._lock = threading.Lock()
         self._ready = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._hung_up = False
@@ -31,7 +32,7 @@ class RemoteAgent:
         """Say whether the agent, or its machine, is gone."""
         return self._hung_up or self.channel.ended
 
-    def hear(self, note: dict[str, Any]) -> None:
+    def hear(self, note: Note) -> None:
         with self._lock:
             self._notes.append(note)
             os.eventfd_write(self._ready, 1)
@@ -43,7 +44,7 @@ class RemoteAgent:
             if self._ready >= 0:
                 os.eventfd_write(self._ready, 1)
 
-    def notifications(self) -> list[dict[str, Any]]:
+    def notifications(self) -> list[Note]:
         """Take the notifications since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []

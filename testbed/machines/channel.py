@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -41,17 +41,33 @@ SILENCE_S = 20.0
 """A side that is silent for this time, s, is gone: ten times as long as either should be silent. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
 """Sorts of an answered error that are raised without the machine's name."""
-Notice = Callable[["Channel", dict[str, Any]], None]
 COMPLAINT = 1 << 16
 """Bytes of a command's last words that are looked at [ours]."""
 
 
-_NOTE = msgspec.defstruct("Note", [("event", str)])
-_MESSAGE = msgspec.defstruct("Message", [
-    ("id", int, 0), ("host", int, 0), ("share", float, 0.0), ("facts", dict[str, Any], {}), ("note", _NOTE | None, None),
-    *((name, str, "") for name in ("error", "sort", "event", "reason", "name", "data", "stage")),
-])  # fmt: skip
-"""A message: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+class Message(msgspec.Struct):
+    """A message: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+
+    id: int = 0
+    ok: object = None
+    error: str = ""
+    sort: str = ""
+    event: str = ""
+    host: int = 1 << 16  # no host has this number
+    note: dict[str, object] = {}
+    facts: dict[str, object] = {}
+    reason: str = ""
+    name: str = ""
+    data: str = ""
+    stage: str = ""
+    share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.event == "note" and "event" not in self.note:
+            raise ValueError("a note without `event`")
+
+
+Notice = Callable[["Channel", Message], None]
 _OWN = {
     "clock": msgspec.defstruct("Clock", [("theirs", int), ("after", int)]),
     "begin": msgspec.defstruct("Begun", [("booted_ns", int), ("hosts", list[int])]),
@@ -88,14 +104,14 @@ class Channel:
         self._on_event = on_event
         self._complaints = tempfile.TemporaryFile()
         self._last_serial = 0
-        self._answers: dict[int, dict[str, Any]] = {}
+        self._answers: dict[int, Message] = {}
         self._asked: dict[int, str] = {}
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._ended = False
         self._closing = False
         self._reason = ""  # for which it ended, as the far side says
-        self._hello: dict[str, Any] = {}
+        self._hello: Message | None = None
         self._heard = time.monotonic()
         try:
             self.process = subprocess.Popen(
@@ -123,9 +139,9 @@ class Channel:
             raise UserError(f"{self.name} has mrcbed {str(there)[:40]}, here is {version}: {SAME}")
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return what the machine says of itself."""
-        return dict(self._hello.get("facts", {}))
+        return {} if self._hello is None else self._hello.facts
 
     def begin(self, op: str, **keys: Any) -> int:
         """Ask without waiting; returns the number for :meth:`answer`."""
@@ -145,16 +161,16 @@ class Channel:
             if not self._ended:
                 raise ClusterDied(f"{self.name} did not answer within {patient(timeout):.0f} s: see whether it is overloaded")
             raise ClusterDied(self.death())
-        if "error" in answer:
-            sort, text = answer.get("sort", ""), answer["error"]
+        if answer.error:
+            sort, text = answer.sort, answer.error
             if sort == "fabric" or (sort == "agent" and op == "agent"):
                 raise ERRORS[sort](text)
             raise (UserError if sort == "user" else ClusterDied)(f"{self.name}: {text}")
         try:
-            msgspec.convert(answer.get("ok"), _answer_of(op), str_keys=True)
+            msgspec.convert(answer.ok, _answer_of(op), str_keys=True)
         except msgspec.ValidationError as error:
             raise ClusterDied(f"{self.name}: its answer to {op} makes no sense ({error}): {SAME}") from None
-        return answer.get("ok")
+        return answer.ok
 
     def ask(self, op: str, timeout: float = ANSWER_S, **keys: Any) -> Any:
         return self.answer(self.begin(op, **keys), timeout)
@@ -222,7 +238,7 @@ class Channel:
 
     # --- how ---------------------------------------------------------------------------------------------------
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def _write(self, message: Mapping[str, object]) -> None:
         with self._writing:
             assert self.process.stdin is not None
             try:
@@ -242,7 +258,7 @@ class Channel:
             self._ended = True
             self._changed.notify_all()
         if not self._closing:
-            self._on_event(self, {"event": "gone"})
+            self._on_event(self, Message(event="gone"))
 
     def _dispatch(self) -> None:
         """Take all lines until the output ends."""
@@ -251,25 +267,23 @@ class Channel:
             now = time.monotonic_ns()
             self._heard = now / 1e9
             try:
-                message = parse_json(line, Path("its line"))
-                typed(message, _MESSAGE, Path("its line"))
+                message = typed(parse_json(line, Path("its line")), Message, Path("its line"))
             except FileError:
                 self._reason = f"it said {line[:80].decode(errors='replace').strip()!r} where a line of JSON belongs: see --reach"
                 break
-            event = message.get("event")
-            if "id" in message:
-                if isinstance(message.get("ok"), dict) and "theirs" in message["ok"]:
-                    message["ok"]["after"] = now  # read here: a thread that waits for a core must not make the clock unsure
+            if message.id:
+                if isinstance(message.ok, dict) and "theirs" in message.ok:
+                    message.ok["after"] = now  # read here: a thread that waits for a core must not make the clock unsure
                 with self._changed:
-                    self._answers[message["id"]] = message
+                    self._answers[message.id] = message
                     self._changed.notify_all()
-            elif event == "hello":
+            elif message.event == "hello":
                 with self._changed:
                     self._hello = message
                     self._changed.notify_all()
-            elif event == "died":
-                self._reason = message["reason"]
-            elif event is not None:
+            elif message.event == "died":
+                self._reason = message.reason
+            elif message.event:
                 self._on_event(self, message)
 
     def _beat(self) -> None:

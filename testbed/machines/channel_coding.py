@@ -25,7 +25,12 @@ MOST_LINE = 64 << 20
 """The longest message either way, in bytes [ours]; a part of a log takes 5 MiB at most."""
 
 
-_ORDER = msgspec.defstruct("Order", [("op", str), ("id", int, 0)])
+class Order(msgspec.Struct):
+    """What the coordinator wants; ``keys`` are the arguments."""
+
+    op: str
+    id: int = 0
+    keys: dict[str, object] = {}
 
 
 class Wire:
@@ -44,7 +49,7 @@ class Wire:
         os.dup2(2, 1)
         return cls(0, outgoing)
 
-    def read(self, silence_s: float | None = None) -> dict[str, Any] | None:
+    def read(self, silence_s: float | None = None) -> Order | None:
         """Read the next message. None at the end, if nothing comes for so long, and for anything but a message, of which the other side is
         told."""
         while (end := self._buffer.find(b"\n")) < 0:
@@ -60,12 +65,13 @@ class Wire:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            message: dict[str, Any] = parse_json(line, Path("an order"))
-            typed(message, _ORDER, Path("an order"))
+            message = parse_json(line, Path("an order"))
+            order = typed(message, Order, Path("an order"))
         except FileError as error:
             self._refuse(str(error))
             return None
-        return message
+        order.keys = {key: value for key, value in message.items() if key not in ("op", "id")}
+        return order
 
     def _refuse(self, why: str) -> None:
         self.say(event="died", reason=f"what it was sent makes no sense: {why}")

@@ -16,11 +16,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -33,7 +34,7 @@ from testbed.machine import sandbox
 from testbed.machine.exclusive import measuring
 from testbed.machine.slowness import patient
 from testbed.machines.channel import BEAT_S, LOGS_S, SILENCE_S
-from testbed.machines.channel_coding import Wire
+from testbed.machines.channel_coding import Order, Wire
 from testbed.machines.orders import Orders, WatchFactory
 from testbed.machines.reach import MOST_MACHINES
 from topologies import Fabric, FabricError
@@ -53,7 +54,7 @@ class _Begin(msgspec.Struct):
 
     wall_offset_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     clock: Time
-    fabric: dict[str, Any]
+    fabric: dict[str, object]
     machine: int
     addresses: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_MACHINES)]
     results: str
@@ -71,7 +72,7 @@ class Begin:
     results: str  # of the run that measures, "" for none
 
     @classmethod
-    def read(cls, message: dict[str, Any]) -> Begin:
+    def read(cls, message: dict[str, object]) -> Begin:
         """Check the order. Raises ValueError."""
         order = msgspec.convert(message, _Begin)
         fabric = Fabric.from_dict(order.fabric)
@@ -82,24 +83,24 @@ class Begin:
         return cls(order.wall_offset_ns, order.clock, fabric, order.machine, addresses, order.results)
 
 
-def serve(facts: dict[str, Any], watches: WatchFactory) -> int:
+def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
     """Carry out a coordinator's orders; returns the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
     wire.say(event="hello", facts=facts)
-    while (message := wire.read(SILENCE_S)) is not None and message.get("op") != "begin":
-        _tell_time(wire, message)
-    if message is None:
+    while (order := wire.read(SILENCE_S)) is not None and order.op != "begin":
+        _tell_time(wire, order)
+    if order is None:
         return 0
     try:
-        begin = Begin.read(message)
+        begin = Begin.read(order.keys)
         shift_time(begin.wall_offset_ns)
         with measures(begin.results):
-            return sandbox.run(lambda: FarSide(wire, begin, message.get("id", 0), watches).run())
+            return sandbox.run(lambda: FarSide(wire, begin, order.id, watches).run())
     except (ValueError, OSError, UserError) as error:
         sort = "fabric" if isinstance(error, FabricError) else "user"
-        wire.say(id=message.get("id", 0), error=str(error), sort=sort)
+        wire.say(id=order.id, error=str(error), sort=sort)
         return 2
 
 
@@ -121,12 +122,12 @@ def shift_time(wall_offset_ns: int) -> None:
         file.write(f"monotonic {seconds} {ns}\n")
 
 
-def _tell_time(wire: Wire, message: dict[str, Any]) -> bool:
+def _tell_time(wire: Wire, order: Order) -> bool:
     """Answer a question for the time; returns whether it was one."""
-    if message.get("op") == "clock":
-        wire.say(id=message.get("id", 0), ok={"theirs": time.monotonic_ns()})
+    if order.op == "clock":
+        wire.say(id=order.id, ok={"theirs": time.monotonic_ns()})
         return True
-    return message.get("op") == "beat"
+    return order.op == "beat"
 
 
 class FarSide:
@@ -134,7 +135,7 @@ class FarSide:
 
     def __init__(self, wire: Wire, begin: Begin, serial: int, watches: WatchFactory) -> None:
         self.wire, self._serial = wire, serial
-        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._wake, self._waker = os.pipe()
         self._ending, self._over = threading.Event(), threading.Event()
         trunk = Trunk(divide(begin.fabric, len(begin.addresses)), begin.machine, begin.addresses)
@@ -178,11 +179,11 @@ class FarSide:
 
     def _read(self) -> None:
         """Read orders until the channel ends; then end the main thread, whatever it does."""
-        while (message := self.wire.read(SILENCE_S)) is not None:
-            if not _tell_time(self.wire, message):
-                self._orders.put(message)
+        while (order := self.wire.read(SILENCE_S)) is not None:
+            if not _tell_time(self.wire, order):
+                self._orders.put(order)
                 os.write(self._waker, b"o")
-        self._orders.put({"op": "end"})
+        self._orders.put(Order("end"))
         os.write(self._waker, b"o")
         if not self._ending.wait(MIDDLE_S):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -215,13 +216,13 @@ class FarSide:
             self._closed.add(host)
             self.wire.say(event="hung-up", host=host)
 
-    def _carry_out(self, order: dict[str, Any]) -> bool:
+    def _carry_out(self, order: Order) -> bool:
         """Carry out one order and answer it; returns False if there will be no more."""
-        name, serial = str(order.pop("op", "")), order.pop("id", 0)
-        if name == "end":
+        if order.op == "end":
             return False
+        serial = order.id
         try:
-            answer = self.orders.carry_out(name, order)
+            answer = self.orders.carry_out(order.op, order.keys)
         except ClusterDied:
             raise
         except AgentError as error:
@@ -234,6 +235,6 @@ class FarSide:
             self.wire.say(id=serial, error=explain(error)[0], sort="internal")
         else:
             self.wire.say(id=serial, ok=answer)
-            if name in ("start_agents", "stop_agents"):
+            if order.op in ("start_agents", "stop_agents"):
                 self._closed.clear()
         return True

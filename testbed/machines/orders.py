@@ -34,7 +34,7 @@ COMMAND_S = 60.0
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
 Trunk = TypedDict("Trunk", {"carried": dict[int, list[int]], "strays": int})  # noqa: UP013
 Struck = TypedDict("Struck", {"number": int, "told_ps": int, "due_ps": int | None, "down": bool})  # noqa: UP013
-Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": dict[str, Any]})  # noqa: UP013
+Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_ns": int, "result": Mapping[str, object]})  # noqa: UP013
 
 
 class Orders:
@@ -50,7 +50,7 @@ class Orders:
             name.removeprefix("op_"): getattr(self, name) for name in dir(self) if name.startswith("op_")
         }
 
-    def carry_out(self, name: str, keys: dict[str, Any]) -> Any:
+    def carry_out(self, name: str, keys: Mapping[str, object]) -> Any:
         """Carry out one order. Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
             raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
@@ -69,7 +69,7 @@ class Orders:
     def agents(self) -> dict[int, AgentClient]:
         return dict(zip(self.cluster.part.hosts, self.cluster.agents, strict=False))
 
-    def op_start_agents(self, transport: str, options: dict[str, Any], seed: int, alone: bool) -> None:
+    def op_start_agents(self, transport: str, options: dict[str, object], seed: int, alone: bool) -> None:
         self._logs = Path(tempfile.mkdtemp(prefix="logs-", dir=sandbox.RUN_DIR))
         self.cluster.start_agents(transport, options, self._logs, seed, "none", alone)
 
@@ -84,7 +84,7 @@ class Orders:
             self._wire.send_file(path)
             path.unlink()
 
-    def op_agent(self, host: int, call: str, args: dict[str, Any]) -> Any:
+    def op_agent(self, host: int, call: str, args: dict[str, object]) -> Any:
         if host not in self.agents:
             raise UserError(f"h{host} has no agent here: start_agents comes first")
         return self.agents[host].call(call, **args)

@@ -13,6 +13,7 @@ from agents.clock import WallClock
 from testbed.errors import ClusterDied, first_line
 from testbed.machines.channel import Channel, ask_all, whole
 from testbed.machines.clocks import Offset, wall_unsure_ns
+from testbed.machines.orders import Watched
 
 Report = Mapping[str, Any]
 _WORST = {"cores": min, "times": max, "wall_ns": max}
@@ -25,7 +26,7 @@ class MachineWatch:
     def __init__(self, clock: WallClock, channels: Sequence[Channel], interval: int, carried: Callable[[], Mapping[str, int]]) -> None:
         self._clock, self._channels, self._interval, self._carried = clock, channels, interval, carried
         self._begin: list[Offset] = []
-        self._result: dict[str, Any] = {}
+        self._result: Mapping[str, object] = {}
         self.samples: list[tuple[int, float]] = []
         self.delay_max_ns = 0
 
@@ -52,7 +53,7 @@ class MachineWatch:
         self.samples = sorted((int(t), share) for answer in answers for t, share in answer["samples"])
         self.delay_max_ns = max(answer["delay_max_ns"] for answer in answers)
 
-    def _whole(self, answers: list[dict[str, Any]], ends: list[Offset], trunk: dict[str, int]) -> dict[str, Any]:
+    def _whole(self, answers: Sequence[Watched], ends: list[Offset], trunk: dict[str, int]) -> dict[str, object]:
         names = [channel.name for channel in self._channels]
         unsure = {name: wall_unsure_ns(*pair) for name, *pair in zip(names, self._begin, ends, strict=True)}
         return {
@@ -65,14 +66,14 @@ class MachineWatch:
             "machines": [{"name": c.name, "address": c.place.address, **c.facts} for c in self._channels],
         }  # fmt: skip
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Mapping[str, object]:
         return self._result
 
 
-def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
+def merged(reports: Mapping[str, Report]) -> dict[str, object]:
     """Merge the reports of several machines, by name: rows of all, and of single figures the worst."""
     every = list(reports.values())
-    summary: dict[str, Any] = {
+    summary: dict[str, object] = {
         "clock": _clocks(reports),
         "gaps": sorted(gap for report in every for gap in report["gaps"]),
         "cores": sum(report["cores"] for report in every),
@@ -98,7 +99,7 @@ def merged(reports: Mapping[str, Report]) -> dict[str, Any]:
     return summary
 
 
-def _clocks(reports: Mapping[str, Report]) -> dict[str, Any]:
+def _clocks(reports: Mapping[str, Report]) -> dict[str, object]:
     clocks = {name: report["clock"] for name, report in reports.items()}
     return {
         **{key: max(clock[key] for clock in clocks.values()) for key in ("wall_step_ns", "wall_slept_ns")},

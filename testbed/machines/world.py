@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from agents.clock import WallClock
 from agents.kernel.options import KINDS as KERNEL_KINDS
+from agents.process.control import is_message
 from testbed.controller.denylist import OPERATOR
 from testbed.controller.handle import ControllerHandle
 from testbed.dataplane import layout
@@ -30,7 +31,7 @@ from testbed.faults.injections import TakesFaults
 from testbed.machine.slowness import patient
 from testbed.machine.stopping import go_on
 from testbed.machines.agent import RemoteAgent
-from testbed.machines.channel import LOGS_S, Channel, answers_of, ask_all, whole
+from testbed.machines.channel import LOGS_S, Channel, Message, answers_of, ask_all, whole
 from testbed.machines.channel_coding import unpacked
 from testbed.machines.clocks import Offset, wall_unsure_ns
 from testbed.machines.parted_faults import MachineFaults
@@ -149,25 +150,25 @@ class Machines(Started, TakesFaults):
             if channel.ended:
                 raise ClusterDied(channel.death())
 
-    def _on_event(self, channel: Channel, event: dict[str, Any]) -> None:
+    def _on_event(self, channel: Channel, event: Message) -> None:
         """Handle an event, on a channel's reading thread."""
         with self._lock:
-            match event["event"]:
-                case "note" if self._agents:
-                    self._agents[event["host"]].hear(event["note"])
+            match event.event:
+                case "note" if self._agents and is_message(event.note):
+                    self._agents[event.host].hear(event.note)
                 case "hung-up" if self._agents:
-                    self._agents[event["host"]].hang_up()
+                    self._agents[event.host].hang_up()
                 case "gone":
                     for agent in self._agents:
                         if agent.channel is channel:
                             agent.hang_up()
                 case "log" if self._logs is not None:
-                    if not re.fullmatch(r"[\w-]{1,40}\.jsonl", event["name"]):
-                        raise ValueError(f"{event['name'][:80]!r} is no log's name")
-                    with (self._logs / event["name"]).open("ab") as file:
-                        file.write(unpacked(event["data"]))
+                    if not re.fullmatch(r"[\w-]{1,40}\.jsonl", event.name):
+                        raise ValueError(f"{event.name[:80]!r} is no log's name")
+                    with (self._logs / event.name).open("ab") as file:
+                        file.write(unpacked(event.data))
                 case "progress":
-                    self._progress(f"{channel.name}: {event['stage']}", 0.1 + 0.8 * float(event["share"]))
+                    self._progress(f"{channel.name}: {event.stage}", 0.1 + 0.8 * event.share)
 
     # --- agents --------------------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ class Machines(Started, TakesFaults):
         return self._agents
 
     def start_agents(
-        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
         """Start one agent per host, on its machine. Their logs come here when they end. Raises as testbed.world.World."""
         if transport in KERNEL_KINDS:
@@ -208,7 +209,7 @@ class Machines(Started, TakesFaults):
             for agent in agents:
                 agent.close()
 
-    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
         return []
 
     def reroute(self, dead_links: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Made by the runner with ``--world simulated`` and by tests. Needs no root and to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class SimulatedCluster(Started, TakesFaults):
     # --- agents ----------------------------------------------------------------------------------------------
 
     def start_agents(
-        self, transport: str, options: dict[str, Any], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
+        self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
         """Start one simulated host per host. Raises :class:`UserError` for what cannot be simulated, or for bad options."""
         if self._hosts:
@@ -151,7 +151,7 @@ class SimulatedCluster(Started, TakesFaults):
     def denied(self) -> list[dict[str, Any]]:
         return self.control.denied()
 
-    def controller_journal(self, since_ps: int) -> list[dict[str, Any]]:
+    def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
         return self.control.journal.since(since_ps)
 
     # --- faults and counters -----------------------------------------------------------------------------------

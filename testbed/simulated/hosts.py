@@ -7,6 +7,7 @@ testbed.simulated.cluster, one per host and run.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from mypy_extensions import mypyc_attr
 
 from agents.nic.device import Nic, make_engine
 from agents.process.agent import Agent
-from agents.process.control import AgentError, result
-from agents.transport import NEVER, FrameIO
+from agents.process.control import AgentError, Message, result
+from agents.transport import NEVER, FrameIO, Note
 from testbed.simulated.interrupts import uninterrupted
 from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
@@ -65,10 +66,10 @@ class Steered(Station):
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.notes: list[dict[str, Any]] = []
+        self.notes: list[Note] = []
         self.over = False  # it was closed or killed
 
-    def ask(self, op: str, args: dict[str, Any]) -> Any:
+    def ask(self, op: str, args: Mapping[str, object]) -> Any:
         """Have the host's agent perform a request. Raises :class:`AgentError`."""
         raise NotImplementedError
 
@@ -89,7 +90,7 @@ class SimulatedHost(Steered):
     """A host that runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
-        self, network: Network, fabric: Fabric, number: int, transport: str, options: dict[str, Any], seed: int, log: Path
+        self, network: Network, fabric: Fabric, number: int, transport: str, options: Mapping[str, object], seed: int, log: Path
     ) -> None:
         super().__init__(number)
         self.network = network
@@ -104,7 +105,7 @@ class SimulatedHost(Steered):
         network.stations[number] = self
         self.turn()
 
-    def _note(self, note: dict[str, Any]) -> None:
+    def _note(self, note: Note) -> None:
         self.notes.append(note)
         self.network.halted = True  # the runner is told at once
 
@@ -166,15 +167,14 @@ class SimulatedHost(Steered):
 
     # --- what the cluster calls --------------------------------------------------------------------------------
 
-    def ask(self, op: str, args: dict[str, Any]) -> Any:
+    def ask(self, op: str, args: Mapping[str, object]) -> Any:
         """Have the host's agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not
         pass meanwhile. Requests and answers are what a socket would carry."""
         paused = self.paused
         if paused:
             self.pause(stop=False)
         try:
-            plain_args = json.loads(json.dumps(args))
-            answer = json.loads(json.dumps(self.agent.answer({"id": 1, "op": op, **plain_args})))
+            answer: Message = json.loads(json.dumps(self.agent.answer(json.loads(json.dumps({"id": 1, "op": op, **args})))))
             if "error" not in answer:
                 self.turn()
             return result(answer)
@@ -224,7 +224,7 @@ class SimulatedAgent:
         with uninterrupted():
             return self.host.ask(op, args)
 
-    def notifications(self) -> list[dict[str, Any]]:
+    def notifications(self) -> list[Note]:
         """Take the host's notifications since the last call."""
         notes, self.host.notes = self.host.notes, []
         return notes

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any, TextIO
@@ -21,7 +21,7 @@ from agents.collectives.group import CollectiveError
 from agents.collectives.steer import join
 from agents.communicator import MEMORY, WORLD, CommunicatorError, give
 from agents.process.control import AgentError
-from agents.transport import NEVER
+from agents.transport import NEVER, Note
 from testbed.errors import UserError
 from testbed.simulated.hosts import SimulatedAgent, SimulatedHost
 from testbed.simulated.network import Network
@@ -50,17 +50,17 @@ class SimulatedLink:
         memory = host.agent.calls.memory
         assert memory is not None
         self.memory = memory
-        self.waiting: list[dict[str, Any]] = []
+        self.waiting: list[Note] = []
         self.wake = NEVER  # when it wants to go on, ps
         self.listening = False  # whether news let it go on
         self.turn = threading.Semaphore(0)
         self.over = False
         self.failure = ""
 
-    def call(self, request: str, args: dict[str, Any]) -> Any:
+    def call(self, request: str, args: Mapping[str, object]) -> Any:
         return self.agent.call(request, **args)
 
-    def notes(self, timeout: float | None) -> list[dict[str, Any]]:
+    def notes(self, timeout: float | None) -> list[Note]:
         """Wait for news, at most so many seconds."""
         if not self.waiting and timeout != 0:
             network = self.programs.network
@@ -157,7 +157,7 @@ class SimulatedPrograms:
     # --- outside ---------------------------------------------------------------------------------------------
 
     def run(
-        self, on_line: Callable[[int, str], None], on_note: Callable[[int, dict[str, Any]], None], look: Callable[[], int | None]
+        self, on_line: Callable[[int, str], None], on_note: Callable[[int, Note], None], look: Callable[[], int | None]
     ) -> dict[int, str]:  # fmt: skip
         """Run all to their ends, as testbed.world.Programs requires."""
         self.threads = [threading.Thread(target=self._thread, args=(link,), daemon=True) for link in self.links]
@@ -209,7 +209,7 @@ class SimulatedPrograms:
             sys.stdout, sys.argv, sys.path = printed, argv, path
         return failed
 
-    def _hear(self, on_note: Callable[[int, dict[str, Any]], None]) -> None:
+    def _hear(self, on_note: Callable[[int, Note], None]) -> None:
         for rank, agent in enumerate(self.agents):
             for note in agent.notifications():
                 if note["event"] in ("over", "lost"):

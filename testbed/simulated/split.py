@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from mmap import mmap
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from agents.process.control import AgentError
+from agents.transport import Note
 from testbed.errors import ClusterDied, UserError
 from testbed.machine.parent import die_with_parent
 from testbed.simulated.exchange import HEAD, Aborted, PeerGone, Peers, Steering, Wire
@@ -49,7 +50,7 @@ class Job(NamedTuple):
     """The parameters that hosts need to begin."""
 
     transport: str
-    options: dict[str, Any]
+    options: Mapping[str, object]
     seed: int
     log_dir: Path
 
@@ -67,7 +68,7 @@ class RemoteHost(Steered):
         super().__init__(number)
         self.crew, self.owner = crew, owner
 
-    def ask(self, op: str, args: dict[str, Any]) -> Any:
+    def ask(self, op: str, args: Mapping[str, object]) -> Any:
         return self.crew.ask(self.owner, "ask", self.number, op, args)
 
     def pause(self, stop: bool) -> None:
@@ -283,7 +284,7 @@ class Share:
                 self.hosts[number] = begin_host(self.network, number, job)
         gc.freeze()
 
-    def ask(self, number: int, op: str, args: dict[str, Any]) -> Any:
+    def ask(self, number: int, op: str, args: Mapping[str, object]) -> Any:
         return self.hosts[number].ask(op, args)
 
     def pause(self, number: int, stop: bool) -> None:
@@ -316,7 +317,7 @@ class Share:
             host.close()
         return self.network.figures(), int(self.network.hops)
 
-    def notes(self) -> list[tuple[int, dict[str, Any]]]:
+    def notes(self) -> list[tuple[int, Note]]:
         """Take the notes of all hosts since the last call."""
         taken = [(number, note) for number, host in self.hosts.items() for note in host.notes]
         for number, _ in taken:

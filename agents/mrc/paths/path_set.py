@@ -9,7 +9,6 @@ packets: the sender reports what became of them. Owns its paths: only this modul
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 from librt.vecs import vec
 from mypy_extensions import i64
@@ -18,7 +17,7 @@ from agents.mrc.config import STRICT, WEIGHTED, Config
 from agents.mrc.paths.ev_state import ALLOW, ASSUMED_BAD, DENIED, DENY, GOOD, LOST, MARKED, PROVEN, ROTATED, SKIP, STATE_NAMES, next_state
 from agents.mrc.paths.path import MAX_PROOF, Path, jittered
 from agents.mrc.paths.reps import FREEZING_RTTS, Recycler
-from agents.transport import NEVER, Event, known_ps
+from agents.transport import NEVER, Event, PathRow, known_ps
 
 
 class PathSet:
@@ -451,7 +450,7 @@ class PathSet:
                 self.lost(now, path, now, srtt, "swapped")
                 return
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[PathRow]:
         """Return one row per EV, for people."""
         return [
             {"peer": self.peer, "ev": path.ev, "plane": path.plane, "uplink": path.ev & 0xFFFF,

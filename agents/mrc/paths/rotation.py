@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import gcd
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from topologies.clos import Fabric
 
@@ -88,7 +88,7 @@ class Account:
         for k in range(n):
             self.due[(r.first_plane + k) % n] += (count + n - 1 - k) // n
 
-    def report(self, others: list[Requester], sent: list[int], repeats: int) -> dict[str, Any]:
+    def report(self, others: list[Requester], sent: list[int], repeats: int) -> dict[str, int | list[int]]:
         """Return the account of those entered and ``others``. ``sent``: packets that left for the first time, as the endpoint counted them
         on its ports; ``repeats``: those of them that left by the plane of the one before.
 

@@ -11,7 +11,7 @@ import pytest
 
 from agents.process.control import AgentError
 from testbed.errors import ClusterDied, UserError
-from testbed.machines.channel import Channel, ask_all, whole
+from testbed.machines.channel import Channel, Message, ask_all, whole
 from testbed.machines.reach import Place
 from topologies import FabricError
 
@@ -154,8 +154,8 @@ def test_a_far_side_that_does_not_end_is_ended(far: Callable[..., Channel], monk
 
 
 def test_what_cannot_be_taken_ends_the_channel_with_the_reason() -> None:
-    def full(_: Channel, event: dict[str, object]) -> None:
-        if event["event"] == "log":
+    def full(_: Channel, message: Message) -> None:
+        if message.event == "log":
             raise OSError(28, "No space left on device")
 
     script = HELLO + """echo '{"event": "log"}'; cat >/dev/null"""

@@ -33,7 +33,7 @@ def test_messages_come_whole_whatever_the_pieces(ends: tuple[Wire, int, int]) ->
         os.close(writer)
 
     threading.Thread(target=write).start()
-    assert [message["id"] for message in iter(wire.read, None)] == list(range(50))
+    assert [order.id for order in iter(wire.read, None)] == list(range(50))
 
 
 @pytest.mark.parametrize(
