@@ -6,13 +6,14 @@ Used by scenarios.schema.scenario. Pure; docs/faults.md is the manual.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from scenarios.schema.workloads import Workload
+from testbed.faults.keys import Keys
 from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, target_of
 from topologies import Fabric, FabricError
 from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
@@ -29,7 +30,7 @@ class Fault:
     for_ps: int | None  # None: until the run ends
     ranks: tuple[int, int] | None = None  # whose QP, for "used-by-qp"; None: the first ring edge across T0s
     before: bool = False  # begins before the agents start; then ``for_ps`` counts from the first measured step
-    keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as read
+    keys: Keys = dataclasses.field(default_factory=Keys)  # the kind's own, as read
 
 
 class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,7 @@ class _Kind(Struct):
 _COMMON = FaultTable.__struct_encode_fields__
 
 
-def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
+def read_faults(entries: Sequence[Mapping[str, object]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
     """Read all faults of a scenario whose transports run on ``fabrics``. Raises :class:`topologies.structs.Refused`."""
     faults = tuple(_read(entry, f"fault[{i}]", fabrics, workload) for i, entry in enumerate(entries))
     if len({fault.name for fault in faults}) < len(faults):
@@ -75,7 +76,7 @@ def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], wo
     return faults
 
 
-def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
+def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
     kind = KINDS[convert(data, _Kind, where).kind]
     known = (*_COMMON, *(key.name for key in kind.keys))
     for key in data:
@@ -113,14 +114,14 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
     )
 
 
-def _read_keys(kind: str, keys: dict[str, Any], where: str) -> dict[str, Any]:
+def _read_keys(kind: str, keys: Mapping[str, object], where: str) -> Keys:
     try:
         return read_keys(kind, keys)
     except FaultError as error:
         raise Refused(f"{where}.{error.key}", error.text) from None
 
 
-def _check_fits(kind: str, on: str, keys: dict[str, Any], where: str, fabrics: Sequence[Fabric]) -> None:
+def _check_fits(kind: str, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
     """Check that its target exists in at least one fabric."""
     first_error: FabricError | None = None
     try:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from testbed.faults import draws
 from testbed.faults.base import Cycle, Drawn
-from testbed.faults.keys import DUTY, PERIOD, FaultError, Key
+from testbed.faults.keys import DUTY, PERIOD, FaultError, Key, Keys
 from testbed.faults.targets import Target
 from topologies.clos import Fabric, FabricError
 from topologies.structs import Written
@@ -48,7 +48,7 @@ class Transceiver(Cycle):
     keys = (LINKS.optional(), PERIOD.optional(), DUTY.optional())
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         """Take the first links by port, as neighbours share a transceiver, unless they are named."""
         if re.fullmatch(r"h[0-9]+", on):
             fabric.host_number(on)
