@@ -135,7 +135,7 @@ def _scenario_tables() -> Iterator[Table]:
     path = "transport.fabric_options"
     queues = tuple(_bounded(key) for key in _keys(SCENARIO, path, QueueOptions))
     yield Table(SCENARIO, path, "fabric_options", "How the queues of the transport's fabric behave", queues)
-    own: dict[str, tuple[type[msgspec.Struct], Mapping[str, Any]]] = {
+    own: dict[str, tuple[type[msgspec.Struct], Mapping[str, object]]] = {
         "mrc": (mrc.OPTIONS, defaults_of(mrc.Config)),
         "roce": (roce.OPTIONS, defaults_of(roce.Knobs)),
         **dict.fromkeys(KERNEL_KINDS, (Knobs, {})),
@@ -160,7 +160,7 @@ def _fabric_table() -> Table:
 
 
 def _keys(
-    file: str, path: str, struct: type[msgspec.Struct], kinds: tuple[str, ...] = (), defaults: Mapping[str, Any] | None = None
+    file: str, path: str, struct: type[msgspec.Struct], kinds: tuple[str, ...] = (), defaults: Mapping[str, object] | None = None
 ) -> tuple[Key, ...]:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)

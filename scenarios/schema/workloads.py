@@ -10,7 +10,6 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from agents.collectives.flows import parse, places
 from agents.collectives.group import CollectiveError
@@ -65,7 +64,7 @@ class Flow:
         """The time at which it posts its last message; None if it posts a number of messages."""
         return None if self.for_ps is None else self.start_ps + self.for_ps
 
-    def for_agents(self) -> dict[str, Any]:
+    def for_agents(self) -> dict[str, object]:
         fields = {k: v for k, v in asdict(self).items() if k not in ("group", "evs")}
         return {**fields, "evs": self.evs} if self.evs else fields
 
