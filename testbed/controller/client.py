@@ -60,11 +60,11 @@ class ControllerClient:
         self._host, self._port = parts[1].strip("[]"), int(parts[2] or 80)
         self.url = url.rstrip("/")
 
-    def get(self, page: str, **query: Any) -> Any:
+    def get(self, page: str, **query: int) -> Any:
         """Return a page that docs/controller.md lists; its name lacks /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
-    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:
         """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
         return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
@@ -87,7 +87,7 @@ class ControllerClient:
                 if line.strip():
                     yield self._read(line, _EVENT)
 
-    def _ask(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, kind: Any = Any) -> Any:
+    def _ask(self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, kind: Any = Any) -> Any:
         with self._open(method, page, body, query) as answer:
             data = answer.read(MOST + 1)
             if answer.length:  # of what was announced
@@ -98,7 +98,7 @@ class ControllerClient:
 
     @contextmanager
     def _open(
-        self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False
+        self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, endless: bool = False
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
         """Send a request and yield the answer's head. With ``endless`` only the head must come within the timeout: the body need not
         end."""
