@@ -17,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from testbed.dataplane.build import OBJECT, fresh_object
 from testbed.emulated import ovs
@@ -385,8 +385,3 @@ def examine() -> list[Check]:
 def well(checks: list[Check]) -> bool:
     """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)
-
-
-def as_data(checks: list[Check]) -> dict[str, Any]:
-    """Give the checks as data for machines."""
-    return {"ok": well(checks), "checks": [asdict(check) for check in checks]}

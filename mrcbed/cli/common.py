@@ -153,7 +153,7 @@ def reach_option() -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def conclude(scenario: Scenario, summary: dict[str, Any], directory: Path, as_json: bool) -> int:
+def conclude(scenario: Scenario, summary: dict[str, object], directory: Path, as_json: bool) -> int:
     """Print the results of a command and return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan

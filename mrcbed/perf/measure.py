@@ -24,7 +24,7 @@ class Failed(UserError):
 
     status = 1
 
-    def __init__(self, text: str, lost: bool, figures: dict[str, Any] | None = None) -> None:
+    def __init__(self, text: str, lost: bool, figures: dict[str, object] | None = None) -> None:
         super().__init__(text)
         self.lost, self.figures = lost, figures
 
@@ -47,7 +47,7 @@ class Measured:
 def measure(
     world: World,
     hosts: Sequence[int],
-    start: dict[str, Any],
+    start: dict[str, object],
     steps: int,
     network: Reconvergence | None,
     on_step: Callable[[], None] = lambda: None,

@@ -182,20 +182,20 @@ def check_request(request: Request, fabric: Fabric) -> list[int]:
 def perf(
     world: World, request: Request, transport: str, line: Callable[[str], None], say: Callable[[str], None],
     on_row: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Measure and print line by line; returns the figures, ``wrong`` among them. ``say``: news for people. ``on_row``: called after each.
     Raises :class:`UserError`, and :class:`mrcbed.perf.measure.Failed` with the figures of the rows before. The table ends with its footer
     in any case."""
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
-    made: dict[str, Any] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
+    made: dict[str, object] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
     made["ranks" if request.collective else "pair"] = hosts
     head, shown = _table(request, fabric, hosts, transport, world.name)
     rows: list[Any] = []
     wrong = 0
 
-    def figures() -> dict[str, Any]:
+    def figures() -> dict[str, object]:
         return {**made, "rows": [tables.as_data(row) for row in rows], "wrong": wrong}
 
     for text in head:

@@ -48,7 +48,7 @@ def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
     return Block(time_us, rate, rate * factor, wrong)
 
 
-def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, Any], transport: str, world: str) -> list[str]:
+def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, object], transport: str, world: str) -> list[str]:
     """Everything above the rows."""
     lines = [
         f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world",
@@ -180,7 +180,7 @@ def latency_row(row: Latency) -> str:
     )
 
 
-def as_data(row: Any) -> dict[str, Any]:
+def as_data(row: Any) -> dict[str, object]:
     """A row as plain data."""
     out = asdict(row)
     if isinstance(row, Bandwidth):

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.machine.sandbox import RUN_MARK, start_time
 
@@ -81,10 +80,6 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
     for _, fd in handles:
         os.close(fd)
     return [item for item, _ in remaining]
-
-
-def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
-    return [asdict(item) for item in leftovers]
 
 
 def _alive(mark: str, own_pid_ns: int) -> bool:
