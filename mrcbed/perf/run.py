@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -192,11 +192,12 @@ def perf(
     made: dict[str, object] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
     made["ranks" if request.collective else "pair"] = hosts
     head, shown = _table(request, fabric, hosts, transport, world.name)
-    rows: list[Any] = []
+    rows: list[tables.Row | tables.Bandwidth | tables.Latency] = []
     wrong = 0
 
     def figures() -> dict[str, object]:
-        return {**made, "rows": [tables.as_data(row) for row in rows], "wrong": wrong}
+        rates = [{"messages_per_s": row.rate} if isinstance(row, tables.Bandwidth) else {} for row in rows]
+        return {**made, "rows": [asdict(row) | rate for row, rate in zip(rows, rates, strict=True)], "wrong": wrong}
 
     for text in head:
         line(text)
@@ -214,7 +215,7 @@ def perf(
         error.figures = figures()
         raise
     finally:
-        for text in tables.nccl_foot(rows) if request.collective else [tables.RULE]:
+        for text in tables.nccl_foot([row for row in rows if isinstance(row, tables.Row)]) if request.collective else [tables.RULE]:
             line(text)
     return figures()
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from topologies.clos import Fabric
 
@@ -178,11 +177,3 @@ def latency_row(row: Latency) -> str:
         f" {row.size:<7d} {row.iterations:<10d}     {row.t_min:<7.2f}        {row.t_max:<7.2f}      {row.typical:<7.2f}  \t       "
         f"{row.average:<7.2f}     \t{row.stdev:<7.2f}\t\t{row.p99:<7.2f} \t\t{row.p999:<7.2f}"
     )
-
-
-def as_data(row: Any) -> dict[str, object]:
-    """A row as plain data."""
-    out = asdict(row)
-    if isinstance(row, Bandwidth):
-        out["messages_per_s"] = row.rate
-    return out

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct, field
 
 from scenarios.schema.workloads import Workload
 from testbed.faults.keys import Keys
-from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, target_of
+from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, Kind, read_keys, target_of
 from topologies import Fabric, FabricError
 from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
 from topologies.units import Duration, Span
@@ -92,15 +92,18 @@ def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], wor
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
     if entry.on == USED_BY_QP and workload.jobs:
         raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is not for jobs, whose queue pairs are made as their ranks begin: name a cable")
-    read = _read_keys(kind.name, keys, where)
-    if entry.for_ is None and (reason := kind.needs_for(read)):
-        raise Refused(where, f"needs 'for', {reason}")
-    if entry.ranks is not None:
-        fewest = min(fabric.host_count for fabric in fabrics)
-        a, b = entry.ranks
-        if a == b or not (0 <= a < fewest and 0 <= b < fewest) or entry.on != USED_BY_QP:
-            raise Refused(f"{where}.ranks", f"= [{a}, {b}] must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
-    _check_fits(kind.name, entry.on, read, where, fabrics)
+    try:
+        read = read_keys(kind.name, keys)
+        if entry.for_ is None and (reason := kind.needs_for(read)):
+            raise Refused(where, f"needs 'for', {reason}")
+        if entry.ranks is not None:
+            fewest = min(fabric.host_count for fabric in fabrics)
+            a, b = entry.ranks
+            if a == b or not (0 <= a < fewest and 0 <= b < fewest) or entry.on != USED_BY_QP:
+                raise Refused(f"{where}.ranks", f"= [{a}, {b}] must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
+        _check_fits(kind, entry.on, read, where, fabrics)
+    except FaultError as error:
+        raise Refused(f"{where}.{error.key}", error.text) from None
     return Fault(
         name=entry.name or f"{kind.name} {entry.on}{kind.suffix}",
         kind=kind.name,
@@ -114,28 +117,18 @@ def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], wor
     )
 
 
-def _read_keys(kind: str, keys: Mapping[str, object], where: str) -> Keys:
-    try:
-        return read_keys(kind, keys)
-    except FaultError as error:
-        raise Refused(f"{where}.{error.key}", error.text) from None
-
-
-def _check_fits(kind: str, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
+def _check_fits(kind: Kind, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
     """Check that its target exists in at least one fabric."""
+    if on == USED_BY_QP:
+        if not kind.used:
+            kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
+            raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
+        return
     first_error: FabricError | None = None
-    try:
-        if on == USED_BY_QP:
-            if not KINDS[kind].used:
-                kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
-                raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
+    for fabric in fabrics:
+        try:
+            target_of(fabric, kind.name, on, keys, 0)
             return
-        for fabric in fabrics:
-            try:
-                target_of(fabric, kind, on, keys, 0)
-                return
-            except FabricError as error:
-                first_error = first_error or error
-    except FaultError as error:
-        raise Refused(f"{where}.{error.key}", error.text) from None
+        except FabricError as error:
+            first_error = first_error or error
     raise Refused(f"{where}.on", f": {first_error}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from testbed.faults.keys import FaultError, Key, Keys
 from testbed.faults.targets import Injected, Target, cable_of_path
@@ -36,7 +36,7 @@ class Machine(Protocol):
 
     def pause(self, host: int, stop: bool) -> None: ...
     def kill(self, host: int) -> int: ...
-    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int: ...
+    def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int: ...
     def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None: ...
     def end(self, fault: Injected) -> int: ...
 
@@ -76,8 +76,8 @@ class Kind:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Find what it hits. Raises FaultError, and FabricError for a name that the fabric does not have."""
-        raise NotImplementedError
+        """Find what it hits, here a host. Raises FaultError, and FabricError for a name that the fabric does not have."""
+        return Target(self.name, on, keys, host=fabric.host_number(on))
 
     def needs_for(self, keys: Keys) -> str:
         """Return the value of a scenario's ``for``, if these keys make no sense without it."""

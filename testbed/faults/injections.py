@@ -41,7 +41,7 @@ class Injections:
         """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
-    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int:
+    def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
         """Give a host's agent a rule of agents/verbs/faults.py, or take it back; returns the time, ps. Raises :class:`UserError` if a rule
         cannot be given; nothing is wrong with one that is gone."""
         if rule is not None:

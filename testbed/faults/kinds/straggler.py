@@ -7,7 +7,7 @@ import random
 from testbed.faults import draws
 from testbed.faults.base import Change, Cycle, Drawn, Machine
 from testbed.faults.keys import PERIOD, SHARE, FaultError, Keys
-from testbed.faults.targets import Injected, Target
+from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 
 
@@ -22,9 +22,6 @@ class Straggler(Cycle):
     def check(self, keys: Keys) -> None:
         if keys["share"] == 1.0:
             raise FaultError("share", "= 1 leaves the agent all of its CPU: it must be below 1")
-
-    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        return Target(self.name, on, keys, host=fabric.host_number(on))
 
     def part_down(self, keys: Keys) -> float:
         return 1 - keys["share"]

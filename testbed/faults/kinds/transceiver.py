@@ -19,7 +19,7 @@ class Links(metaclass=Written):
     """The parameter of links: a number of them, or their names as a list, or as one word with commas as the prompt has it."""
 
     words = "a number of links from 1 on, or a list of links' names"
-    schema: ClassVar[dict[str, Any]] = {
+    schema: ClassVar[dict[str, object]] = {
         "type": ["integer", "string", "array"], "minimum": 1, "minLength": 1, "minItems": 1, "items": {"type": "string"}
     }  # fmt: skip
     example = "4"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from agents.verbs import faults
 from testbed.faults.base import Change, Drawn, Kind, Machine
 from testbed.faults.keys import Key, Keys, in_us
-from testbed.faults.targets import Injected, Target
+from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 from topologies.structs import one_of, text
 from topologies.units import Span
@@ -39,9 +39,6 @@ class VerbsFault(Kind):
     does = ""
     programs = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        return Target(self.name, on, keys, host=fabric.host_number(on))
-
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         known = {"program": "ib_write_bw", "count": 1}
         return rng.choice(list(fabric.hosts)), {key.name: known[key.name] for key in self.keys if key.name in known}
@@ -54,7 +51,7 @@ class VerbsFault(Kind):
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         keys = fault.target.keys
-        rule = {"what": self.does, "value": self.value(keys), "of": keys.get("of", keys.get("call", ""))}
+        rule: dict[str, str | int] = {"what": self.does, "value": self.value(keys), "of": keys.get("of", keys.get("call", ""))}
         rule |= {key: keys[key] for key in ("program", "after", "count") if key in keys}
         return machine.verbs(fault.target.host, fault.number, rule), ()
 
