@@ -16,8 +16,9 @@ from typing import NamedTuple, Self
 from agents.clock import Clock, WallClock
 from agents.process.control import AgentError
 from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
+from testbed.machine.cleanup import namespace
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
-from testbed.machine.load import Clocks, Cpu, Work, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
+from testbed.machine.load import Clocks, Cpu, Work, read_clocks, read_cpu, read_pressure, read_thread, read_work
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
 from testbed.world import EMULATED, Ports, RunWatch, World
 from topologies.units import NS
@@ -124,11 +125,9 @@ class Watch(threading.Thread):
     def mark(self) -> None:
         """Mark the begin or end of the measured part: record what every process has used so far."""
         processes = self._processes()
-        own_namespace = time_namespace()
+        own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
-            name
-            for name, pid in processes.items()
-            if (namespace := time_namespace(pid)) is not None and namespace != own_namespace and name not in self._strangers
+            name for name, pid in processes.items() if namespace(pid, "time") not in (0, own) and name not in self._strangers
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
         self._marks.append(_Mark(time.monotonic_ns(), read_pressure(), work, read_cpu(), processes.values()))

@@ -19,7 +19,7 @@ from scenarios.schema.fault_tables import Fault, read_faults
 from scenarios.schema.iperf_tables import Background, read_backgrounds
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
-from scenarios.schema.values import ScenarioError, parse_duration, parse_size
+from scenarios.schema.values import ScenarioError
 from scenarios.schema.workload_tables import read_workload
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import KINDS as FAULTS
@@ -326,5 +326,5 @@ class _Reader:
 
 __all__ = [
     "KINDS", "SINGLE_PATH", "TRANSPORTS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload",
-    "load_scenario", "named_scenarios", "parse_duration", "parse_size", "twin_of",
+    "load_scenario", "named_scenarios", "twin_of",
 ]  # fmt: skip

@@ -47,8 +47,8 @@ def find() -> list[Leftover]:
             started = start_time(pid)
         except OSError:
             continue
-        command = _read(pid, "cmdline").replace("\0", " ").strip()
-        leftovers.append(Leftover(mark, pid, _read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
+        command = read(pid, "cmdline").replace("\0", " ").strip()
+        leftovers.append(Leftover(mark, pid, read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
     return sorted(leftovers, key=lambda item: item.pid)
 
 
@@ -89,12 +89,8 @@ def alive(mark: str) -> bool:
 
 
 def _lives(item: Leftover) -> bool:
-    try:
-        if start_time(item.pid) != item.began:
-            return False
-        return Path(f"/proc/{item.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    fields = read(item.pid, "stat").rpartition(")")[2].split()
+    return len(fields) > 19 and fields[19] == item.began and fields[0] not in "ZX"
 
 
 def mark_of(pid: int) -> str:
@@ -135,7 +131,8 @@ def _interfaces(pid: int, own: int) -> int:
         return 0
 
 
-def _read(pid: int, name: str) -> str:
+def read(pid: int, name: str) -> str:
+    """Read a file of a process below /proc; empty where we may not, or if it is gone."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
     except OSError:
