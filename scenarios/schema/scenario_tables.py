@@ -15,7 +15,6 @@ from agents.kernel.options import MPTCP, TCP
 from scenarios.schema.checks import CheckError, names_in
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.iperf_tables import Entries
-from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
 from testbed.reconvergence import RECONVERGENCE
 from testbed.world import WORLDS
@@ -50,7 +49,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
     median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
     setting: Annotated[
-        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
+        Table, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
     ] = {}
     only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
     unusual: Annotated[bool, Doc("where it does not hold, a line says *unusual*, and the verdict stays")] = False
