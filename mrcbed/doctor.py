@@ -286,7 +286,7 @@ def machine() -> Iterator[Check]:
 
 def _processor() -> Iterator[Check]:
     kind, lacking = platform.machine(), surroundings.lacking_instructions(_read("/proc/cpuinfo") or "")
-    if not surroundings.tried_processor():
+    if kind != "x86_64":
         why = "the testbed has been tried on x86-64 alone: packages may have to be compiled, and nobody has run the tests here"
         yield Check("machine", "processor", "limited", kind, why, "an x86-64 machine, or try it and report")
         return
@@ -297,7 +297,8 @@ def _processor() -> Iterator[Check]:
 
 def _container() -> Iterator[Check]:
     """Only where there is something to say."""
-    kind, lacking = surroundings.container(), surroundings.root_without_rights()
+    kind = surroundings.container()
+    lacking = surroundings.lacking_capabilities(_read("/proc/self/status") or "") if os.geteuid() == 0 else []
     if kind or lacking:
         found = f"{kind or 'none seen'}, without {', '.join(lacking)}" if lacking else f"{kind}, with every right needed"
         why = "the host's kernel is the one that counts: the container can bring neither its version nor its modules"

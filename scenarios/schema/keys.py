@@ -172,7 +172,9 @@ def _keys(
         if default is NODEFAULT and at.default_factory is not NODEFAULT:
             default = at.default_factory()
         words = doc.default or ("" if default is NODEFAULT else _toml(default))
-        kind = _one_of(kinds) if at.encode_name == "kind" and kinds and path in CHOICES else _written(at.type)
+        kind = _written(at.type)
+        if at.encode_name == "kind" and kinds and path in CHOICES:
+            kind = inspect.Metadata(inspect.StrType(), extra={"names": kinds})
         example = (
             doc.example or (_toml(not default) if isinstance(default, bool) else _example(kind) if doc.default else words) or _example(kind)
         )
@@ -180,10 +182,6 @@ def _keys(
         return Key(file, path, at.encode_name, kinds, kind, must, doc.unit, words, doc.meaning, example)
 
     return tuple(key(at) for at in info.fields)
-
-
-def _one_of(kinds: tuple[str, ...]) -> inspect.Type:
-    return inspect.Metadata(inspect.StrType(), extra={"names": kinds})
 
 
 def _format(file: str) -> Key:

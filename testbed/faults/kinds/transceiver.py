@@ -35,11 +35,10 @@ class Links(metaclass=Written):
         raise ValueError("must be a number of links from 1 on, or a list of links' names")
 
 
-def _format_links(links: int | tuple[str, ...]) -> str:
-    return str(links) if isinstance(links, int) else ",".join(links)
-
-
-LINKS = Key("links", Links, "how many, the first by port, or a list of names; default: half of them", _format_links)
+LINKS = Key(
+    "links", Links, "how many, the first by port, or a list of names; default: half of them",
+    lambda links: str(links) if isinstance(links, int) else ",".join(links),
+)  # fmt: skip
 
 
 class Transceiver(Cycle):
