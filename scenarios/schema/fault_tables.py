@@ -104,17 +104,8 @@ def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], wor
         _check_fits(kind, entry.on, read, where, fabrics)
     except FaultError as error:
         raise Refused(f"{where}.{error.key}", error.text) from None
-    return Fault(
-        name=entry.name or f"{kind.name} {entry.on}{kind.suffix}",
-        kind=kind.name,
-        on=entry.on,
-        at_ps=entry.at,
-        step=entry.step,
-        for_ps=entry.for_,
-        ranks=entry.ranks,
-        before=entry.before,
-        keys=read,
-    )
+    name = entry.name or f"{kind.name} {entry.on}{kind.suffix}"
+    return Fault(name, kind.name, entry.on, entry.at, entry.step, entry.for_, entry.ranks, entry.before, read)
 
 
 def _check_fits(kind: Kind, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:

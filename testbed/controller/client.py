@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from testbed.controller.denylist import OPERATOR
+from testbed.controller.denylist import OPERATOR, Denial
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from topologies.files import FileError, parse_json
@@ -28,9 +28,8 @@ MOST_LINE = 1 << 20
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
-_DENIAL = msgspec.defstruct("Denial", [("entry", str), ("by", str), ("reason", str), ("since_ps", int)])
 _DENIED = msgspec.defstruct("Denied", [("entry", str), ("new", bool)])
-_REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[_DENIAL])])  # type: ignore[valid-type]
+_REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[Denial])])
 _EVENT = msgspec.defstruct("Event", [("t_ps", int), ("event", str)])
 _LINK = msgspec.defstruct("Link", [("link", str), ("state", str), ("since_ps", int), ("denied", list[str]), ("paths", int)])
 _PATH = msgspec.defstruct("Path", [
@@ -38,7 +37,7 @@ _PATH = msgspec.defstruct("Path", [
     ("state", Literal["up", "down", "denied"]),
 ])  # fmt: skip
 PAGES: dict[str, Any] = {
-    "links": list[_LINK], "paths": list[_PATH], "denylist": list[_DENIAL], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
+    "links": list[_LINK], "paths": list[_PATH], "denylist": list[Denial], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
 """First word of a page -> what readers use of it, which is checked; any JSON passes on other pages."""
 
