@@ -17,15 +17,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from testbed.dataplane.build import OBJECT, fresh_object
 from testbed.emulated import ovs
 from testbed.errors import UserError
 from testbed.installation import ROOT, is_clone, remedy
-from testbed.machine import awake, surroundings
+from testbed.machine import awake, cleanup, surroundings
 from testbed.machine.probes import NOT_TRIED, PATH
 from testbed.machine.quota import quota_cores
 from testbed.machine.slowness import patient
@@ -286,7 +286,7 @@ def machine() -> Iterator[Check]:
 
 def _processor() -> Iterator[Check]:
     kind, lacking = platform.machine(), surroundings.lacking_instructions(_read("/proc/cpuinfo") or "")
-    if not surroundings.tried_processor():
+    if kind != "x86_64":
         why = "the testbed has been tried on x86-64 alone: packages may have to be compiled, and nobody has run the tests here"
         yield Check("machine", "processor", "limited", kind, why, "an x86-64 machine, or try it and report")
         return
@@ -297,7 +297,8 @@ def _processor() -> Iterator[Check]:
 
 def _container() -> Iterator[Check]:
     """Only where there is something to say."""
-    kind, lacking = surroundings.container(), surroundings.root_without_rights()
+    kind = surroundings.container()
+    lacking = surroundings.lacking_capabilities(_read("/proc/self/status") or "") if os.geteuid() == 0 else []
     if kind or lacking:
         found = f"{kind or 'none seen'}, without {', '.join(lacking)}" if lacking else f"{kind}, with every right needed"
         why = "the host's kernel is the one that counts: the container can bring neither its version nor its modules"
@@ -308,26 +309,12 @@ def _container() -> Iterator[Check]:
 
 def _leftovers() -> Iterator[Check]:
     """Other namespaces (for information), current runs, and what a run should have removed."""
-    spaces: set[str] = set()
-    running: set[str] = set()
-    orphans: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            spaces.add(os.readlink(entry / "ns/net"))
-            variables = dict(v.partition(b"=")[::2] for v in (entry / "environ").read_bytes().split(b"\0"))
-        except OSError:
-            continue  # the process has ended, or we may not look at it
-        mark = variables.get(b"MRCBED_RUN", b"").decode(errors="replace")
-        if mark and _alive(mark):
-            running.add(mark)
-        elif mark:
-            orphans.append(int(entry.name))
-    others = len(spaces - {_link("/proc/self/ns/net")})
+    marks = cleanup.marked()
+    running = {mark for mark in marks.values() if cleanup.alive(mark)}
+    others = len({*cleanup.namespaces("net").values()} - {0, cleanup.namespace("self", "net")})
     found = f"{others} others with processes; {len(running)} run{'s' * (len(running) != 1)} under way"
     yield Check("machine", "network namespaces", "ok", found, "for information: parallel runs disturb each other's figures")
-    remains = [f"process {pid}" for pid in sorted(orphans)]
+    remains = [f"process {pid}" for pid, mark in sorted(marks.items()) if mark not in running]
     try:
         remains += [f"{path}" for path in (Path("/sys/fs/bpf/mrcbed"),) if os.path.exists(path) and not running]
         remains += [
@@ -341,28 +328,11 @@ def _leftovers() -> Iterator[Check]:
     )
 
 
-def _alive(mark: str) -> bool:
-    """Whether the front process of the run with this mark (sandbox.RUN_MARK) is alive; true for marks of another PID namespace, which are
-    not ours to judge."""
-    space, pid, start = (mark.split(".") + ["", ""])[:3]
-    if space != str(os.stat("/proc/self/ns/pid").st_ino):
-        return True
-    stat = _read(f"/proc/{pid}/stat") if pid.isdigit() else None
-    return stat is not None and stat.rpartition(")")[2].split()[19] == start
-
-
 def _read(path: str | Path) -> str | None:
     try:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 GROUPS: tuple[Callable[[], Iterator[Check]], ...] = (machine, kernel, tools, packages, built)
@@ -385,8 +355,3 @@ def examine() -> list[Check]:
 def well(checks: list[Check]) -> bool:
     """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)
-
-
-def as_data(checks: list[Check]) -> dict[str, Any]:
-    """Give the checks as data for machines."""
-    return {"ok": well(checks), "checks": [asdict(check) for check in checks]}

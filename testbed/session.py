@@ -28,7 +28,7 @@ class Session:
     fabric: Fabric
     world: str = EMULATED
     transport: str = "mrc"
-    faults: Sequence[tuple[str, str, dict[str, Any]]] = ()
+    faults: Sequence[tuple[str, str, dict[str, str]]] = ()
     seed: int = 0
     dilation: float = 1.0
     options: Mapping[str, Any] = field(default_factory=dict)

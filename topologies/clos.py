@@ -343,12 +343,12 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     # --- as data ---------------------------------------------------------------------------------------------
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain values that :meth:`from_dict` turns back into an equal fabric."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Fabric:
+    def from_dict(cls, data: dict[str, object]) -> Fabric:
         """Invert :meth:`to_dict`. Raises :class:`FabricError`."""
         try:
             return convert(data, cls)

@@ -20,10 +20,6 @@ class Part:
     machine: int
     t0s: range
 
-    @property
-    def is_whole(self) -> bool:
-        return len(self.t0s) == self.fabric.t0_per_plane
-
     @cached_property
     def hosts(self) -> tuple[int, ...]:
         return tuple(host for host in range(self.fabric.host_count) if self.fabric.t0_of(host) in self.t0s)
@@ -35,7 +31,7 @@ class Part:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """Its cables, in the fabric's order: those of its hosts, and those from its T0s to the T1s."""
-        if self.is_whole:
+        if len(self.t0s) == self.fabric.t0_per_plane:
             return self.fabric.links
         per_plane = self.fabric.t0_per_plane + self.fabric.t1_per_plane  # as Fabric.switches lists them
         own = set(self.host_names)

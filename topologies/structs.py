@@ -15,7 +15,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType, inspect
@@ -56,7 +56,7 @@ class Written(type):
     ``schema`` the same as JSON Schema; ``example`` is a value as TOML writes it."""
 
     words: str
-    schema: dict[str, Any]
+    schema: dict[str, object]
     example: str
 
     def __instancecheck__(cls, value: object) -> bool:
@@ -106,7 +106,7 @@ def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]])
     return msgspec.defstruct(record.__name__, options, frozen=True, forbid_unknown_fields=True)
 
 
-def defaults_of(record: type) -> dict[str, Any]:
+def defaults_of(record: type) -> dict[str, object]:
     """Return the defaults of the dataclass that :func:`options_of` was given."""
     return {field.name: field.default for field in fields(record) if field.default is not MISSING}
 
@@ -123,7 +123,7 @@ def _doc(hint: Any) -> Doc | None:
     return own or next((doc for doc in map(_doc, get_args(hint)) if doc is not None), None)
 
 
-def given(data: Mapping[str, Any], options: type[msgspec.Struct]) -> dict[str, Any]:
+def given(data: Mapping[str, object], options: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the options in ``data``, checked. Raises :class:`Refused`."""
     return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
@@ -254,6 +254,7 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
     return words.rstrip() + several
 
 
-def plain(record: Any) -> dict[str, Any]:
+def plain(record: Any) -> dict[str, object]:
     """Convert a Struct or dataclass and all within to dictionaries, tuples and plain values."""
-    return cast(dict[str, Any], msgspec.to_builtins(record))
+    data: dict[str, object] = msgspec.to_builtins(record)
+    return data

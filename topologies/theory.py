@@ -137,12 +137,6 @@ def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dic
     return ways
 
 
-def ring_bandwidth(fabric: Fabric, hosts: Sequence[int], dead_links: Iterable[str] = ()) -> float:
-    """Compute the largest rate, bits/s of payload, that every ring edge over ``hosts`` (rank order) can carry at once; 0.0 if one is cut
-    off."""
-    return traffic_bandwidth(fabric, dict.fromkeys(ring_edges(hosts), 1.0), dead_links)
-
-
 # --- collectives ---------------------------------------------------------------------------------------------------
 
 COLLECTIVES = ("ring-allreduce", "tree-allreduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", "hierarchical-allreduce")

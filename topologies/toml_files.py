@@ -44,7 +44,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
     return Path(name) if name.endswith(".toml") or os.sep in name or os.path.exists(name) else None
 
 
-def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+def read_toml(path: Path) -> tuple[str, dict[str, object]]:
     """Read (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
@@ -68,7 +68,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"is not valid TOML: {error}") from None
 
 
-def take_format(data: dict[str, Any]) -> None:
+def take_format(data: dict[str, object]) -> None:
     """Take ``format`` out of what a file says. Raises ValueError, one line that begins after the file's name, if it is another one."""
     written = data.pop("format", None)
     if written is None:
@@ -77,7 +77,7 @@ def take_format(data: dict[str, Any]) -> None:
         raise ValueError(f"has format = {written!r}, this version reads {FORMAT}")
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, object]:
     """Parse TOML. Raises ValueError, one line; also on what is nested too deep and on numbers beyond 64 bits."""
     try:
         data = tomllib.loads(text)
@@ -87,7 +87,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     return data
 
 
-def check_values(data: dict[str, Any]) -> None:
+def check_values(data: dict[str, object]) -> None:
     """Refuse what is nested too deep and numbers beyond 64 bits. Raises :class:`topologies.structs.Refused`, with its key."""
     level: list[tuple[str, Any]] = [("", data)]
     for _ in range(MAX_DEPTH):

@@ -21,7 +21,7 @@ _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, 
 _TIMES = {"ns": NS, "us": US, "ms": MS, "s": S, "min": 60 * S}
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _AMOUNT = r"^\s*\d+(\.\d+)?\s*"
-TIME_SCHEMA: dict[str, Any] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
+TIME_SCHEMA: dict[str, object] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
 """JSON Schema of what :func:`parse_duration` reads."""
 
 MAX_SIZE = 1 << 40
@@ -88,7 +88,7 @@ class Duration(int, metaclass=Written):
     """A time; people write ``"0.5s"``, ``"20ms"`` or a number of seconds."""
 
     words = "a time, like '80us', or a number of seconds"
-    schema: ClassVar[dict[str, Any]] = TIME_SCHEMA
+    schema: ClassVar[dict[str, object]] = TIME_SCHEMA
     example = '"80us"'
     read = staticmethod(parse_duration)
 
@@ -97,7 +97,7 @@ class Span(int, metaclass=Written):
     """A duration longer than 0."""
 
     words = "a time above 0, like '240us', or a number of seconds"
-    schema: ClassVar[dict[str, Any]] = {**TIME_SCHEMA, "exclusiveMinimum": 0}
+    schema: ClassVar[dict[str, object]] = {**TIME_SCHEMA, "exclusiveMinimum": 0}
     example = '"240us"'
 
     @staticmethod
@@ -112,7 +112,7 @@ class Size(int, metaclass=Written):
     """A size in bytes; people write ``"4MiB"`` or a number."""
 
     words = "a size, like '1MiB', or a whole number of bytes"
-    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
+    schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
     example = '"1MiB"'
     read = staticmethod(parse_size)
 
@@ -121,6 +121,6 @@ class Rate(int, metaclass=Written):
     """A rate in bits/s, written as :func:`parse_rate` reads it."""
 
     words = "a rate, like '100Gbit', or a whole number of bit/s"
-    schema: ClassVar[dict[str, Any]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
+    schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
     example = '"100Gbit"'
     read = staticmethod(parse_rate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 
@@ -31,35 +31,46 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
     from topologies.fabrics import usual_dilation
 
     out = terminal.console(120)
-    report: dict[str, Any] = {"file": file, "kind": kind or kind_of(file)}
-    scenario = None
-    if report["kind"] == "fabric":
-        loaded, report["errors"] = check_fabric(file)
+    kind = kind or kind_of(file)
+    scenario, lines, runs, worlds = None, [], 0, {}
+    more: dict[str, object] = {}
+    if kind == "fabric":
+        loaded, errors = check_fabric(file)
         if loaded is not None:
-            report["description"] = fabric_lines(loaded, usual_dilation(file))
+            more["description"] = lines = fabric_lines(loaded, usual_dilation(file))
     else:
-        scenario, report["errors"] = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
+        scenario, errors = check_scenario(file, transports=transports, fabric=fabric, overrides=overrides)
         if scenario is not None:
             from scenarios.run.planning import plan
 
             try:
-                report |= {"runs": len(plan(scenario)), "seconds": seconds(scenario), "warnings": warnings(scenario)}
+                runs, worlds = len(plan(scenario)), seconds(scenario)
+                more = {"runs": runs, "seconds": worlds, "warnings": warnings(scenario)}
             except (UserError, FabricError) as error:
-                report["errors"] = [str(error)]
-    report["ok"] = not report["errors"]
+                errors = [str(error)]
     if as_json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
-    else:
-        for line in report["errors"]:
-            print(f"mrcbed: {line}", file=sys.stderr)
-        if report["ok"]:
-            out.print(f"{file}: ok, a {report['kind']}")
-            for line in report.get("description", ()):
-                out.print(line)
-            if scenario is not None:
-                show_plan(out, scenario, report["runs"])
-                show_seconds(out, report["seconds"])
-    return 0 if report["ok"] else UserError.status
+        print(json.dumps({"file": file, "kind": kind, "errors": errors, **more, "ok": not errors}, indent=2, ensure_ascii=False))
+        return UserError.status if errors else 0
+    for line in errors:
+        print(f"mrcbed: {line}", file=sys.stderr)
+    if errors:
+        return UserError.status
+    out.print(f"{file}: ok, a {kind}")
+    for line in lines:
+        out.print(line)
+    if scenario is not None:
+        show_plan(out, scenario, runs)
+        show_seconds(out, worlds)
+    return 0
+
+
+class Estimate(TypedDict, total=False):
+    """How long all runs take in a world, s, or why it has none. ``dilation`` and ``why`` it is that one: of the emulated world."""
+
+    seconds: float
+    dilation: float
+    why: str
+    refused: str
 
 
 def kind_of(file: str) -> str:
@@ -82,7 +93,7 @@ def kind_of(file: str) -> str:
     return "fabric" if {"planes", "hosts_per_t0"} & data.keys() and not {"workload", "transport"} & data.keys() else "scenario"
 
 
-def seconds(scenario: Any) -> dict[str, Any]:
+def seconds(scenario: Any) -> dict[str, Estimate]:
     """World -> the estimate of all runs, s, or why there is none. The emulated one is at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import at_dilation, check_emulable
@@ -91,7 +102,7 @@ def seconds(scenario: Any) -> dict[str, Any]:
     from testbed.bench import calibration
     from topologies import FabricError
 
-    worlds: dict[str, Any] = {}
+    worlds: dict[str, Estimate] = {}
     try:
         check_simulable(scenario)
         worlds["simulated"] = {"seconds": scenario_seconds(scenario, None)}
@@ -112,7 +123,7 @@ def seconds(scenario: Any) -> dict[str, Any]:
     return worlds
 
 
-def show_seconds(out: Any, worlds: dict[str, Any]) -> None:
+def show_seconds(out: Any, worlds: dict[str, Estimate]) -> None:
     from scenarios.sets.estimate import format_duration
 
     for world, found in worlds.items():

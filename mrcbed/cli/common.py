@@ -103,7 +103,7 @@ def session_of(
     return Session(used, world, transport, broken, seed, slower), twin
 
 
-def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, Any]]]:
+def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, str]]]:
     """(kind, target, keys) of each ``--fault``. Raises :class:`UserError`."""
     try:
         return [read_words(text.split(), FAULT) for text in faults]

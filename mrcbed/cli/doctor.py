@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from mrcbed.doctor import Check, as_data, examine, well
+from mrcbed.doctor import Check, examine, well
 from testbed import terminal
 from testbed.options import option
 
@@ -27,7 +28,7 @@ def command(as_json: bool) -> int:
     """Check what this machine can do, and print a fix for what it lacks. Exit status 2 if something required is missing."""
     checks = examine()
     if as_json:
-        print(json.dumps(as_data(checks), indent=2))
+        print(json.dumps({"ok": well(checks), "checks": [*map(asdict, checks)]}, indent=2))
     else:
         show(checks, terminal.console(140))
     return 0 if well(checks) else 2

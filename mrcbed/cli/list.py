@@ -18,7 +18,7 @@ def scenarios() -> dict[str, str]:
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.toml_files import read_toml
 
-    return {name: " ".join(read_toml(HERE / f"{name}.toml")[1].get("description", "").split()) for name in named_scenarios()}
+    return {name: " ".join(str(read_toml(HERE / f"{name}.toml")[1].get("description", "")).split()) for name in named_scenarios()}
 
 
 def fabrics() -> dict[str, str]:

@@ -34,9 +34,9 @@ def command(operation: str, session: Session, twin: str, as_json: bool, **given:
             with session.up(bar=ProgressBar()) as cluster, Doubts(cluster, session.stalled) as doubts:
                 sys.stderr.write(twin)
                 out = (lambda text: None) if as_json else (lambda text: print(text, flush=True))
-                figures: dict[str, Any] = perf(cluster, request, session.transport, out, say, doubts.look)
-                figures["doubtful"] = doubts.reasons()
-            for reason in figures["doubtful"]:
+                figures: dict[str, object] = perf(cluster, request, session.transport, out, say, doubts.look)
+                reasons = figures["doubtful"] = doubts.reasons()
+            for reason in reasons:
                 say(f"doubtful: {reason}")
             status = 1 if figures["wrong"] else 0
         except Failed as error:

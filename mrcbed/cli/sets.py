@@ -90,11 +90,10 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
 
         with ProgressBar() as progress:
             command_line = ["mrcbed", *sys.argv[1:]]
-            settings: dict[str, Any] = {"progress": progress, "command_line": command_line, "resume": resume}
             if world == SIMULATED:
-                summary = simulate(scenario, directory, jobs=jobs, **settings)
+                summary = simulate(scenario, directory, jobs=jobs, progress=progress, command_line=command_line, resume=resume)
             else:
-                summary = run_scenario(scenario, directory, **settings)
+                summary = run_scenario(scenario, directory, progress=progress, command_line=command_line, resume=resume)
         return INTERRUPTED if summary.verdict == "interrupted" else 0
 
     if not apart:

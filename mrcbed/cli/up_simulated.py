@@ -41,16 +41,8 @@ def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
             while True:
                 if left == 0:
                     left = len(hosts)
-                    start = {
-                        "collective": COLLECTIVE,
-                        "message_bytes": BYTES,
-                        "dtype": "float32",
-                        "steps": STEPS,
-                        "warmup": 0,
-                        "seed": seed,
-                    }
                     for agent in cluster.agents:
-                        agent.call("start", **start)
+                        agent.call("start", collective=COLLECTIVE, message_bytes=BYTES, dtype="float32", steps=STEPS, warmup=0, seed=seed)
                 cluster.network.run(cluster.network.time + pace.span(SLICE_NS))
                 if network is not None:
                     network.look()

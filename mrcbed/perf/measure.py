@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from agents.collectives.flows import FlowTable
 from agents.collectives.registry import FLOWS
@@ -26,7 +25,7 @@ class Failed(UserError):
 
     status = 1
 
-    def __init__(self, text: str, lost: bool, figures: dict[str, Any] | None = None) -> None:
+    def __init__(self, text: str, lost: bool, figures: dict[str, object] | None = None) -> None:
         super().__init__(text)
         self.lost, self.figures = lost, figures
 
@@ -49,7 +48,7 @@ class Measured:
 def measure(
     world: World,
     hosts: Sequence[int],
-    start: dict[str, Any],
+    start: dict[str, object],
     steps: int,
     network: Reconvergence | None,
     on_step: Callable[[], None] = lambda: None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -182,21 +182,22 @@ def check_request(request: Request, fabric: Fabric) -> list[int]:
 def perf(
     world: World, request: Request, transport: str, line: Callable[[str], None], say: Callable[[str], None],
     on_row: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Measure and print line by line; returns the figures, ``wrong`` among them. ``say``: news for people. ``on_row``: called after each.
     Raises :class:`UserError`, and :class:`mrcbed.perf.measure.Failed` with the figures of the rows before. The table ends with its footer
     in any case."""
     fabric = world.fabric
     hosts = check_request(request, fabric)
     network = usual(world, transport)
-    made: dict[str, Any] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
+    made: dict[str, object] = {"operation": request.operation, "fabric": fabric.name, "transport": transport, "world": world.name}
     made["ranks" if request.collective else "pair"] = hosts
     head, shown = _table(request, fabric, hosts, transport, world.name)
-    rows: list[Any] = []
+    rows: list[tables.Row | tables.Bandwidth | tables.Latency] = []
     wrong = 0
 
-    def figures() -> dict[str, Any]:
-        return {**made, "rows": [tables.as_data(row) for row in rows], "wrong": wrong}
+    def figures() -> dict[str, object]:
+        rates = [{"messages_per_s": row.rate} if isinstance(row, tables.Bandwidth) else {} for row in rows]
+        return {**made, "rows": [asdict(row) | rate for row, rate in zip(rows, rates, strict=True)], "wrong": wrong}
 
     for text in head:
         line(text)
@@ -214,7 +215,7 @@ def perf(
         error.figures = figures()
         raise
     finally:
-        for text in tables.nccl_foot(rows) if request.collective else [tables.RULE]:
+        for text in tables.nccl_foot([row for row in rows if isinstance(row, tables.Row)]) if request.collective else [tables.RULE]:
             line(text)
     return figures()
 

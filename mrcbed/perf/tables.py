@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from topologies.clos import Fabric
 
@@ -48,7 +47,7 @@ def block(size: int, time_us: float, factor: float, wrong: int | None) -> Block:
     return Block(time_us, rate, rate * factor, wrong)
 
 
-def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, Any], transport: str, world: str) -> list[str]:
+def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, object], transport: str, world: str) -> list[str]:
     """Everything above the rows."""
     lines = [
         f"# mrcbed {name}: {len(hosts)} hosts of {fabric.name}, {transport}, {world} world",
@@ -178,11 +177,3 @@ def latency_row(row: Latency) -> str:
         f" {row.size:<7d} {row.iterations:<10d}     {row.t_min:<7.2f}        {row.t_max:<7.2f}      {row.typical:<7.2f}  \t       "
         f"{row.average:<7.2f}     \t{row.stdev:<7.2f}\t\t{row.p99:<7.2f} \t\t{row.p999:<7.2f}"
     )
-
-
-def as_data(row: Any) -> dict[str, Any]:
-    """A row as plain data."""
-    out = asdict(row)
-    if isinstance(row, Bandwidth):
-        out["messages_per_s"] = row.rate
-    return out

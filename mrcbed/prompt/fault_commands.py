@@ -85,8 +85,7 @@ class FaultCommands:
         if not words:
             self.console.print(self._catalogue())
             return
-        kind, on, keys = read_words(words, USAGE)
-        fault = self.cluster.inject(kind, on, **keys)
+        fault = self.cluster.strike(resolve(self.fabric, *read_words(words, USAGE), 0))
         links = fault.target.links
         concerned = f": {', '.join(links[:6])}{f' and {len(links) - 6} more' if len(links) > 6 else ''}" if links else ""
         number = f"fault {fault.number}" if KINDS[fault.target.kind].heals else "done"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -50,8 +51,8 @@ class MapperCommands:
         return [choice for choice in ("on", "off", "interval=", "share=", "threshold=") if choice.startswith(word)]
 
     @staticmethod
-    def _options(words: list[str]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
+    def _options(words: list[str]) -> Mapping[str, object]:
+        values: dict[str, float] = {}
         for word in words:
             key, _, value = word.partition("=")
             if key not in ("interval", "share", "threshold"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 from testbed import terminal
@@ -12,20 +11,13 @@ from testbed.emulated.fault_socket import VARIABLE
 from testbed.emulated.prompt import Prompt as FabricPrompt
 from testbed.emulated.verbs_words import of_device, of_host, preloading
 from testbed.errors import UserError
+from testbed.machine.cleanup import read
 from testbed.verbs.build import library
 from testbed.world import Program
 from topologies.addressing import management_address
 from topologies.clos import Fabric
 
 USAGE = "usage: HOST verbs PROGRAM [ARGUMENT...], like h0 verbs ib_write_bw & and then h1 verbs ib_write_bw h0"
-
-
-def process_name(pid: int) -> str:
-    """Return a process's name; "" if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 class VerbsCommands(FabricPrompt):
@@ -71,7 +63,7 @@ class VerbsCommands(FabricPrompt):
         for host, agent in enumerate(self.cluster.agents):
             for row in agent.call("verbs"):
                 counts = [f"{row[key]:,}" for key in ("qps", "mrs", "messages", "bytes")]
-                rows.append([self.fabric.hosts[host], str(row["pid"]), process_name(row["pid"]), *counts])
+                rows.append([self.fabric.hosts[host], str(row["pid"]), read(row["pid"], "comm"), *counts])
         heads = ("host", "process", "program", "queue pairs", "regions", "WRITEs sent", "bytes")
         told = terminal.table(heads, rows, names=("host", "program")) if rows else "no program uses verbs: h0 verbs PROGRAM starts one"
         self.console.print(told)

@@ -154,7 +154,7 @@ def cable_gaps(record: Counted) -> list[CableGap]:
     rows = port_rows(record)
     if record.outcome != "done" or not all("admitted_bytes" in row and "peer" in row.written for row in rows):
         return []
-    return [CableGap(gap["where"], gap["packets"], gap["bytes"]) for gap in cable_books([row.written for row in rows])]
+    return [CableGap(str(gap["where"]), int(gap["packets"]), int(gap["bytes"])) for gap in cable_books([row.written for row in rows])]
 
 
 @dataclass(frozen=True)

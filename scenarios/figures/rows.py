@@ -24,10 +24,9 @@ Scalar = str | int | float | bool | None
 
 def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
     """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", other lists are dropped."""
-    entry = plain(run)
-    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: entry[key] for key in VARIABLES[1:]}, **entry["settings"]}
-    figures: dict[str, Scalar] = {FIRST_FIGURE: entry[FIRST_FIGURE]}
-    _flatten({key: value for key, value in entry.items() if key not in VARIABLES and key != "settings"}, "", figures)
+    variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: getattr(run, key) for key in VARIABLES[1:]}, **run.settings}
+    figures: dict[str, Scalar] = {FIRST_FIGURE: run.ranks}
+    _flatten({key: value for key, value in plain(run).items() if key not in VARIABLES and key != "settings"}, "", figures)
     return {**variables, **{key: value for key, value in figures.items() if key not in variables}}
 
 

@@ -227,8 +227,9 @@ def checks_of(variant: Variant, entries: Sequence[summary.Run]) -> list[summary.
                     # A seed without the figure is worse than any other, whichever way that is; one seed has nothing to be compared with.
                     for worst in ((math.inf, -math.inf) if expect.median else (math.inf,))
                 ]
-                check = next((verdict for verdict in verdicts if verdict["ok"] is False), verdicts[0])
-                checks.append(summary.Check(**check, unusual=True if expect.unusual else None))
+                check = next((verdict for verdict in verdicts if verdict.ok is False), verdicts[0])
+                check.unusual = True if expect.unusual else None
+                checks.append(check)
     return checks
 
 

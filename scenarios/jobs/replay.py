@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from agents.transport import Note
 from scenarios.jobs import aicb, chakra
@@ -151,7 +150,7 @@ def play(
     return told, failed, lines
 
 
-def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]], warmup: int) -> dict[str, Any]:
+def figures(plan: Plan, rehearsal: Rehearsal, told: dict[int, list[list[float]]], warmup: int) -> dict[str, object]:
     """Compute figures; times are in us of the network. ``gpu_lost_us``: of all ranks and measured passes, what was not computing."""
     passes = min((len(rows) for rows in told.values()), default=0)
     measured = range(warmup, passes)

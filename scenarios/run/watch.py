@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from agents.clock import Clock, WallClock
 from agents.process.control import AgentError
 from scenarios.figures.fidelity import SAMPLE_S, judge_lateness
+from testbed.machine.cleanup import namespace
 from testbed.machine.kernel_log import SHAPER_LATE, KernelLog
-from testbed.machine.load import Clocks, Cpu, read_clocks, read_cpu, read_pressure, read_thread, read_work, time_namespace
+from testbed.machine.load import Clocks, Cpu, Work, read_clocks, read_cpu, read_pressure, read_thread, read_work
 from testbed.machine.quota import Throttled, quota_cores, read_throttled, usable_cores
 from testbed.results.log import Loop
 from testbed.results.record import Watch as Report
@@ -30,6 +31,16 @@ GAP_S = 1.0
 """A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 6, 0.01
 """Samples of the ports per base RTT, and the shortest interval between them on this machine [ours]: a sample costs some 0.1 ms."""
+
+
+class _Mark(NamedTuple):
+    """What every process has used, and the machine, at the begin or end of the measured part."""
+
+    wall_ns: int
+    pressure_us: int | None
+    work: dict[str, Work | None]
+    cpu: Cpu
+    pids: Collection[int]
 
 
 class Watch(threading.Thread):
@@ -58,7 +69,7 @@ class Watch(threading.Thread):
         self._shaper_late: int | None = None
         self._step = self._slept = 0
         self._gaps: list[tuple[int, int, int]] = []  # begin, end, ns of the machine's clock
-        self._marks: list[dict[str, Any]] = []
+        self._marks: list[_Mark] = []
         self._throttled: dict[Path, tuple[Throttled, Throttled]] = {}  # by control group: at the first look in the measured part, and now
         self._cores = usable_cores()
         self._strangers: list[str] = []
@@ -109,7 +120,7 @@ class Watch(threading.Thread):
         """Look at quotas of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
         if not self._marks:
             return
-        pids = [os.getpid(), *self._marks[0]["pids"]]
+        pids = [os.getpid(), *self._marks[0].pids]
         self._cores = min(self._cores, *map(quota_cores, pids))
         for group, now in read_throttled(pids).items():
             first, _ = self._throttled.get(group, (now, now))
@@ -118,16 +129,12 @@ class Watch(threading.Thread):
     def mark(self) -> None:
         """Mark the begin or end of the measured part: record what every process has used so far."""
         processes = self._processes()
-        own_namespace = time_namespace()
+        own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
-            name
-            for name, pid in processes.items()
-            if (namespace := time_namespace(pid)) is not None and namespace != own_namespace and name not in self._strangers
+            name for name, pid in processes.items() if namespace(pid, "time") not in (0, own) and name not in self._strangers
         ]
         work = {name: read_work(pid) for name, pid in processes.items()}
-        self._marks.append(
-            {"wall_ns": time.monotonic_ns(), "pressure_us": read_pressure(), "work": work, "cpu": read_cpu(), "pids": processes.values()}
-        )
+        self._marks.append(_Mark(time.monotonic_ns(), read_pressure(), work, read_cpu(), processes.values()))
         self._look_at_quotas()
 
     def stop(self) -> None:
@@ -137,13 +144,13 @@ class Watch(threading.Thread):
         self._shaper_late = self._kernel.count(SHAPER_LATE)
         self._kernel.close()
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> dict[str, object]:
         """Return the entry of run.json, after :meth:`stop`; docs/results.md has the keys."""
         self._look_at_clocks()
         first, last = self._first, self._last
         elapsed = last.raw - first.raw
         drift = ((last.monotonic - first.monotonic) / elapsed - 1) * 1e6 if elapsed > 0 else 0.0
-        summary: dict[str, Any] = {
+        summary: dict[str, object] = {
             "clock": {
                 "wall_step_ns": max(0, self._step), "wall_slept_ns": self._slept, "drift_ppm": round(drift, 1),
                 "strangers": self._strangers,
@@ -202,23 +209,26 @@ class Doubts:
         return list(judge_lateness(loops, msgspec.convert(self._watch.result(), Report), self._world.fabric.base_rtt_ps / NS))
 
 
-def _between(begin: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
     """Return what processes used between two marks, for those that existed at both."""
-    window = end["wall_ns"] - begin["wall_ns"]
-    waited = None if None in (begin["pressure_us"], end["pressure_us"]) else (end["pressure_us"] - begin["pressure_us"]) * 1000 / window
-    rows = []
-    for name, former in begin["work"].items():
-        now = end["work"].get(name)
+    window = end.wall_ns - begin.wall_ns
+    waited = None
+    if begin.pressure_us is not None and end.pressure_us is not None:
+        waited = round((end.pressure_us - begin.pressure_us) * 1000 / window, 4)
+    rows, own_ns = [], 0
+    for name, former in begin.work.items():
+        now = end.work.get(name)
         if former is not None and now is not None and now.cpu_ns >= former.cpu_ns:  # else another process has this name now
+            used = now.cpu_ns - former.cpu_ns
+            own_ns += used
             rows.append({
-                "name": name, "wall_cpu_ns": now.cpu_ns - former.cpu_ns, "wall_delay_ns": now.delay_ns - former.delay_ns,
-                "turns": now.turns - former.turns,
+                "name": name, "wall_cpu_ns": used, "wall_delay_ns": now.delay_ns - former.delay_ns, "turns": now.turns - former.turns,
             })  # fmt: skip
-    summary: dict[str, Any] = {"wall_window_ns": window, "pressure": None if waited is None else round(waited, 4), "processes": rows}
-    ticks = Cpu(*(b - a for a, b in zip(begin["cpu"], end["cpu"], strict=True)))
+    summary: dict[str, object] = {"wall_window_ns": window, "pressure": waited, "processes": rows}
+    ticks = Cpu(*(b - a for a, b in zip(begin.cpu, end.cpu, strict=True)))
     if ticks.total > 0:
         shares = {name: ticks[i] / ticks.total for i, name in enumerate(Cpu._fields)}
-        own = sum(row["wall_cpu_ns"] for row in rows) / window / (os.cpu_count() or 1)
+        own = own_ns / window / (os.cpu_count() or 1)
         others = max(0.0, shares["busy"] - own - shares["interrupts"] - shares["steal"])
         parts = {"busy": shares["busy"], "own": own, "others": others, "interrupts": shares["interrupts"], "steal": shares["steal"]}
         summary["cpu_shares"] = {name: round(share, 4) for name, share in parts.items()}

@@ -9,8 +9,9 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
+
+from testbed.results.summary import Check
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -81,7 +82,7 @@ def names_in(text: str) -> set[str]:
     return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
 
 
-def _value(node: ast.expr, figures: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, figures: Mapping[str, object]) -> Any:
     match node:
         case ast.Constant(value=value):
             return value
@@ -114,7 +115,7 @@ def _item(container: Any, key: Any, path: str) -> Any:
         raise CheckError(f"there is no figure {path}") from None
 
 
-def _number(node: ast.expr, figures: Mapping[str, Any]) -> Any:
+def _number(node: ast.expr, figures: Mapping[str, object]) -> Any:
     value = _value(node, figures)
     if not isinstance(value, (int, float)):
         raise CheckError(f"{ast.unparse(node)} is {'unknown' if value is None else value}")
@@ -156,7 +157,7 @@ def _is_time(node: ast.expr) -> bool:
     return False
 
 
-def _obstacle(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping[str, str]) -> str:
+def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapping[str, str]) -> str:
     """Return why a check does not apply, "" if it does. Raises :class:`CheckError` if another figure that it names is missing."""
     obstacle = ""
     for path in _paths(tree):
@@ -170,22 +171,24 @@ def _obstacle(tree: ast.Compare, figures: Mapping[str, Any], unmeasured: Mapping
 
 
 def evaluate(
-    text: str, figures: Mapping[str, Any], name: str | None = None, unmeasured: Mapping[str, str] = MappingProxyType({}), exempt: str = ""
-) -> dict[str, Any]:
-    """Return one entry of summary.json's ``checks``: {"name", "expected", "seen", "ok"}, and "unit" of a check on a time: "ns". A missing
-    figure fails the check. ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check
-    that names such a figure does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason."""
+    text: str, figures: Mapping[str, object], name: str | None = None, unmeasured: Mapping[str, str] | None = None, exempt: str = ""
+) -> Check:
+    """Return one entry of summary.json's ``checks``. A missing figure fails the check. ``unmeasured``: dotted path below the transport ->
+    why the world of the runs cannot have this figure. A check that names such a figure does not apply: ``ok`` is None, and ``seen`` says
+    why. Neither does a check with ``exempt``, a reason."""
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"
-    entry = {"name": name or text, "expected": expected} | ({"unit": "ns"} if _is_time(tree.left) else {})
+    unit = "ns" if _is_time(tree.left) else None
+    check = Check(name=name or text, expected=expected, unit=unit, seen=None, ok=False)
     try:
-        if obstacle := _obstacle(tree, figures, unmeasured) or exempt:
-            return entry | {"seen": f"not applicable: {obstacle}", "ok": None}
-        seen, bound = _value(tree.left, figures), _value(right, figures)
+        if obstacle := _obstacle(tree, figures, unmeasured or {}) or exempt:
+            check.seen, check.ok = f"not applicable: {obstacle}", None
+            return check
+        check.seen, bound = _value(tree.left, figures), _value(right, figures)
         if not isinstance(right, ast.Constant):
-            entry["expected"] += f" ({_formatted(bound)})"
-        ok = seen is not None and bound is not None and bool(_COMPARE[type(op)](seen, bound))
+            check.expected += f" ({_formatted(bound)})"
+        check.ok = check.seen is not None and bound is not None and bool(_COMPARE[type(op)](check.seen, bound))
     except (CheckError, ZeroDivisionError, TypeError, ValueError) as error:
-        return entry | {"seen": f"nothing: {error}", "ok": False}
-    return entry | {"seen": seen, "ok": ok}
+        check.seen = f"nothing: {error}"
+    return check

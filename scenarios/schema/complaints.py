@@ -47,7 +47,7 @@ def check_fabric(name_or_file: str) -> tuple[Fabric | None, list[str]]:
     return _all(read_fabric_file(name_or_file), fabric_of)
 
 
-def _all(data: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> tuple[T | None, list[str]]:
+def _all(data: dict[str, object], read: Callable[[dict[str, object]], T]) -> tuple[T | None, list[str]]:
     lines: list[str] = []
     removed: list[str] = []  # keys as they are in the file
     for _ in range(3 * MOST):  # a mistake may take a key, its table and a stand-in
@@ -72,7 +72,7 @@ def _all(data: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> tuple[T |
     return None, lines
 
 
-def _stand_in(data: dict[str, Any], key: str, removed: list[str]) -> bool:
+def _stand_in(data: dict[str, object], key: str, removed: list[str]) -> bool:
     """Let reading go on after a missing key: drop its entry of a list, or fill in the example of the table of keys."""
     entry = key[: key.rfind("]") + 1]
     if entry:
@@ -105,7 +105,7 @@ def _in_file(key: str, removed: list[str]) -> str:
     return path
 
 
-def _take_out(data: dict[str, Any], key: str) -> bool:
+def _take_out(data: dict[str, object], key: str) -> bool:
     """Take a key, or an entry of a list, out of the tables; returns False if it is not in them."""
     parts: list[str | int] = [int(number) if number else name for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", key)]
     at: Any = data

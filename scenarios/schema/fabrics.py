@@ -98,7 +98,7 @@ def _suffix(change: tuple[str, Any]) -> str:
     return f"{word}-{value}".replace(".", "_")
 
 
-def figures(fabric: Fabric) -> dict[str, Any]:
+def figures(fabric: Fabric) -> dict[str, object]:
     """Return the times and thresholds that follow from a fabric, in ps and bytes; None for what is off."""
     low, high = fabric.ecn_bytes
     return {

@@ -6,14 +6,15 @@ Used by scenarios.schema.scenario. Pure; docs/faults.md is the manual.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
 from scenarios.schema.workloads import Workload
-from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, read_keys, target_of
+from testbed.faults.keys import Keys
+from testbed.faults.kinds import KINDS, USED_BY_QP, FaultError, Kind, read_keys, target_of
 from topologies import Fabric, FabricError
 from topologies.structs import NAME, Doc, Refused, convert, join, nearest, one_of
 from topologies.units import Duration, Span
@@ -29,7 +30,7 @@ class Fault:
     for_ps: int | None  # None: until the run ends
     ranks: tuple[int, int] | None = None  # whose QP, for "used-by-qp"; None: the first ring edge across T0s
     before: bool = False  # begins before the agents start; then ``for_ps`` counts from the first measured step
-    keys: dict[str, Any] = dataclasses.field(default_factory=dict)  # the kind's own, as read
+    keys: Keys = dataclasses.field(default_factory=Keys)  # the kind's own, as read
 
 
 class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +68,7 @@ class _Kind(Struct):
 _COMMON = FaultTable.__struct_encode_fields__
 
 
-def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
+def read_faults(entries: Sequence[Mapping[str, object]], fabrics: Sequence[Fabric], workload: Workload) -> tuple[Fault, ...]:
     """Read all faults of a scenario whose transports run on ``fabrics``. Raises :class:`topologies.structs.Refused`."""
     faults = tuple(_read(entry, f"fault[{i}]", fabrics, workload) for i, entry in enumerate(entries))
     if len({fault.name for fault in faults}) < len(faults):
@@ -75,7 +76,7 @@ def read_faults(entries: Sequence[dict[str, Any]], fabrics: Sequence[Fabric], wo
     return faults
 
 
-def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
+def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], workload: Workload) -> Fault:
     kind = KINDS[convert(data, _Kind, where).kind]
     known = (*_COMMON, *(key.name for key in kind.keys))
     for key in data:
@@ -91,50 +92,34 @@ def _read(data: dict[str, Any], where: str, fabrics: Sequence[Fabric], workload:
         raise Refused(f"{where}.step", f"= {entry.step} must be a whole number in 0..{workload.steps - 1}")
     if entry.on == USED_BY_QP and workload.jobs:
         raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is not for jobs, whose queue pairs are made as their ranks begin: name a cable")
-    read = _read_keys(kind.name, keys, where)
-    if entry.for_ is None and (reason := kind.needs_for(read)):
-        raise Refused(where, f"needs 'for', {reason}")
-    if entry.ranks is not None:
-        fewest = min(fabric.host_count for fabric in fabrics)
-        a, b = entry.ranks
-        if a == b or not (0 <= a < fewest and 0 <= b < fewest) or entry.on != USED_BY_QP:
-            raise Refused(f"{where}.ranks", f"= [{a}, {b}] must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
-    _check_fits(kind.name, entry.on, read, where, fabrics)
-    return Fault(
-        name=entry.name or f"{kind.name} {entry.on}{kind.suffix}",
-        kind=kind.name,
-        on=entry.on,
-        at_ps=entry.at,
-        step=entry.step,
-        for_ps=entry.for_,
-        ranks=entry.ranks,
-        before=entry.before,
-        keys=read,
-    )
-
-
-def _read_keys(kind: str, keys: dict[str, Any], where: str) -> dict[str, Any]:
     try:
-        return read_keys(kind, keys)
+        read = read_keys(kind.name, keys)
+        if entry.for_ is None and (reason := kind.needs_for(read)):
+            raise Refused(where, f"needs 'for', {reason}")
+        if entry.ranks is not None:
+            fewest = min(fabric.host_count for fabric in fabrics)
+            a, b = entry.ranks
+            if a == b or not (0 <= a < fewest and 0 <= b < fewest) or entry.on != USED_BY_QP:
+                raise Refused(f"{where}.ranks", f"= [{a}, {b}] must be two different ranks below {fewest}, with on = {USED_BY_QP!r}")
+        _check_fits(kind, entry.on, read, where, fabrics)
     except FaultError as error:
         raise Refused(f"{where}.{error.key}", error.text) from None
+    name = entry.name or f"{kind.name} {entry.on}{kind.suffix}"
+    return Fault(name, kind.name, entry.on, entry.at, entry.step, entry.for_, entry.ranks, entry.before, read)
 
 
-def _check_fits(kind: str, on: str, keys: dict[str, Any], where: str, fabrics: Sequence[Fabric]) -> None:
+def _check_fits(kind: Kind, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
     """Check that its target exists in at least one fabric."""
+    if on == USED_BY_QP:
+        if not kind.used:
+            kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
+            raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
+        return
     first_error: FabricError | None = None
-    try:
-        if on == USED_BY_QP:
-            if not KINDS[kind].used:
-                kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)
-                raise Refused(f"{where}.on", f"= {USED_BY_QP!r} is for kinds {kinds}")
+    for fabric in fabrics:
+        try:
+            target_of(fabric, kind.name, on, keys, 0)
             return
-        for fabric in fabrics:
-            try:
-                target_of(fabric, kind, on, keys, 0)
-                return
-            except FabricError as error:
-                first_error = first_error or error
-    except FaultError as error:
-        raise Refused(f"{where}.{error.key}", error.text) from None
+        except FabricError as error:
+            first_error = first_error or error
     raise Refused(f"{where}.on", f": {first_error}")

@@ -135,7 +135,7 @@ def _scenario_tables() -> Iterator[Table]:
     path = "transport.fabric_options"
     queues = tuple(_bounded(key) for key in _keys(SCENARIO, path, QueueOptions))
     yield Table(SCENARIO, path, "fabric_options", "How the queues of the transport's fabric behave", queues)
-    own: dict[str, tuple[type[msgspec.Struct], Mapping[str, Any]]] = {
+    own: dict[str, tuple[type[msgspec.Struct], Mapping[str, object]]] = {
         "mrc": (mrc.OPTIONS, defaults_of(mrc.Config)),
         "roce": (roce.OPTIONS, defaults_of(roce.Knobs)),
         **dict.fromkeys(KERNEL_KINDS, (Knobs, {})),
@@ -160,7 +160,7 @@ def _fabric_table() -> Table:
 
 
 def _keys(
-    file: str, path: str, struct: type[msgspec.Struct], kinds: tuple[str, ...] = (), defaults: Mapping[str, Any] | None = None
+    file: str, path: str, struct: type[msgspec.Struct], kinds: tuple[str, ...] = (), defaults: Mapping[str, object] | None = None
 ) -> tuple[Key, ...]:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
@@ -172,7 +172,9 @@ def _keys(
         if default is NODEFAULT and at.default_factory is not NODEFAULT:
             default = at.default_factory()
         words = doc.default or ("" if default is NODEFAULT else _toml(default))
-        kind = _one_of(kinds) if at.encode_name == "kind" and kinds and path in CHOICES else _written(at.type)
+        kind = _written(at.type)
+        if at.encode_name == "kind" and kinds and path in CHOICES:
+            kind = inspect.Metadata(inspect.StrType(), extra={"names": kinds})
         example = (
             doc.example or (_toml(not default) if isinstance(default, bool) else _example(kind) if doc.default else words) or _example(kind)
         )
@@ -180,10 +182,6 @@ def _keys(
         return Key(file, path, at.encode_name, kinds, kind, must, doc.unit, words, doc.meaning, example)
 
     return tuple(key(at) for at in info.fields)
-
-
-def _one_of(kinds: tuple[str, ...]) -> inspect.Type:
-    return inspect.Metadata(inspect.StrType(), extra={"names": kinds})
 
 
 def _format(file: str) -> Key:

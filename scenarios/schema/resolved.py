@@ -33,7 +33,7 @@ def _name(record: Any, key: str) -> str:
     return next((name for name in names if hasattr(record, name)), key)
 
 
-def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, Any]:
+def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
     """Make a table of a file: the fields of a record that have a key there, but for those in ``own``."""
     row = {}
     for key in form.__struct_encode_fields__:
@@ -61,31 +61,34 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # text, numbers and truth are alike in both
 
 
-def _fabric(fabric: Fabric) -> dict[str, Any]:
-    table = {key.removesuffix("_ps"): written(value) if key.endswith("_ps") else value for key, value in fabric.to_dict().items()}
-    return {key: value for key, value in table.items() if value is not None}
+def _fabric(fabric: Fabric) -> dict[str, object]:
+    return {
+        key.removesuffix("_ps"): written(value) if key.endswith("_ps") and isinstance(value, int) else value
+        for key, value in fabric.to_dict().items()
+        if value is not None
+    }
 
 
-def _workload(work: Workload) -> dict[str, Any]:
+def _workload(work: Workload) -> dict[str, object]:
     form = TABLES[work.kind]
     inner = {"flow": [_row(flow, FlowTable) for flow in work.flows], "job": [_row(job, JobTable) for job in work.jobs]}
     return _row(work, form, **{key: rows for key, rows in inner.items() if key in form.__struct_encode_fields__})
 
 
-def _transport(transport: Transport, base: Fabric) -> dict[str, Any]:
+def _transport(transport: Transport, base: Fabric) -> dict[str, object]:
     wait, mapper = transport.reconvergence_ps, transport.clustermapper
     fabric = None if transport.fabric == base else _fabric(transport.fabric)
     options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": written(wait)})}
     return _row(transport, TransportTable, fabric=fabric, options=options, clustermapper=mapper and mapper.to_dict())
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
+def _fault(fault: Fault) -> dict[str, object]:
     times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period, Span)}
     keys = {key: written(value) if key in times and type(value) is int else value for key, value in fault.keys.items()}
     return {**keys, **_row(fault, FaultTable)}
 
 
-def _background(flow: Background) -> dict[str, Any]:
+def _background(flow: Background) -> dict[str, object]:
     path = flow.path and "p{}/{}".format(*flow.path)
     congestion = flow.congestion if flow.protocol == "tcp" else None
     return _row(flow, Entry, src=f"h{flow.src}", dst=f"h{flow.dst}", path=path, congestion=congestion)

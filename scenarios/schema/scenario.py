@@ -6,7 +6,7 @@ Called by the command line and the runner. It reads files and nothing else: no n
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from scenarios.schema.fault_tables import Fault, read_faults
 from scenarios.schema.iperf_tables import Background, read_backgrounds
 from scenarios.schema.scenario_tables import KINDS, TRANSPORTS, CommonOptions, Expect, ScenarioFile, TransportTable
 from scenarios.schema.sweep import Settings, assign, override, pin, read_sweep, spelled
-from scenarios.schema.values import ScenarioError, parse_duration, parse_size
+from scenarios.schema.values import ScenarioError
 from scenarios.schema.workload_tables import read_workload
 from scenarios.schema.workloads import Workload, WorkloadError, check_fits
 from testbed.faults.kinds import KINDS as FAULTS
@@ -45,7 +45,7 @@ class Transport:
     fabric: Fabric
     reconvergence_ps: int | None  # until a network that re-routes has done so; None where MRC's sources route
     qps: int = 1  # per pair of ranks that communicate
-    options: dict[str, Any] = field(default_factory=dict)  # those of the engine
+    options: dict[str, object] = field(default_factory=dict)  # those of the engine
     controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
     clustermapper: Options | None = None  # how the agents probe; None: they do not
 
@@ -79,7 +79,7 @@ class Scenario:
         """One variant per setting; without a sweep this scenario itself, with settings {}."""
         return self.swept or (Variant({}, self),)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain, resolved values for the manifest: those of the first setting, and those of all under "variants" in a sweep."""
         data = plain(replace(self, swept=()))
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
@@ -108,7 +108,7 @@ def load_scenario(
     return scenario_of(path, text, data, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
 
 
-def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
+def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, object]]:
     """Read (path, text, what it says) of a scenario file, before anything but its ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
@@ -125,7 +125,7 @@ def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, Any]]:
 def scenario_of(
     path: Path,
     text: str,
-    data: dict[str, Any],
+    data: dict[str, object],
     *,
     fabric: str | None = None,
     transports: Sequence[str] = (),
@@ -154,7 +154,8 @@ def scenario_of(
             where = f" (in [sweep], at {spelled(setting)})" if setting else ""
             line = f"{'' if isinstance(error, ScenarioError) else f'{file}: '}{error}{where}"
             raise ScenarioError(printable(line, line=True)) from (error if isinstance(error, Refused) else None)
-    return with_variants(file, [{**data.get("setting", {}), **setting} for setting in settings], scenarios)
+    own = data.get("setting")
+    return with_variants(file, [{**(own if isinstance(own, dict) else {}), **setting} for setting in settings], scenarios)
 
 
 def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[Scenario]) -> Scenario:
@@ -184,12 +185,12 @@ class _Reader:
     What comes from standard input names no further file and no module: with ``sudo`` root reads it for somebody else.
     """
 
-    def __init__(self, file: str, swept_values: dict[str, Any], path: Path, fabric_override: str | None) -> None:
+    def __init__(self, file: str, swept_values: Mapping[str, Collection[object]], path: Path, fabric_override: str | None) -> None:
         """``path``: that of the file. Its folder is searched first for fabric files, except for ``fabric_override``, the command line's."""
         self.file, self.swept_values, self.folder, self.fabric_override = file, swept_values, path.parent, fabric_override
         self.piped = path == STANDARD_INPUT
 
-    def fabric(self, value: str | dict[str, Any], where: str, base: Fabric | None = None) -> tuple[Fabric, float]:
+    def fabric(self, value: str | dict[str, object], where: str, base: Fabric | None = None) -> tuple[Fabric, float]:
         """A fabric, and its dilation."""
         if value == "twin" and base is not None:
             return twin_of(base), 1.0
@@ -299,7 +300,7 @@ class _Reader:
             if given:
                 raise Refused(f"{where}.{key}", f'names paths, which routing = "{fabric.routing}" leaves to the switches: drop it')
 
-    def mapper(self, options: bool | dict[str, Any], where: str, kind: str) -> Options | None:
+    def mapper(self, options: bool | dict[str, object], where: str, kind: str) -> Options | None:
         if options is False:
             return None
         try:
@@ -325,5 +326,5 @@ class _Reader:
 
 __all__ = [
     "KINDS", "SINGLE_PATH", "TRANSPORTS", "USED_BY_QP", "Expect", "Fault", "Scenario", "ScenarioError", "Transport", "Variant", "Workload",
-    "load_scenario", "named_scenarios", "parse_duration", "parse_size", "twin_of",
+    "load_scenario", "named_scenarios", "twin_of",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ from agents.kernel.options import MPTCP, TCP
 from scenarios.schema.checks import CheckError, names_in
 from scenarios.schema.fabrics import QueueOptions
 from scenarios.schema.iperf_tables import Entries
-from scenarios.schema.sweep import Settings
 from testbed.controller.steering import POLICIES
 from testbed.reconvergence import RECONVERGENCE
 from testbed.world import WORLDS
@@ -37,7 +36,9 @@ MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
 """The most seeds of a scenario, the most transports, and the most of each of faults and checks [ours]."""
 OUTCOMES = ("done", "failed")
 """How a scenario may expect its runs to end: "failed" if a fault takes something that every run needs."""
-_Fabric = Annotated[str, Meta(description="a fabric's name or file")] | dict[str, Any]
+Table = dict[str, Any]
+"""A table whose kind decides what it holds: whoever knows the kind converts it."""
+_Fabric = Annotated[str, Meta(description="a fabric's name or file")] | Table
 
 
 class Expect(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +49,7 @@ class Expect(Struct, frozen=True, forbid_unknown_fields=True):
     placement: Annotated[Annotated[str, one_of(PLACEMENTS)] | None, Doc("the only placement that it applies to", default="all")] = None
     median: Annotated[bool, Doc("checked once, on the medians over the seeds, instead of on each seed")] = False
     setting: Annotated[
-        Settings, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
+        Table, Doc("applies only where the sweep's keys have these values", example='{ "workload.message_bytes" = "1MiB" }')
     ] = {}
     only_in: Annotated[Annotated[str, one_of(WORLDS)] | None, Doc("the only world that it applies to", default="both")] = None
     unusual: Annotated[bool, Doc("where it does not hold, a line says *unusual*, and the verdict stays")] = False
@@ -78,10 +79,10 @@ class TransportTable(Struct, frozen=True, forbid_unknown_fields=True):
         Doc("the fabric it runs on; twin: one plane with the same rate per host", default="the scenario's", example='"twin"'),
     ] = None
     fabric_options: Annotated[QueueOptions, Doc("how its fabric's queues behave", example="{ trimming = false }")] = QueueOptions()
-    options: Annotated[dict[str, Any], Doc("its own options, by kind", example="{ qps = 1 }")] = {}
+    options: Annotated[Table, Doc("its own options, by kind", example="{ qps = 1 }")] = {}
     controller: Annotated[str, one_of(POLICIES), Doc("what the controller tells MRC's endpoints about link events")] = "none"
     clustermapper: Annotated[
-        bool | dict[str, Any], Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
+        bool | Table, Doc("hosts probe their own links; true, or a table of its options", example='{ policy = "report" }')
     ] = False
 
     def __post_init__(self) -> None:
@@ -123,11 +124,11 @@ class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     ] = (1,)
     timeout: Annotated[Span | None, Doc("wall time of one run, after which it fails", default="120s", example='"90s"')] = None
     expect_outcome: Annotated[str, one_of(OUTCOMES), Doc("how every run must end", example='"failed"')] = "done"
-    workload: Annotated[dict[str, Any], Doc("what the hosts do")]
+    workload: Annotated[Table, Doc("what the hosts do")]
     transport: Annotated[
         list[TransportTable], Meta(min_length=1, max_length=MAX_TRANSPORTS), Doc("the protocols that carry it, one run each")
     ]
-    fault: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TABLES), Doc("what breaks, and when")] = []
+    fault: Annotated[list[Table], Meta(max_length=MAX_TABLES), Doc("what breaks, and when")] = []
     background: Annotated[Entries, Doc("other traffic on the same links")] = []
     expect: Annotated[list[Expect], Meta(max_length=MAX_TABLES), Doc("what the figures must satisfy")] = []
     setting: Annotated[

@@ -30,11 +30,11 @@ _VALUES: Any = Annotated[
     Meta(min_length=1, description="a list of values"),
 ]
 
-Settings = dict[str, Any]
+Settings = dict[str, str | int | float | bool]
 """Dotted key -> value."""
 
 
-def assign(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
+def assign(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
     """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source`` begins the error:
     the option or table that sets the key, as written. Raises :class:`ScenarioError`."""
     *parents, last = dotted.split(".")
@@ -63,7 +63,7 @@ def _list_entry(entries: list[Any], key: str, source: str) -> Any:
     raise ScenarioError(f"{source}: there is no {key!r} in a list of {len(entries)}")
 
 
-def override(data: dict[str, Any], item: str) -> None:
+def override(data: dict[str, object], item: str) -> None:
     """Apply one ``--set``: ``KEY=VALUE``. A key that the scenario sweeps then has only this value. Raises :class:`ScenarioError`."""
     dotted, equals, raw = item.partition("=")
     if not equals:
@@ -77,7 +77,7 @@ def override(data: dict[str, Any], item: str) -> None:
     pin(data, dotted, value, f"--set {item}")
 
 
-def pin(data: dict[str, Any], dotted: str, value: Any, source: str) -> None:
+def pin(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
     """Set a key for all settings, as :func:`assign`; a swept key keeps this one value."""
     swept = data.get("sweep")
     if isinstance(swept, dict) and dotted in swept:
@@ -122,12 +122,12 @@ def _check(file: str, data: Any) -> None:
             raise ScenarioError(f"{where} has {duplicate_name!r} twice, as a file's name would say it: runs could not be told apart")
 
 
-def spelled(settings: Mapping[str, Any]) -> str:
+def spelled(settings: Mapping[str, object]) -> str:
     """Write settings for an error or a title: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
     return ", ".join(f"{key} = {_plain_text(value)}" for key, value in settings.items())
 
 
-def suffix(settings: Mapping[str, Any]) -> str:
+def suffix(settings: Mapping[str, object]) -> str:
     """Write settings for file names: ``-message_bytes=1MiB-probability=0.01``, with :func:`short_keys`."""
     return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
 

@@ -1,11 +1,8 @@
-"""The error of every scenario that cannot run, and the units that its tables are written in."""
+"""The error of every scenario that cannot run."""
 
 from __future__ import annotations
 
 from testbed.errors import UserError
-from topologies.units import parse_duration, parse_size
-
-__all__ = ["ScenarioError", "parse_duration", "parse_size"]
 
 
 class ScenarioError(UserError):

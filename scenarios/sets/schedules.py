@@ -106,7 +106,7 @@ class Storm:
         while self.pending and now >= self._next():
             _, begins, fault = self.pending.pop(0)
             if begins:
-                self.active[id(fault)] = self.cluster.inject(fault.kind, fault.on, **fault.keys).number
+                self.active[id(fault)] = self.cluster.strike(fault.target).number
             else:
                 self.cluster.clear(self.active.pop(id(fault)))
             self.changed_ps = now

@@ -161,7 +161,9 @@ def faults_table(faults: Sequence[Fault], horizon: float, step: float) -> Any:
         begins = "before all" if fault.before else f"step {fault.step}" if fault.step is not None else duration((fault.at_ps or 0) / NS)
         lasts = "to the end" if fault.for_ps is None else duration(fault.for_ps / NS)
         times = {key.name for key in KINDS[fault.kind].keys if key.kind in (Duration, Period, Span)}
-        keys = ", ".join(f"{key} {duration(value / NS) if key in times else value}" for key, value in fault.keys.items())
+        keys = ", ".join(
+            f"{key} {duration(value / NS) if key in times and isinstance(value, int) else value}" for key, value in fault.keys.items()
+        )
         what = f"{fault.kind} on {fault.on}{f' ({keys})' if keys else ''}"
         return [fault.name, begins, lasts, what, bar(fault)]
 

@@ -9,7 +9,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from agents.collectives.steer import connect, wait_for_all
 from testbed.bench.bare import blast, cpu_us
@@ -48,7 +48,16 @@ def ring_cluster() -> Cluster:
     return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
 
-def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
+class Cost(TypedDict):
+    fabric: str
+    cpu_us_per_data_packet: float
+    agents_cpu_us_per_data_packet: float
+    wakeups_per_data_packet: float
+    memory_bytes_per_host: int
+    rounds: list[dict[str, float]]
+
+
+def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> Cost:
     """Measure the medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
     rings: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, ring_cluster() as cluster, kept_awake():
@@ -80,11 +89,11 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
             rings.append({"data_packets": n, "cpu_us_per_data_packet": machine / n, "agents_cpu_us_per_data_packet": agent_time / n})
         memory = sum(memory_bytes(pid) for pid in pids) // len(agents)
         cluster.stop_agents()
-        wakeups = sum(line["wakeups"] for path in Path(logs).glob("h*.jsonl") for line in loops(path))
-    figures = ("cpu_us_per_data_packet", "agents_cpu_us_per_data_packet")
+        wakeups = sum(map(wakeups_in, Path(logs).glob("h*.jsonl")))
     return {
         "fabric": fabric.name,
-        **{name: statistics.median(ring[name] for ring in rings) for name in figures},
+        "cpu_us_per_data_packet": statistics.median(ring["cpu_us_per_data_packet"] for ring in rings),
+        "agents_cpu_us_per_data_packet": statistics.median(ring["agents_cpu_us_per_data_packet"] for ring in rings),
         "wakeups_per_data_packet": wakeups / sum(ring["data_packets"] for ring in rings),
         "memory_bytes_per_host": memory,
         "rounds": rings,
@@ -106,6 +115,6 @@ def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], Non
     return statistics.median(costs)
 
 
-def loops(path: Path) -> list[dict[str, Any]]:
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return [line for line in lines if line["kind"] == "loop"]
+def wakeups_in(path: Path) -> int:
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return sum(int(line["wakeups"]) for line in lines if line["kind"] == "loop")

@@ -7,7 +7,6 @@ import ctypes
 import os
 import sys
 import time
-from typing import Any
 
 from agents.mrc.endpoint import Endpoint
 from agents.verbs.memory import ProcessMemory
@@ -19,7 +18,7 @@ TURN = 40 * NS
 """Time between two turns of an engine, by its own clock."""
 
 
-def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, Any]:
+def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
     """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
     ``foreign``: both memories are reached by system calls, as a program's is (agents.verbs.memory)."""
     fabric = load_fabric("demo")

@@ -27,7 +27,7 @@ default delay a wake-up would be longer than a base RTT, and no window could be 
 ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
-def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, Any]:
+def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, float]:
     """Send a one-way stream of WRITEs of ``size`` bytes, ``posted`` at a time, from h0 to h1 under a congestion control. Returns data
     packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end."""
     ends = []
@@ -67,10 +67,10 @@ def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 2
     }
 
 
-def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, Any]]:
+def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[str, object]]:
     """Compare a ``bare`` sender and the ``engine``, under NSCC and with a fixed window, in turns on one fabric: medians, ratios of them,
     every round."""
-    measurements: list[dict[str, Any]] = []
+    measurements: list[dict[str, dict[str, float]]] = []
     with Cluster(BENCH, dilation=DILATION, controller=False) as cluster:
         for k in range(rounds):
             progress(f"bare sender and engine, round {k + 1} of {rounds}", k / rounds)
@@ -90,7 +90,7 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
     }  # fmt: skip
 
 
-def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, Any]]:
+def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, object]]:
     """Measure the seconds from nothing to a fabric whose every link carries packets, controller included (``up_s``); from there until an
     agent of every host answers (``agents_s``); and back until the kernel has removed all of it (``down_s``)."""
     rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from agents.collectives.flows import FlowTable
 from agents.collectives.registry import FLOWS
@@ -19,9 +19,18 @@ LARGE, PROCESSES = "pod64", 2
 """The large fabric, and the number of processes that share it."""
 
 
-def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> dict[str, Any]:
-    """Measure MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes.
-    ``slowdown``: seconds that one of the network takes."""
+class Rates(TypedDict):
+    """``slowdown``: seconds that one of the network takes."""
+
+    fabric: str
+    processes: int
+    hops: int
+    packet_hops_per_second: float
+    slowdown: float
+
+
+def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> Rates:
+    """Measure MRC on all hosts of a fabric, each sending as fast as it can to a host under another T0, in ``split`` processes."""
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
@@ -40,11 +49,11 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
             cluster.clock.sleep(fabric.base_rtt_ps)
         took = time.perf_counter() - started
         hops, virtual = cluster.hops() - hops, cluster.clock.now() - virtual
-    rates = {"packet_hops_per_second": float(hops) / took, "slowdown": took * S / virtual}
-    return {"fabric": fabric.name, "processes": split, "hops": hops, **rates}
+    rate = float(hops) / took
+    return {"fabric": fabric.name, "processes": split, "hops": hops, "packet_hops_per_second": rate, "slowdown": took * S / virtual}
 
 
-def shared_rates(seconds: float = 1.0) -> dict[str, Any]:
+def shared_rates(seconds: float = 1.0) -> dict[str, object]:
     """Measure as :func:`simulated_rates` on a large fabric in one process and in several. ``speedup``: that of several."""
     alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
     return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

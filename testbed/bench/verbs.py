@@ -7,7 +7,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from testbed.bench.fabric import BENCH, DILATION, ENGINE_OPTIONS, stream
 from testbed.emulated.cluster import Cluster
@@ -52,7 +51,7 @@ def program_stream(cluster: Cluster, program: Path, seconds: float, size: int, d
     }  # fmt: skip
 
 
-def verbs_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, Any]:
+def verbs_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> dict[str, object]:
     """Measure the medians of ``rounds`` by the size of a WRITE: the ``engine`` alone and ``verbs``, in turns on one fabric, and what verbs
     take ``on_top``, us of CPU time a WRITE from post to wire: all of the program, and of its agent what is more than the engine alone."""
     found: dict[str, list[tuple[dict[str, float], dict[str, float]]]] = {name: [] for name in SHAPES}
@@ -72,7 +71,7 @@ def verbs_cost(rounds: int, seconds: float, progress: Callable[[str, float], Non
                 verbs = program_stream(cluster, program, seconds, size, depth)
                 cluster.stop_agents()
                 found[name].append((alone, verbs))
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     for name, pairs in found.items():
         engine, verbs = ({key: statistics.median(row[key] for row in rows) for key in rows[0]} for rows in zip(*pairs, strict=True))
         on_top = [v["program_us"] + v["sender_us"] - e["sender_us"] for e, v in pairs]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
 
@@ -39,35 +40,45 @@ def icrc(frame: bytes) -> bytes:
     return zlib.crc32(b"\xff" * 8 + bytes(masked)).to_bytes(4, "little")
 
 
-def build(given: Mapping[str, Any], payload: bytes = b"") -> bytes:
-    """Build a frame. ``given`` may hold ``opcode``, the addresses ``mac``, ``outer_src``, ``outer_dst``, ``inner_src``, ``inner_dst``
-    (bytes), ``ev``, ``dscp``, ``ecn``, ``udp_port``, and any field by its key; fields that are not given are as usual."""
+@dataclass
+class Frame:
+    """A frame as read. ``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes
+    without padding), ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of
+    both IPv6 headers and UDP fit the frame). ``sets``: numbers that follow from several fields."""
+
+    kind: str
+    name: str
+    outer: tuple[bytes, bytes]
+    inner: tuple[bytes, bytes]
+    values: dict[str, int]
+    sets: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+
+
+def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
+    """Build a frame. ``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``,
+    ``ecn``, ``udp_port``, and any field by its key; fields that are not given are as usual."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
-        bits = bits << field.width | int(values.get(field.key, field.usual)) & (1 << field.width) - 1
+        bits = bits << field.width | values.get(field.key, field.usual) & (1 << field.width) - 1
         length += field.width
     after_udp = bits.to_bytes(length // 8, "big") + payload + bytes(values["pad"])
     udp_length = 8 + len(after_udp) + ICRC
     word = 6 << 28 | values["dscp"] << 22 | values["ecn"] << 20
     hops = values.get("hop_limit", 64)
 
-    def ip(flow: int, length: int, following: int, source: bytes, target: bytes) -> bytes:
-        first: int = word | flow
-        return first.to_bytes(4, "big") + length.to_bytes(2, "big") + bytes((following, hops)) + source + target
+    def ip(flow: int, length: int, following: int, addresses: bytes) -> bytes:
+        return (word | flow).to_bytes(4, "big") + length.to_bytes(2, "big") + bytes((following, hops)) + addresses
 
-    mac: bytes = values["mac"]
-    frame = mac * 2 + b"\x86\xdd" + ip(0, 40 + udp_length, 41, values["outer_src"], values["outer_dst"])
-    frame += ip(values["ev"] >> 16, udp_length, 17, values["inner_src"], values["inner_dst"])
+    frame = mac * 2 + b"\x86\xdd" + ip(0, 40 + udp_length, 41, outer)
+    frame += ip(values["ev"] >> 16, udp_length, 17, inner)
     ports = (values["ev"] & 0xFFFF, values["udp_port"], udp_length, values.get("udp_checksum", 0))
     frame += b"".join(port.to_bytes(2, "big") for port in ports) + after_udp
     return frame + icrc(frame)
 
 
-def parse(frame: bytes) -> dict[str, Any]:
-    """Read every field by its key, ``kind``, ``payload`` without padding, ``reserved`` (how many reserved fields are not 0), ``icrc``
-    (whether it is right) and ``lengths`` (whether those of both IPv6 headers and UDP fit the frame). Raises ValueError for any other frame
-    than MRC's."""
+def parse(frame: bytes) -> Frame:
+    """Read a frame. Raises ValueError for any other than MRC's."""
     if len(frame) < BTH + 12 + ICRC or frame[12:14] != b"\x86\xdd" or frame[20] != 41 or frame[60] != 17:
         raise ValueError(f"{len(frame)} bytes that are not IPv6 in IPv6 with UDP and a BTH")
     opcode = frame[BTH]
@@ -75,11 +86,10 @@ def parse(frame: bytes) -> dict[str, Any]:
         raise ValueError(f"opcode {opcode:02X} is not an opcode of MRC")
     word, inner_word = (int.from_bytes(frame[at : at + 4], "big") for at in (14, INNER))
     lengths = [int.from_bytes(frame[at : at + 2], "big") for at in (18, 58, 98)]
-    d: dict[str, Any] = {
-        "kind": KINDS[opcode], "name": PACKETS[opcode], "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": frame[21],
+    d = {
+        "dscp": word >> 22 & 0x3F, "ecn": word >> 20 & 3, "hop_limit": frame[21],
         "inner_hop_limit": frame[61],
-        "inner_dscp": inner_word >> 22 & 0x3F, "inner_ecn": inner_word >> 20 & 3, "outer_src": frame[22:38], "outer_dst": frame[38:54],
-        "inner_src": frame[62:78], "inner_dst": frame[78:94],
+        "inner_dscp": inner_word >> 22 & 0x3F, "inner_ecn": inner_word >> 20 & 3,
         "ev": (inner_word & 0xFFFF) << 16 | int.from_bytes(frame[UDP : UDP + 2], "big"),
         "udp_port": int.from_bytes(frame[96:98], "big"), "udp_checksum": int.from_bytes(frame[100:102], "big"), "reserved": 0,
     }  # fmt: skip
@@ -97,21 +107,22 @@ def parse(frame: bytes) -> dict[str, Any]:
         else:
             d["reserved"] += value != 0
     trimmed = d["dscp"] in TRIMMED
-    d["payload"] = frame[at : len(frame) - ICRC - d["pad"]]
+    d["payload"] = max(0, len(frame) - ICRC - d["pad"] - at)
     d["icrc"] = int(trimmed or icrc(frame[:-ICRC]) == frame[-ICRC:])
     d["lengths"] = int(trimmed or lengths == [len(frame) - INNER, len(frame) - UDP, len(frame) - UDP])
-    return d
+    return Frame(KINDS[opcode], PACKETS[opcode], (frame[22:38], frame[38:54]), (frame[62:78], frame[78:94]), d)
 
 
-def shown(d: Mapping[str, Any]) -> dict[str, str]:
+def shown(frame: Frame) -> dict[str, str]:
     """Write a parsed frame's fields for people, without addresses and usual values."""
-    rows = {"packet": d["name"], "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
+    d = frame.values
+    rows = {"packet": frame.name, "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}
     for field in fields_of(d["opcode"]):
         if field.key not in ("", "opcode") and d[field.key] != usual.get(field.key, -1):
             rows[field.key] = f"{d[field.key]:X}h" if field.key in ("va", "rkey", "bitmap", "imm") else str(d[field.key])
     if d["payload"]:
-        rows["payload"] = f"{len(d['payload'])} bytes"
+        rows["payload"] = f"{d['payload']} bytes"
     for name, right in (("reserved", 0), ("icrc", 1), ("lengths", 1), ("hop_limit", 64), ("udp_checksum", 0)):
         if d[name] != right:
             rows[name] = f"{d[name]} instead of {right}"

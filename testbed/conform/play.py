@@ -6,12 +6,13 @@ The judge is the target's peer: host, queue pair, memory of its own. PSNs in a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from testbed.conform import codec
 from testbed.conform.cases import Case, Step
+from testbed.conform.codec import Frame
 from testbed.conform.layouts import CLASSES, PACKETS, REASONS, SYNDROMES
 from topologies import Fabric
 from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shift
@@ -66,7 +67,7 @@ class Target(Protocol):
 class Failed(Exception):
     """The target did what a case forbids, or did not what it asks. ``got``: the nearest frames that came."""
 
-    def __init__(self, text: str, got: Iterable[Mapping[str, Any]] = (), wanted: Mapping[str, str] | None = None) -> None:
+    def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.got, self.wanted = list(got), dict(wanted or {})
 
@@ -106,15 +107,15 @@ class Play:
 
     def __init__(self, case: Case, target: Target, fabric: Fabric, base_rtt: int) -> None:
         self.case, self.target, self.fabric, self.base_rtt = case, target, fabric, base_rtt
-        self.known: dict[str, Mapping[str, Any]] = {"fabric": {"planes": fabric.planes, "mtu": fabric.mtu}}
-        self.inbox: list[dict[str, Any]] = []
-        self.all: list[dict[str, Any]] = []
+        self.known: dict[str, Mapping[str, int]] = {"fabric": {"planes": fabric.planes, "mtu": fabric.mtu}}
+        self.inbox: list[Frame] = []
+        self.all: list[Frame] = []
         self.auto: dict[str, set[int]] | None = None
         self.arrived: set[int] = set()
         self.ends: dict[int, int] = {}  # PSN of a message's last packet -> its MSN
         self.stamp = 0x100
         self.writes = 0
-        self.completed: list[dict[str, Any]] = []  # requests that are finished and were not asked about yet
+        self.completed: list[dict[str, int | str | None]] = []  # requests that are finished and were not asked about yet
 
     def run(self) -> Outcome:
         steps = list(self.case.steps)
@@ -160,7 +161,7 @@ class Play:
 
     # --- the network -------------------------------------------------------------------------------------------
 
-    def _pass(self, rtts: float, stop: Any = None) -> dict[str, Any] | None:
+    def _pass(self, rtts: float, stop: Callable[[Frame], bool] | None = None) -> Frame | None:
         """Let this time pass, or until a frame for which ``stop`` is true; returns that frame."""
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
@@ -175,32 +176,32 @@ class Play:
             if stop is not None and stop(seen):
                 return seen
 
-    def _read(self, plane: int, frame: bytes) -> dict[str, Any]:
+    def _read(self, plane: int, raw: bytes) -> Frame:
         """Read a frame, with PSNs counted from the first. A fault in any frame, whatever the case is about, fails the case."""
         try:
-            d = codec.parse(frame)
+            frame = codec.parse(raw)
         except ValueError as error:
             raise Failed(f"it sent {error}") from None
+        d, kind = frame.values, frame.kind
         d |= {"plane": plane, "t": self.target.now()}
-        kind = d["kind"]
         if kind == "sack":
             d["cack"] = _delta(d["cack_psn"], self.mine["psn"])
-            d["trigger"], d["probe"] = (None, d["ack_psn_offset"] & 0xFFFF) if d["pr"] else (d["cack"] + d["ack_psn_offset"], None)
+            d |= {"probe": d["ack_psn_offset"] & 0xFFFF} if d["pr"] else {"trigger": d["cack"] + d["ack_psn_offset"]}
             first = d["cack"] + d["sack_offset"]
             bits = {first + i: d["bitmap"] >> i & 1 for i in range(64)}
-            d["has"] = {psn for psn, bit in bits.items() if bit} | set(range(d["cack"] + 1))
-            d["lacks"] = {psn for psn, bit in bits.items() if not bit and psn > d["cack"]}
+            frame.sets["has"] = {psn for psn, bit in bits.items() if bit} | set(range(d["cack"] + 1))
+            frame.sets["lacks"] = {psn for psn, bit in bits.items() if not bit and psn > d["cack"]}
         elif kind == "nack":
             d["nack"] = _delta(d["nack_psn"], self.mine["psn"])
         elif kind == "write":
             d["at"] = d["va"]
         d["rel"] = _delta(d["psn"], self.mine["psn"] if kind in ("sack", "ack", "nack") else self.its["psn"])
-        self._hold_to_rules(d)
-        return d
+        self._hold_to_rules(frame)
+        return frame
 
-    def _hold_to_rules(self, d: dict[str, Any]) -> None:
+    def _hold_to_rules(self, frame: Frame) -> None:
         """Hold a frame to what docs/protocol.md says of every packet."""
-        kind = d["kind"]
+        d, kind = frame.values, frame.kind
         data = kind in ("write", "probe")
         first, again = (10, 14) if self.fabric.trimming else (12, 12)
         classes = {"write": (again, 22) if d["rtx"] else (first,), "probe": (first, 22)}
@@ -209,7 +210,7 @@ class Play:
             "iCRC": d["icrc"] != 1, "lengths": d["lengths"] != 1, "reserved fields": d["reserved"] != 0,
             "UDP checksum": d["udp_checksum"] != 0, "UDP port": d["udp_port"] != self.fabric.udp_port,
             "partition key": d["pkey"] != 0xFFFF, "m, se or tver": d["bth_m"] | d["se"] | d["tver"] != 0,
-            "pad": d["pad"] != -len(d["payload"]) % 4, "a: asks for nothing": d["ackreq"] and kind != "write",
+            "pad": d["pad"] != -d["payload"] % 4, "a: asks for nothing": d["ackreq"] and kind != "write",
             "rtx": d["rtx"] and kind not in ("write", "sack"),
             "type, nxt or flags": any(d.get(key) for key in ("type", "nxt", "cc_flags", "tsr", "vendor")),
             "PSN in its BTH": d["psn"] >> 16 != 0 if kind in ("request", "response") else d["psn"] != numbered.get(kind, d["psn"]),
@@ -217,8 +218,8 @@ class Play:
             "ECN: data is ECT(0), control not-ECT": (d["ecn"], d["inner_ecn"]) != ((2, 2) if data else (0, 0)),
             "DSCP outside and inside": d["dscp"] != d["inner_dscp"],
             "DSCP": d["dscp"] not in classes.get(kind, (48,)),
-            "hop limit": d["inner_hop_limit"] != 64 or not 60 <= d["hop_limit"] <= 64, "outer source": d["outer_src"] != d["inner_src"],
-            "inner addresses": (d["inner_src"], d["inner_dst"]) != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
+            "hop limit": d["inner_hop_limit"] != 64 or not 60 <= d["hop_limit"] <= 64, "outer source": frame.outer[0] != frame.inner[0],
+            "inner addresses": frame.inner != tuple(map(inner_address, (self.its["host"], self.mine["host"]))),
             "plane of its EV": d["ev"] >> 16 != d["plane"], "EV: none of this pair's": d["ev"] not in self.evs,
             "ts flag": d["ts"] != (kind == "write"),
             "destination QPN": d["dqpn"] != (2 if kind in ("request", "response") else self.mine["qpn"]),
@@ -226,12 +227,12 @@ class Play:
             and (d["spdcid"], d["dpdcid"]) != (self.its["qpn"] & 0xFFFF, self.mine["qpn"] & 0xFFFF),
             "CC type": d.get("cc_type", 2 * (kind == "nack")) != 2 * (kind == "nack"),
         }  # fmt: skip
-        if d["ev"] in self.evs and d["outer_dst"] != path_address(self.fabric, self.its["host"], self.mine["host"], d["ev"]):
+        if d["ev"] in self.evs and frame.outer[1] != path_address(self.fabric, self.its["host"], self.mine["host"], d["ev"]):
             wrong["outer address: another path than the EV's"] = True
         if found := [name for name, bad in wrong.items() if bad]:
-            raise Failed(f"a {d['name']} with a wrong {', '.join(found)}", [d])
+            raise Failed(f"a {frame.name} with a wrong {', '.join(found)}", [frame])
 
-    def _frame(self, kind: str, given: dict[str, Any], payload: bytes = b"") -> tuple[int, bytes]:
+    def _frame(self, kind: str, given: dict[str, int], payload: bytes = b"") -> tuple[int, bytes]:
         """Send a step's frame to the target, on its plane."""
         data = kind in ("write", "probe")
         where = given.setdefault("ev", self.evs[0])
@@ -239,14 +240,14 @@ class Play:
         while path[6:8] != b"\0\0":  # as the last switch leaves it
             path = shift(path)
         me, it = inner_address(self.mine["host"]), inner_address(self.its["host"])
-        usual: dict[str, Any] = {
-            "opcode": codec.OPCODES[kind], "mac": HOST_MAC, "outer_src": me, "outer_dst": path, "inner_src": me, "inner_dst": it,
-            "dscp": 10 if data else 48, "ecn": 2 if data else 0, "udp_port": self.fabric.udp_port, "tx_ts": self.stamp,
+        usual = {
+            "opcode": codec.OPCODES[kind], "dscp": 10 if data else 48, "ecn": 2 if data else 0, "udp_port": self.fabric.udp_port,
             "dqpn": 2 if kind in ("request", "response") else self.its["qpn"], "spdcid": self.mine["qpn"], "dpdcid": self.its["qpn"],
-            "ts": int(kind == "write"),
+            "ts": int(kind == "write"), "tx_ts": self.stamp,
         }  # fmt: skip
         self.stamp += 1
-        return given.pop("plane", where >> 16), codec.build(usual | given, payload)
+        source = inner_address(given.pop("from_host", self.mine["host"]))
+        return given.pop("plane", where >> 16), codec.build(usual | given, HOST_MAC, me + path, source + it, payload)
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -256,9 +257,7 @@ class Play:
             raise Failed(f"a case sends one of {', '.join(codec.OPCODES)}")
         keys = dict(step.keys)
         special: dict[str, str] = {key: keys.pop(key) for key in ("icrc", "trim", "cut", "to", "has", "count") if key in keys}
-        given: dict[str, Any] = {ALIASES.get(key, key): self.value(text) for key, text in keys.items()}
-        if "from_host" in given:
-            given["inner_src"] = inner_address(given.pop("from_host"))
+        given = {ALIASES.get(key, key): self.value(text) for key, text in keys.items()}
         payload = b""
         if kind == "write":
             payload = self._writes(given)
@@ -282,7 +281,7 @@ class Play:
         for _ in range(self.value(special.get("count", "1"))):
             self.target.send(plane, frame)
 
-    def _writes(self, given: dict[str, Any]) -> bytes:
+    def _writes(self, given: dict[str, int]) -> bytes:
         """Fill in the fields of a WRITE, packet ``k`` of a message of ``of`` packets, and return its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
@@ -297,7 +296,7 @@ class Play:
         given.setdefault("dmalen", (of - 1) * self.fabric.mtu + last)
         return pattern(offset, length)
 
-    def _feedback(self, kind: str, given: dict[str, Any], special: dict[str, str]) -> None:
+    def _feedback(self, kind: str, given: dict[str, int], special: dict[str, str]) -> None:
         """Fill in the fields of a packet about another one, ``to``."""
         to = self.known.get(special.get("to", "").removeprefix("$"), {})
         if to:
@@ -310,7 +309,7 @@ class Play:
             given.setdefault("entropy", to.get("ev", given.get("ev", self.evs[0])))
             given.setdefault("mpr", self.mine["mpr"] // 128)
             given.setdefault("rtx", to.get("rtx", 0))
-            if to.get("kind") == "probe":
+            if to.get("opcode") == codec.OPCODES["probe"]:
                 given |= {"pr": 1, "ack_psn_offset": to["probe_id"]}
             elif to:
                 given.setdefault("ack_psn_offset", to["rel"] - cack)
@@ -329,21 +328,17 @@ class Play:
             given.setdefault("psn", to.get("psn", 0))
             given.setdefault("op", to.get("op", 0))
 
-    def _matches(self, step: Step, d: Mapping[str, Any]) -> bool:
+    def _matches(self, step: Step, d: Frame) -> bool:
         """Say whether a frame is the one that a step names: its kind, and every key."""
-        return d["kind"] == step.words[0] and all(
-            self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for")
-        )
+        return d.kind == step.words[0] and all(self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for"))
 
-    def _holds(self, key: str, text: str, d: Mapping[str, Any]) -> bool:
-        operator = key[-1] if key[-1] in "<>!" else "="
-        came = d.get(key.rstrip("<>!"))
-        if isinstance(came, set):
-            return _numbers(text) <= came
-        if came is None:
+    def _holds(self, key: str, text: str, d: Frame) -> bool:
+        operator, name = key[-1] if key[-1] in "<>!" else "=", key.rstrip("<>!")
+        if name in d.sets:
+            return _numbers(text) <= d.sets[name]
+        if name not in d.values:
             return False
-        if isinstance(came, bytes):
-            came = len(came)
+        came = d.values[name]
         wanted = [self.value(part) for part in text.split("|")]
         return {"=": came in wanted, "!": came not in wanted, ">": came >= wanted[0], "<": came <= wanted[0]}[operator]
 
@@ -352,14 +347,14 @@ class Play:
         if found is None:
             found = self._pass(float(step.keys.get("within", WITHIN)), lambda d: self._matches(step, d))
         if found is None:
-            near = [d for d in self.all if d["kind"] == step.words[0]]
+            near = [d for d in self.all if d.kind == step.words[0]]
             raise Failed(f"did not come; {self._came()}", near[-1:], step.keys)
         self.inbox.remove(found)
         for name in step.words[1:]:
-            self.known[name] = found
+            self.known[name] = found.values
 
     def _came(self) -> str:
-        names = [d["name"] for d in self.all[-5:]]
+        names = [d.name for d in self.all[-5:]]
         return f"the last that came: {', '.join(names)}" if names else "nothing came"
 
     def _never(self, step: Step) -> None:
@@ -376,12 +371,12 @@ class Play:
 
     def _post(self, step: Step) -> None:
         """Do ``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
-        keys: dict[str, Any] = {key: self.value(text) for key, text in step.keys.items()}
+        numbers = {key: self.value(text) for key, text in step.keys.items()}
+        keys: dict[str, int | list[int]] = {"id": self.writes + 1, **numbers}
         if step.words[0] == "write":
-            keys = {"va": 1 << 32, "rkey": 0xABCD} | keys
-            keys["bytes"] = list(pattern(0, keys["bytes"]))
+            keys = {"id": self.writes + 1, "va": 1 << 32, "rkey": 0xABCD, **numbers, "bytes": list(pattern(0, numbers["bytes"]))}
         self.writes += 1
-        self.target.order(step.words[0], **{"id": self.writes, **keys})
+        self.target.order(step.words[0], **keys)
 
     def _port(self, step: Step) -> None:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
@@ -424,11 +419,12 @@ class Play:
         PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
-    def _answer(self, d: dict[str, Any]) -> None:
+    def _answer(self, frame: Frame) -> None:
         assert self.auto is not None
+        d = frame.values
         if d["plane"] in self.auto.get("silent", ()):
             return
-        if d["kind"] == "write":
+        if frame.kind == "write":
             psn = d["rel"]
             if psn in self.auto.get("lose", ()):
                 return
@@ -446,12 +442,12 @@ class Play:
             done = [end for end in self.ends if end <= self._cumulative()]
             if done:
                 self._reply("ack", d, psn=max(done), msn=self.ends[max(done)] + 1)
-        elif d["kind"] == "probe":
+        elif frame.kind == "probe":
             left = self.auto.get("probes")
             if left is None or max(left) > 0:
                 self.auto |= {} if left is None else {"probes": {max(left) - 1}}
                 self._sack(d)
-        elif d["kind"] == "request":
+        elif frame.kind == "request":
             self._reply("response", d)
 
     def _cumulative(self) -> int:
@@ -460,13 +456,13 @@ class Play:
             cack += 1
         return cack
 
-    def _sack(self, d: dict[str, Any], **more: int) -> None:
+    def _sack(self, d: dict[str, int], **more: int) -> None:
         cack = self._cumulative()
         above = sorted(psn for psn in self.arrived if cack < psn <= cack + 64)
         special = {"has": ",".join(map(str, above))} if above else {}
         self._reply("sack", d, special, cack=cack, rcvd_bytes=17 * len(self.arrived), ooo_count=len(self.arrived) - cack - 1, **more)
 
-    def _reply(self, kind: str, d: dict[str, Any], special: dict[str, str] | None = None, **given: int) -> None:
+    def _reply(self, kind: str, d: dict[str, int], special: dict[str, str] | None = None, **given: int) -> None:
         self.known["auto"] = d
         self._feedback(kind, given, {"to": "$auto", **(special or {})})
         self.target.send(*self._frame(kind, given))
@@ -478,17 +474,16 @@ class Play:
         if not failed.got:
             return []
         d = failed.got[0]
-        came = codec.shown(d)
-        rows = [(key.rstrip("<>!"), self._asked(key, text), self._shown(d.get(key.rstrip("<>!")))) for key, text in failed.wanted.items()
+        rows = [(key.rstrip("<>!"), self._asked(key, text), self._shown(d, key.rstrip("<>!"))) for key, text in failed.wanted.items()
                 if key not in ("within", "for")]  # fmt: skip
-        return [*rows, *((key, "", text) for key, text in came.items() if key not in {row[0] for row in rows})]
+        return [*rows, *((key, "", text) for key, text in codec.shown(d).items() if key not in {row[0] for row in rows})]
 
     @staticmethod
     def _asked(key: str, text: str) -> str:
         return {"<": "at most ", ">": "at least ", "!": "not "}.get(key[-1], "") + text
 
     @staticmethod
-    def _shown(value: Any) -> str:
-        if isinstance(value, set):
-            return ",".join(map(str, sorted(v for v in value if v >= 0)[:12])) or "none"
-        return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
+    def _shown(d: Frame, key: str) -> str:
+        if key in d.sets:
+            return ",".join(map(str, sorted(v for v in d.sets[key] if v >= 0)[:12])) or "none"
+        return f"{d.values.get(key)}{' bytes' if key == 'payload' else ''}"

@@ -39,7 +39,7 @@ def rows(completions: Sequence[Any]) -> list[Row]:
     return [(c.qpn, c.wr_id, kinds[bool(c.kind)], STATUSES[c.status], None if c.imm < 0 else c.imm, c.length) for c in completions]
 
 
-def answers(finished: Sequence[Row]) -> list[dict[str, Any]]:
+def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
     """Write finished requests as the answer to an order has them."""
     return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
 

@@ -29,20 +29,18 @@ from testbed.machine.slowness import patient
 from topologies.paths import static_tables
 
 
-class EventLinkDown(EventBase):
+class _EventLink(EventBase):
+    def __init__(self, change: LinkChange) -> None:
+        super().__init__()
+        self.change = change
+
+
+class EventLinkDown(_EventLink):
     """A link failed: one of its ends went down or lost its carrier."""
 
-    def __init__(self, change: LinkChange) -> None:
-        super().__init__()
-        self.change = change
 
-
-class EventLinkUp(EventBase):
+class EventLinkUp(_EventLink):
     """A failed link is whole again."""
-
-    def __init__(self, change: LinkChange) -> None:
-        super().__init__()
-        self.change = change
 
 
 class FabricController(RyuApp):
@@ -81,17 +79,10 @@ class FabricController(RyuApp):
         if change is not None:
             self.send_event_to_observers(EventLinkUp(change) if change.up else EventLinkDown(change))
 
-    @set_ev_cls(EventLinkDown)
-    def link_down(self, event: EventLinkDown) -> None:
-        self._apply(event.change)
-
-    @set_ev_cls(EventLinkUp)
-    def link_up(self, event: EventLinkUp) -> None:
-        self._apply(event.change)
-
-    def _apply(self, change: LinkChange) -> None:
-        self.links.apply(change, self.now())
-        self.steering.link_changed(change)
+    @set_ev_cls(_EVENTS)
+    def link_changed(self, event: _EventLink) -> None:
+        self.links.apply(event.change, self.now())
+        self.steering.link_changed(event.change)
 
     def _after_push(self) -> None:
         pushed_ps = self.now()

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from testbed.controller.denylist import OPERATOR
+from testbed.controller.denylist import OPERATOR, Denial
 from testbed.errors import UserError
 from testbed.machine.slowness import patient
 from topologies.files import FileError, parse_json
@@ -28,9 +28,8 @@ MOST_LINE = 1 << 20
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
-_DENIAL = msgspec.defstruct("Denial", [("entry", str), ("by", str), ("reason", str), ("since_ps", int)])
 _DENIED = msgspec.defstruct("Denied", [("entry", str), ("new", bool)])
-_REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[_DENIAL])])  # type: ignore[valid-type]
+_REMOVED = msgspec.defstruct("Removed", [("entry", str), ("removed", list[Denial])])
 _EVENT = msgspec.defstruct("Event", [("t_ps", int), ("event", str)])
 _LINK = msgspec.defstruct("Link", [("link", str), ("state", str), ("since_ps", int), ("denied", list[str]), ("paths", int)])
 _PATH = msgspec.defstruct("Path", [
@@ -38,7 +37,7 @@ _PATH = msgspec.defstruct("Path", [
     ("state", Literal["up", "down", "denied"]),
 ])  # fmt: skip
 PAGES: dict[str, Any] = {
-    "links": list[_LINK], "paths": list[_PATH], "denylist": list[_DENIAL], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
+    "links": list[_LINK], "paths": list[_PATH], "denylist": list[Denial], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
 """First word of a page -> what readers use of it, which is checked; any JSON passes on other pages."""
 
@@ -60,11 +59,11 @@ class ControllerClient:
         self._host, self._port = parts[1].strip("[]"), int(parts[2] or 80)
         self.url = url.rstrip("/")
 
-    def get(self, page: str, **query: Any) -> Any:
+    def get(self, page: str, **query: int) -> Any:
         """Return a page that docs/controller.md lists; its name lacks /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
-    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, Any]:
+    def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:
         """Put an entry on the denylist; ``new`` in the answer says whether it is new."""
         return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
@@ -87,7 +86,7 @@ class ControllerClient:
                 if line.strip():
                     yield self._read(line, _EVENT)
 
-    def _ask(self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, kind: Any = Any) -> Any:
+    def _ask(self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, kind: Any = Any) -> Any:
         with self._open(method, page, body, query) as answer:
             data = answer.read(MOST + 1)
             if answer.length:  # of what was announced
@@ -98,7 +97,7 @@ class ControllerClient:
 
     @contextmanager
     def _open(
-        self, method: str, page: str, body: Any = None, query: dict[str, Any] | None = None, endless: bool = False
+        self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, endless: bool = False
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
         """Send a request and yield the answer's head. With ``endless`` only the head must come within the timeout: the body need not
         end."""

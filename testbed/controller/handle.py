@@ -101,7 +101,7 @@ class ControllerHandle:
             except OSError:
                 pass
 
-    def _request(self, message: dict[str, Any]) -> str:
+    def _request(self, message: Mapping[str, object]) -> str:
         assert self._process is not None and self._process.stdin is not None
         while self.line(0):
             pass  # answers that came too late

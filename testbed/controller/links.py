@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from topologies import Fabric, Link
 
@@ -59,7 +58,7 @@ class FailedLinks:
     def __init__(self, fabric: Fabric, now: int) -> None:
         self._since = dict.fromkeys(fabric.links_by_name, now)
         self.failed: dict[str, Failure] = {}
-        self.journal: deque[dict[str, Any]] = deque(maxlen=JOURNAL_LENGTH)
+        self.journal: deque[dict[str, str | bool | int]] = deque(maxlen=JOURNAL_LENGTH)
 
     def apply(self, change: LinkChange, now: int) -> None:
         self._since[change.link] = change.heard_ps

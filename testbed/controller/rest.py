@@ -142,7 +142,7 @@ class Rest:
         except ValueError:
             raise BadRequest(f"since={request.query['since']!r} must be a time in ps, as entries have in t_ps") from None
 
-    def _agents(self) -> dict[str, Any]:
+    def _agents(self) -> dict[str, object]:
         agents = self._steering.agents.agents
         return {"policy": self._steering.policy, "agents": [a.name for a in agents], "owe_an_answer": [a.name for a in agents if a.asked]}
 

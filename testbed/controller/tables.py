@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from testbed.controller.southbound.base import Southbound, Tables
 from testbed.errors import UserError
-from topologies.paths import static_tables
 
 
 def program(southbound: Southbound, expected: Tables) -> None:
@@ -28,6 +27,3 @@ def difference(expected: Tables, actual: Tables) -> list[str]:
             if want.get(usid) != have.get(usid)
         ]
     return differences
-
-
-__all__ = ["difference", "program", "static_tables"]

@@ -66,6 +66,11 @@ class Views:
         """Make the view. ``read`` gives the tables as the switches hold them at that moment, ``denied`` the denylist's entries, ``counts``
         the traffic of each route, where switches count it."""
         self._counts = counts
+        self._pages: dict[str, Callable[[], object]] = {
+            "fabric": self.fabric, "switches": self.switches, "tables": self.tables, "links": self.links,
+            "failed-links": lambda: {name: asdict(failure) for name, failure in sorted(links.failed.items())},
+            "events": lambda: list(links.journal),
+        }  # fmt: skip
         self._fabric, self._expected, self._read, self._links, self._denied = fabric, expected, read, links, denied
 
     def answer(self, path: str) -> Answer:
@@ -75,41 +80,26 @@ class Views:
             match parts:
                 case [] | ["v1"]:
                     return 200, {"pages": PAGES}
-                case ["v1", "fabric"]:
-                    return 200, self.fabric()
-                case ["v1", "switches"]:
-                    return 200, self.switches()
-                case ["v1", "tables"]:
-                    return 200, self.tables()
+                case ["v1", page] if page in self._pages:
+                    return 200, self._pages[page]()
                 case ["v1", "tables", switch]:
                     return 200, self.table(switch)
-                case ["v1", "links"]:
-                    return 200, self.links()
-                case ["v1", "failed-links"]:
-                    return 200, self.failed_links()
                 case ["v1", "paths", src, dst]:
                     if src == dst and src in self._fabric.hosts:
                         return 400, {"error": f"{src} needs no path to itself: name two hosts"}
                     return 200, self.paths(src, dst)
-                case ["v1", "events"]:
-                    return 200, list(self._links.journal)
         except NotFound as error:
             return 404, error.payload
         return 404, NotFound("page", "/" + "/".join(parts), PAGES).payload
 
-    def fabric(self) -> dict[str, Any]:
+    def fabric(self) -> dict[str, object]:
         f = self._fabric
         return {
-            **f.to_dict(),
-            "hosts": f.host_count,
-            "switches": len(f.switches),
-            "links": len(f.links),
-            "paths_per_pair": f.paths_per_pair,
-            "base_rtt_ps": f.base_rtt_ps,
-            "buffer_bytes": f.buffer_bytes,
-        }
+            **f.to_dict(), "hosts": f.host_count, "switches": len(f.switches), "links": len(f.links), "paths_per_pair": f.paths_per_pair,
+            "base_rtt_ps": f.base_rtt_ps, "buffer_bytes": f.buffer_bytes,
+        }  # fmt: skip
 
-    def switches(self) -> list[dict[str, Any]]:
+    def switches(self) -> list[dict[str, object]]:
         ports: dict[str, list[str]] = {name: [] for name in self._fabric.switches}
         for port in self._fabric.ports:
             if port.node in ports:
@@ -119,18 +109,18 @@ class Views:
             for number, name in enumerate(self._fabric.switches)
         ]
 
-    def tables(self) -> dict[str, Any]:
+    def tables(self) -> dict[str, object]:
         actual, counts = self._read(), self._counts()
         return {name: self._switch_table(name, actual, counts) for name in self._fabric.switches}
 
-    def table(self, switch: str) -> dict[str, Any]:
+    def table(self, switch: str) -> dict[str, object]:
         if switch not in self._expected:
             raise NotFound("switch", switch, self._fabric.switches)
         return self._switch_table(switch, self._read(), self._counts())
 
-    def _switch_table(self, switch: str, actual: Tables, counts: dict[str, Counts] | None) -> dict[str, Any]:
+    def _switch_table(self, switch: str, actual: Tables, counts: dict[str, Counts] | None) -> dict[str, object]:
         table = dict(actual.get(switch, {}))
-        row = {
+        row: dict[str, object] = {
             "usid": f"{switch_usid(switch):04x}",
             "as_computed": table == dict(self._expected[switch]),
             "entries": {f"{usid:04x}": port for usid, port in sorted(table.items())},
@@ -140,7 +130,7 @@ class Views:
         forwarded = {f"{usid:04x}": {"packets": packets, "bytes": size} for usid, (packets, size) in sorted(counts[switch].routes.items())}
         return {**row, "forwarded": forwarded, "dropped_packets": counts[switch].drops}
 
-    def links(self) -> list[dict[str, Any]]:
+    def links(self) -> list[dict[str, object]]:
         rows = []
         entries = self._denied()
         for link in self._fabric.links:
@@ -160,10 +150,7 @@ class Views:
             )
         return rows
 
-    def failed_links(self) -> dict[str, Any]:
-        return {name: asdict(failure) for name, failure in sorted(self._links.failed.items())}
-
-    def paths(self, src: str, dst: str) -> list[dict[str, Any]]:
+    def paths(self, src: str, dst: str) -> list[dict[str, object]]:
         for name in (src, dst):
             if name not in self._fabric.hosts:
                 raise NotFound("host", name, self._fabric.hosts)

@@ -245,7 +245,7 @@ def mean_backlog(row: Row) -> int:
     return round(row["met_bytes"] / packets) if packets else 0
 
 
-def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def books(rows: Iterable[Row]) -> list[dict[str, str | int]]:
     """Find the differences in the account of a *quiet* fabric (``Cluster.quiesce`` returned True, or gave up): [] if there are none.
 
     Per direction of a cable: admitted(a) = arrived(b) + flushed(a), in packets and bytes, nothing left on the way. Per switch: what arrived
@@ -253,7 +253,7 @@ def books(rows: Iterable[Row]) -> list[dict[str, Any]]:
     "packets", "bytes"}; positive means missing.
     """
     by_port = {row["port"]: row for row in rows}
-    differences: list[dict[str, Any]] = []
+    differences: list[dict[str, str | int]] = []
     balance: dict[str, int] = defaultdict(int)
     for row in by_port.values():
         peer = by_port[row["peer"]]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from testbed.faults.keys import FaultError, Key
+from testbed.faults.keys import FaultError, Key, Keys
 from testbed.faults.targets import Injected, Target, cable_of_path
 from topologies.clos import Fabric
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Change = tuple[int, tuple[str, ...]]
 """The time at which the world was changed, ps of its clock, and the cables that went down or came up."""
-Drawn = tuple[str, dict[str, Any]]
-"""The target of a random fault, and its keys."""
+Drawn = tuple[str, dict[str, object]]
+"""The target of a random fault, and its keys as people write them."""
 
 
 class Machine(Protocol):
@@ -36,7 +36,7 @@ class Machine(Protocol):
 
     def pause(self, host: int, stop: bool) -> None: ...
     def kill(self, host: int) -> int: ...
-    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int: ...
+    def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int: ...
     def report(self, t: int, fault: Injected, phase: str, links: tuple[str, ...]) -> None: ...
     def end(self, fault: Injected) -> int: ...
 
@@ -49,7 +49,7 @@ class Broken(Protocol):
     @property
     def links(self) -> tuple[str, ...]: ...
     @property
-    def keys(self) -> Mapping[str, Any]: ...
+    def keys(self) -> Mapping[str, object]: ...
 
 
 class Kind:
@@ -72,14 +72,14 @@ class Kind:
 
     # --- as written ----------------------------------------------------------------------------------------------------
 
-    def check(self, keys: Mapping[str, Any]) -> None:
+    def check(self, keys: Keys) -> None:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        """Find what it hits. Raises FaultError, and FabricError for a name that the fabric does not have."""
-        raise NotImplementedError
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
+        """Find what it hits, here a host. Raises FaultError, and FabricError for a name that the fabric does not have."""
+        return Target(self.name, on, keys, host=fabric.host_number(on))
 
-    def needs_for(self, keys: Mapping[str, Any]) -> str:
+    def needs_for(self, keys: Keys) -> str:
         """Return the value of a scenario's ``for``, if these keys make no sense without it."""
         return ""
 
@@ -127,11 +127,11 @@ class Kind:
         """Say whether packets on this path, which takes these cables, are lost, all or some. Asked if it ``takes`` or ``loses``."""
         return not cables.isdisjoint(fault.links)
 
-    def lingers_ps(self, keys: Mapping[str, Any]) -> int:
+    def lingers_ps(self, keys: Keys) -> int:
         """Return how long an effect remains after the fault was taken back."""
         return 0
 
-    def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
+    def drain(self, keys: Keys) -> tuple[float, int]:
         """Return the share of a link's rate that remains, and how long an agent may be unable to answer, ps: the end of a run waits for
         both."""
         return 1.0, 0
@@ -141,13 +141,13 @@ class Cycle(Kind):
     """A fault that is present for a part of every period ("down") and absent for the rest ("up"), repeatedly, if the keys contain a
     period."""
 
-    def check(self, keys: Mapping[str, Any]) -> None:
+    def check(self, keys: Keys) -> None:
         if ("duty" in keys) != ("period" in keys):
             raise FaultError("duty" if "period" in keys else "period", "is missing: a cycle needs period and duty")
 
-    def part_down(self, keys: Mapping[str, Any]) -> float:
+    def part_down(self, keys: Keys) -> float:
         """Return the share of a period in which it is present."""
-        return float(keys["duty"])
+        return keys["duty"]
 
     def begin(self, fault: Injected, machine: Machine) -> None:
         links = fault.target.links
@@ -169,7 +169,7 @@ class Cycle(Kind):
 
     def _lasts(self, fault: Injected) -> int:
         """Return how long the present part of a cycle lasts, ps."""
-        period = int(fault.target.keys["period"])
+        period = fault.target.keys["period"]
         down = round(period * self.part_down(fault.target.keys))
         return down if fault.down else period - down
 

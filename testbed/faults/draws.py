@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from topologies.clos import Fabric
 
@@ -34,5 +33,5 @@ def cable(fabric: Fabric, rng: random.Random) -> str:
     return rng.choice([link.name for link in fabric.links if link.kind == kind])
 
 
-def cycle(rng: random.Random) -> dict[str, Any]:
+def cycle(rng: random.Random) -> dict[str, object]:
     return {"period": microseconds(rng, 10.0, 100.0), "duty": part(rng, 0.1, 0.6)}

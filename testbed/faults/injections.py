@@ -41,7 +41,7 @@ class Injections:
         """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
-    def verbs(self, host: int, number: int, rule: dict[str, Any] | None) -> int:
+    def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
         """Give a host's agent a rule of agents/verbs/faults.py, or take it back; returns the time, ps. Raises :class:`UserError` if a rule
         cannot be given; nothing is wrong with one that is gone."""
         if rule is not None:
@@ -61,7 +61,7 @@ class Injections:
 
     # --- what the cluster offers -----------------------------------------------------------------------------
 
-    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
+    def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
         """Inject a fault. Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
@@ -157,7 +157,7 @@ class Injecting(Protocol):
 
     @property
     def faults(self) -> HeldLinks: ...
-    def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected: ...
+    def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected: ...
     def strike(self, target: Target) -> Injected: ...
     def clear(self, number: int) -> int: ...
     def active(self) -> list[Injected]: ...

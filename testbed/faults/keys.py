@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
@@ -44,6 +44,30 @@ class Key:
 
 def in_us(time: int) -> str:
     return f"{time / US:g}us"
+
+
+class Keys(TypedDict, total=False):
+    """The parameters of a fault, as read: those that its kind has and that have a value. Times are ps."""
+
+    direction: str
+    probability: float
+    seed: int
+    period: int
+    duty: float
+    share: float
+    rate: float
+    outage: int
+    reboot: int
+    to: str
+    links: int | tuple[str, ...]
+    program: str
+    after: int
+    count: int
+    of: str
+    status: str
+    by: int
+    call: str
+    errno: str
 
 
 class Period(int, metaclass=Written):

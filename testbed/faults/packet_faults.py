@@ -141,12 +141,8 @@ class PacketFaults:
         self._words[at + _AT[kind]] = threshold(_together(odds))
         self._flag(port, _FLAGS[kind], True)
 
-    @staticmethod
-    def _key(path: Path) -> bytes:
-        return struct.pack("=I", path[0]) + struct.pack("!HHHH", *path[1], 0)
-
     def _write_path(self, path: Path, odds: _Odds) -> None:
-        key = self._key(path)
+        key = struct.pack("=I", path[0]) + struct.pack("!HHHH", *path[1], 0)
         if not odds:
             self._paths.delete(key)
             return

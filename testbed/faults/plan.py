@@ -47,7 +47,7 @@ class Planned:
     until: int
     kind: str
     on: str
-    keys: dict[str, Any]
+    keys: dict[str, object]
     target: Target
 
     @property

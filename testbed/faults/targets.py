@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Any
 
+from testbed.faults.keys import Keys
 from topologies.clos import Fabric, FabricError, Link
 from topologies.denylist import check_entry
 from topologies.paths import path_links
@@ -25,7 +25,7 @@ class Target:
 
     kind: str
     on: str
-    keys: dict[str, Any]
+    keys: Keys
     links: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     host: int = -1  # whose agent; -1 with kind kill: the controller

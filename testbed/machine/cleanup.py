@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from testbed.machine.sandbox import RUN_MARK, start_time
 
@@ -33,17 +32,11 @@ class Leftover:
 
 def find() -> list[Leftover]:
     """Find processes of runs that have no front any more, oldest pid first. Only root sees them all."""
-    own_pid_ns, own_net_ns = _namespace("self", "pid"), _namespace("self", "net")
-    marks: dict[int, str] = {}
-    spaces: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            pid = int(entry)
-            spaces[pid] = _namespace(pid, "pid")
-            if mark := mark_of(pid):
-                marks[pid] = mark
-    dead = {mark for mark in set(marks.values()) if not _alive(mark, own_pid_ns)}
-    by_space = {spaces[pid]: mark for pid, mark in marks.items() if mark in dead and spaces[pid] not in (0, own_pid_ns)}
+    own_net_ns, spaces, marks = namespace("self", "net"), namespaces("pid"), marked()
+    dead = {mark for mark in set(marks.values()) if not alive(mark)}
+    by_space = {
+        space: mark for pid, mark in marks.items() if mark in dead and (space := spaces.get(pid, 0)) not in (0, namespace("self", "pid"))
+    }
     leftovers = []
     for pid, space in spaces.items():
         mark = marks.get(pid, "") if marks.get(pid) in dead else by_space.get(space, "")
@@ -54,8 +47,8 @@ def find() -> list[Leftover]:
             started = start_time(pid)
         except OSError:
             continue
-        command = _read(pid, "cmdline").replace("\0", " ").strip()
-        leftovers.append(Leftover(mark, pid, _read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
+        command = read(pid, "cmdline").replace("\0", " ").strip()
+        leftovers.append(Leftover(mark, pid, read(pid, "comm"), command, _interfaces(pid, own_net_ns), started))
     return sorted(leftovers, key=lambda item: item.pid)
 
 
@@ -83,16 +76,12 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
     return [item for item, _ in remaining]
 
 
-def as_data(leftovers: list[Leftover]) -> list[dict[str, Any]]:
-    return [asdict(item) for item in leftovers]
-
-
-def _alive(mark: str, own_pid_ns: int) -> bool:
+def alive(mark: str) -> bool:
     """Say whether the front process that a mark names is alive; true for marks of another PID namespace (a run inside a run), which are not
     ours to judge."""
     try:
         space, pid, started = mark.split(".")
-        return int(space) != own_pid_ns or start_time(int(pid)) == started
+        return int(space) != namespace("self", "pid") or start_time(int(pid)) == started
     except ValueError:
         return True  # not a mark of ours
     except OSError:
@@ -100,12 +89,8 @@ def _alive(mark: str, own_pid_ns: int) -> bool:
 
 
 def _lives(item: Leftover) -> bool:
-    try:
-        if start_time(item.pid) != item.began:
-            return False
-        return Path(f"/proc/{item.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    fields = read(item.pid, "stat").rpartition(")")[2].split()
+    return len(fields) > 19 and fields[19] == item.began and fields[0] not in "ZX"
 
 
 def mark_of(pid: int) -> str:
@@ -118,7 +103,18 @@ def mark_of(pid: int) -> str:
     return next((v[len(needle) :].decode(errors="replace") for v in environment.split(b"\0") if v.startswith(needle)), "")
 
 
-def _namespace(pid: int | str, kind: str) -> int:
+def marked() -> dict[int, str]:
+    """Read the marks of all processes that have one."""
+    return {pid: mark for pid in namespaces("pid") if (mark := mark_of(pid))}
+
+
+def namespaces(kind: str) -> dict[int, int]:
+    """Return a namespace of every process, as :func:`namespace`."""
+    return {int(entry): namespace(entry, kind) for entry in os.listdir("/proc") if entry.isdigit()}
+
+
+def namespace(pid: int | str, kind: str) -> int:
+    """Return the number of a process's namespace; 0 where we may not look."""
     try:
         return os.stat(f"/proc/{pid}/ns/{kind}").st_ino
     except OSError:
@@ -126,7 +122,7 @@ def _namespace(pid: int | str, kind: str) -> int:
 
 
 def _interfaces(pid: int, own: int) -> int:
-    if _namespace(pid, "net") in (0, own):
+    if namespace(pid, "net") in (0, own):
         return 0
     try:
         with open(f"/proc/{pid}/net/dev") as file:
@@ -135,7 +131,8 @@ def _interfaces(pid: int, own: int) -> int:
         return 0
 
 
-def _read(pid: int, name: str) -> str:
+def read(pid: int, name: str) -> str:
+    """Read a file of a process below /proc; empty where we may not, or if it is gone."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text(errors="replace").strip()
     except OSError:

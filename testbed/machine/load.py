@@ -81,11 +81,3 @@ def read_clocks() -> Clocks:
     real, raw = time.clock_gettime_ns(time.CLOCK_REALTIME), time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     boot, after = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns()
     return Clocks((before + after) // 2, real, raw, boot, after - before)
-
-
-def time_namespace(pid: int | str = "self") -> int | None:
-    """Say which clocks a process has (time_namespaces(7)); None where that cannot be seen."""
-    try:
-        return os.stat(f"/proc/{pid}/ns/time").st_ino
-    except OSError:
-        return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.machine import sandbox
-from testbed.machine.cleanup import mark_of
+from testbed.machine.cleanup import marked
 
 NOTE = Path(sandbox.RUN_DIR) / "controller-at.json"
 
@@ -47,13 +47,10 @@ def withdraw() -> None:
 def find() -> list[Running]:
     """Find every fabric that is up on this machine with a controller, as far as we may see."""
     fabrics: dict[str, Running] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and mark_of(int(entry)):
-            try:
-                data = json.loads(_read(f"/proc/{entry}/root{NOTE}"))
-                fabrics[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
+    for pid in marked():
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            data = json.loads(_read(f"/proc/{pid}/root{NOTE}"))
+            fabrics[data["url"]] = Running(str(data["url"]), str(data["fabric"]), str(data["token"]))
     return list(fabrics.values())
 
 
@@ -61,13 +58,12 @@ def sandboxes() -> list[Path]:
     """Find the root folder of each run's sandbox on this machine, seen through one of its processes; only those that we may see and that
     are root's."""
     roots: dict[str, Path] = {}
-    for entry in sorted(os.listdir("/proc")):
-        if entry.isdigit() and (mark := mark_of(int(entry))):
-            root = Path(f"/proc/{entry}/root")
-            with contextlib.suppress(OSError):
-                own = root / sandbox.RUN_DIR.lstrip("/")
-                if own.stat().st_uid == 0 and any(own.iterdir()):
-                    roots.setdefault(mark, root)
+    for pid, mark in marked().items():
+        root = Path(f"/proc/{pid}/root")
+        with contextlib.suppress(OSError):
+            own = root / sandbox.RUN_DIR.lstrip("/")
+            if own.stat().st_uid == 0 and any(own.iterdir()):
+                roots.setdefault(mark, root)
     return list(roots.values())
 
 

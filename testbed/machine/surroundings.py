@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 from pathlib import Path
 
@@ -37,12 +35,3 @@ def lacking_instructions(cpuinfo: str) -> list[str]:
     """Find in the text of /proc/cpuinfo what the processor lacks of x86-64-v2; nothing on other processors."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return sorted(X86_64_V2 - set(flags[1].split())) if flags else []
-
-
-def tried_processor() -> bool:
-    return platform.machine() == "x86_64"
-
-
-def root_without_rights() -> list[str]:
-    """Name the capabilities that this process lacks although it is root; none for other users."""
-    return lacking_capabilities(Path("/proc/self/status").read_text()) if os.geteuid() == 0 else []

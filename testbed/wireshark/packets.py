@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def row(packet: Packet) -> dict[str, Any]:
     }
 
 
-def notes(fields: dict[str, Any]) -> Iterator[str]:
+def notes(fields: Mapping[str, object]) -> Iterator[str]:
     """Say what is special about a packet."""
     if fields["dscp"] in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
         yield "trimmed"

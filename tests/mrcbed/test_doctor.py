@@ -120,15 +120,6 @@ def test_every_lack_of_something_needed_has_a_fix() -> None:
             assert check.fix, check.name
 
 
-def test_a_living_run_is_told_from_a_dead_one() -> None:
-    here = os.stat("/proc/self/ns/pid").st_ino
-    start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    assert doctor._alive(f"{here}.{os.getpid()}.{start}")
-    assert not doctor._alive(f"{here}.{os.getpid()}.{int(start) + 1}")
-    assert not doctor._alive(f"{here}.4194305.1")
-    assert doctor._alive("nonsense")  # not a mark of ours
-
-
 def test_interpreted_on_demand() -> None:
     """The same tree runs from source when asked to, whether extension modules are there or not."""
     code = "import agents.mrc.wire as w, sys; sys.exit(not w.__file__.endswith('.py'))"

@@ -16,7 +16,6 @@ from topologies.theory import (
     collective_step_ns,
     links_of_switch,
     place_ranks,
-    ring_bandwidth,
     ring_edges,
     sack_share,
     traffic_bandwidth,
@@ -53,13 +52,13 @@ def test_a_packet_is_payload_and_142_bytes_more() -> None:
     ],
 )
 def test_a_ring_loses_what_its_busiest_link_does(placement: str, dead: list[str], share: float) -> None:
-    assert ring_bandwidth(DEMO, place_ranks(DEMO, placement), dead) == near(FULL * share)
+    assert bus_bandwidth(DEMO, "ring-allreduce", place_ranks(DEMO, placement), dead) == near(FULL * share)
 
 
 def test_oversubscribed_uplinks_bound_interleaved() -> None:
     slow = DEMO.with_(t1_per_plane=2)
-    assert ring_bandwidth(slow, place_ranks(slow, "interleaved")) == near(FULL / 2)
-    assert ring_bandwidth(slow, place_ranks(slow, "packed")) == near(FULL)
+    assert bus_bandwidth(slow, "ring-allreduce", place_ranks(slow, "interleaved")) == near(FULL / 2)
+    assert bus_bandwidth(slow, "ring-allreduce", place_ranks(slow, "packed")) == near(FULL)
 
 
 def test_step_time() -> None:
@@ -127,7 +126,7 @@ def test_sacks_are_about_one_percent() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(FabricError, match="near it: p2-t0-0:p2-t1-1"):
-        ring_bandwidth(DEMO, place_ranks(DEMO, "packed"), ["p2-t0-0:p2-t1-11"])
+        bus_bandwidth(DEMO, "ring-allreduce", place_ranks(DEMO, "packed"), ["p2-t0-0:p2-t1-11"])
     with pytest.raises(FabricError, match="no placement 'striped'"):
         place_ranks(DEMO, "striped")
     with pytest.raises(FabricError, match="has no switch 'p9-t0-0'"):
@@ -160,6 +159,6 @@ def test_losing_one_more_link_of_a_plane_that_stays_alive_never_helps(fabric: Fa
     """Never more than healthy; nothing at all exactly when some edge has no path left."""
     dead = data.draw(st.sets(st.sampled_from([link.name for link in fabric.links]), max_size=4))
     hosts = place_ranks(fabric, "interleaved")
-    rate = ring_bandwidth(fabric, hosts, dead)
-    assert rate <= ring_bandwidth(fabric, hosts) * (1 + 1e-9)
+    rate = bus_bandwidth(fabric, "ring-allreduce", hosts, dead)
+    assert rate <= bus_bandwidth(fabric, "ring-allreduce", hosts) * (1 + 1e-9)
     assert (rate == 0.0) == any(cut_off(fabric, a, b, dead) for a, b in ring_edges(hosts))

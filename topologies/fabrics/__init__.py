@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -29,7 +29,7 @@ def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
     return fabric_of(read_fabric_file(name_or_file, beside))
 
 
-def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, Any]:
+def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, object]:
     """Read what :func:`load_fabric` uses, before anything but its ``format`` is checked. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
@@ -44,7 +44,7 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
     return data
 
 
-def fabric_of(data: dict[str, Any]) -> Fabric:
+def fabric_of(data: dict[str, object]) -> Fabric:
     """The fabric that a file's table describes. Raises :class:`FabricError`."""
     dilation_of(data)
     data = {key: value for key, value in data.items() if key != "dilation"}
@@ -74,7 +74,7 @@ class FabricFile(Struct):
     ] = DILATION
 
 
-def dilation_of(data: dict[str, Any]) -> float:
+def dilation_of(data: dict[str, object]) -> float:
     """The dilation of a file's table. Raises :class:`FabricError`."""
     try:
         return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation

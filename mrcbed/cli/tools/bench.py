@@ -31,6 +31,8 @@ COUNTS_ALL = {
     "cluster": "the ring's CPU a data packet (not the agents' part of it)",
 }  # fmt: skip
 """Figures of the whole machine's CPU time, by benchmark."""
+Results = dict[str, Any]
+"""Figures by benchmark, as ``--json`` prints them."""
 
 
 @click.group(name="bench", invoke_without_command=True)
@@ -58,7 +60,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
         from topologies import load_fabric, named_fabrics
 
         others: dict[str, float] = {}
-        results: dict[str, Any] = {"machine": machine(), "others_cores": others}
+        results: Results = {"machine": machine(), "others_cores": others}
         with ProgressBar() as progress:
             progress("codec", 0.0)
             with others_of(others, "codec"):
@@ -92,7 +94,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
     sys.exit(sandbox.run(work))
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """What it was measured on, before anything of ours ran."""
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]}
 
@@ -112,7 +114,7 @@ def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
     others.update(dict.fromkeys(names, round(max(0.0, foreign / (time.monotonic() - began)), 2)))
 
 
-def spoiled(results: dict[str, Any]) -> str:
+def spoiled(results: Results) -> str:
     """Which figures hold what others took of the machine, in words; "" if they left it alone."""
     others = {name: cores for name, cores in results["others_cores"].items() if cores > OTHERS}
     if not others:
@@ -124,7 +126,7 @@ def spoiled(results: dict[str, Any]) -> str:
     return " ".join([*lines, "Rates and times are those of the cores that were left. Free the machine and measure again."])
 
 
-def to_bare(results: dict[str, Any]) -> dict[str, float]:
+def to_bare(results: Results) -> dict[str, float]:
     """The figures beside the bare sender's of the same run: such ratios depend less on the machine than the figures."""
     rate, cpu = results["bare"]["packets_per_second"], results["bare"]["cpu_us_per_packet"]
     return {
@@ -136,7 +138,7 @@ def to_bare(results: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def show(results: dict[str, Any], rounds: int) -> None:
+def show(results: Results, rounds: int) -> None:
     """Print the figures as a table."""
     codec, simulator, bare, engine, cluster = (results[key] for key in ("codec", "simulator", "bare", "engine", "cluster"))
     ratios, shared = results["to_bare"], results["shared_simulator"]
@@ -196,7 +198,7 @@ def show(results: dict[str, Any], rounds: int) -> None:
         print(remark)
 
 
-def verbs_rows(verbs: dict[str, dict[str, Any]]) -> list[list[str]]:
+def verbs_rows(verbs: Results) -> list[list[str]]:
     """Rows of WRITEs through the verbs library. Both shares of the agents are what they take more than the engine's process alone."""
     rows = []
     for name, figures in verbs.items():

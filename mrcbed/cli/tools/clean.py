@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 
 import click
 
 from testbed import terminal
 from testbed.errors import UserError
-from testbed.machine.cleanup import as_data, end, find
+from testbed.machine.cleanup import end, find
 from testbed.options import option
 
 
@@ -27,7 +28,7 @@ def command(dry_run: bool, as_json: bool) -> int:
     leftovers = find()
     remaining = leftovers if dry_run else end(leftovers)
     if as_json:
-        print(json.dumps({"found": as_data(leftovers), "left": as_data(remaining)}, indent=2))
+        print(json.dumps({"found": [*map(asdict, leftovers)], "left": [*map(asdict, remaining)]}, indent=2))
     elif not leftovers:
         print("nothing to clean")
     else:

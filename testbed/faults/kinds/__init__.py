@@ -12,11 +12,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from msgspec import defstruct
-from msgspec.structs import asdict
+from msgspec import defstruct, to_builtins
 
 from testbed.faults.base import Kind
-from testbed.faults.keys import FaultError
+from testbed.faults.keys import FaultError, Keys
 from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.structs import Refused, convert, there_are
@@ -45,7 +44,7 @@ def _discover() -> dict[str, Kind]:
 
 KINDS = _discover()
 STRUCTS = {
-    name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], frozen=True, forbid_unknown_fields=True)
+    name: defstruct(name, [(key.name, key.kind | None, None) for key in kind.keys], forbid_unknown_fields=True, omit_defaults=True)
     for name, kind in KINDS.items()
 }
 KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
@@ -58,7 +57,7 @@ def kind_named(name: Any) -> Kind:
     return KINDS[name]
 
 
-def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
     """Parse the parameters of a kind, with defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
@@ -66,7 +65,7 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
         struct = convert({name: value for name, value in merged.items() if value is not None}, STRUCTS[kind], strict=False)
     except Refused as error:
         raise FaultError(error.key, error.text) from None
-    read = {name: value for name, value in asdict(struct).items() if value is not None}
+    read: Keys = to_builtins(struct)
     for key in entry.keys:
         if key.required and key.name not in read:
             raise FaultError(key.name, f"is missing: kind {kind!r} needs it ({key.doc})")
@@ -74,7 +73,7 @@ def read_keys(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
-def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, Any]]:
+def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, str]]:
     """Read a fault as people type it, ``KIND ON [KEY=VALUE...]``; returns kind, target and parameters as written. Raises
     :class:`FaultError`."""
     if not words:
@@ -82,7 +81,7 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, An
     kind = kind_named(words[0])
     if len(words) < 2:
         raise FaultError("fault", f"{words[0]}: say on which {kind.on}; usage: {usage}")
-    keys: dict[str, Any] = {}
+    keys: dict[str, str] = {}
     for word in words[2:]:
         key, equals, value = word.partition("=")
         if not equals or not value:
@@ -92,14 +91,14 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, An
     return words[0], words[1], keys
 
 
-def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, Any], seed: int) -> Target:
+def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, object], seed: int) -> Target:
     """Resolve a fault, as written, on a fabric. ``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter
     and FabricError for a target that this fabric does not have."""
     read, lasts = _lasting(kind, values)
     return replace(target_of(fabric, kind, on, read, seed), lasts=lasts)
 
 
-def _lasting(kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+def _lasting(kind: str, values: Mapping[str, object]) -> tuple[Keys, int]:
     """Read parameters as :func:`read_keys` does, and ``for``: how long it lasts, ps, 0 until it is taken back. Raises alike."""
     read = read_keys(kind, {name: value for name, value in values.items() if name != FOR})
     if FOR not in values:
@@ -112,9 +111,9 @@ def _lasting(kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]
         raise FaultError(FOR, f"= {values[FOR]!r} {error}") from None
 
 
-def target_of(fabric: Fabric, kind: str, on: str, keys: Mapping[str, Any], seed: int) -> Target:
+def target_of(fabric: Fabric, kind: str, on: str, keys: Keys, seed: int) -> Target:
     """Resolve a fault whose parameters :func:`read_keys` has read. Raises as :func:`resolve`."""
-    own = dict(keys)
+    own = keys.copy()
     if any(key.name == "seed" for key in KINDS[kind].keys):
         own.setdefault("seed", seed & 0xFFFFFFFF)
     return KINDS[kind].resolve(fabric, on, own)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Drawn, Kind
-from testbed.faults.keys import SEED, SHARE
+from testbed.faults.keys import SEED, SHARE, Keys
 from testbed.faults.targets import Target, between_switches
 from topologies.clos import Fabric
 
@@ -18,7 +17,7 @@ class DeadPaths(Kind):
     keys = (SHARE, SEED)
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         """Draw the dead links: at least one, in the fabric's order."""
         every = [link.name for link in between_switches(fabric, on)]
         sample = set(random.Random(keys["seed"]).sample(every, max(1, round(keys["share"] * len(every)))))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any
+from typing import Annotated
 
 from testbed.faults import draws
 from testbed.faults.base import Broken, Drawn, Lossy
-from testbed.faults.keys import PROBABILITY, SEED, Key
+from testbed.faults.keys import PROBABILITY, SEED, Key, Keys
 from testbed.faults.targets import Path, Target
 from topologies.addressing import TIER_T0, TIER_T1, host_usid, switch_usid, usid, usid_fields
 from topologies.clos import Fabric, FabricError
@@ -23,7 +23,7 @@ class DestinationLoss(Lossy):
     keys = (TO, PROBABILITY.optional(1.0), SEED)
     one_site = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, paths=_towards(fabric, on, fabric.host_number(keys["to"])))
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
@@ -31,7 +31,7 @@ class DestinationLoss(Lossy):
         return on, {"to": to, "probability": rng.choice([1.0, draws.part(rng, 0.05, 0.5)]), "seed": draws.seed(rng)}
 
     def hits(self, fault: Broken, src: int, dst: int, ev: int, cables: frozenset[str]) -> bool:
-        return bool(fault.keys["to"] == f"h{dst}") and any(fault.on in name.split(":") for name in cables)
+        return fault.keys["to"] == f"h{dst}" and any(fault.on in name.split(":") for name in cables)
 
 
 def _towards(fabric: Fabric, switch: str, host: int) -> tuple[Path, ...]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Cycle, Drawn, Machine
-from testbed.faults.keys import PERIOD, SEED, FaultError, Key, in_us
+from testbed.faults.keys import PERIOD, SEED, FaultError, Key, Keys, in_us
 from testbed.faults.targets import Injected, Target, between_switches
 from topologies.clos import Fabric
 from topologies.units import Duration
@@ -23,14 +21,14 @@ class Failures(Cycle):
     keys = (PERIOD, OUTAGE, SEED)
     takes = wanders = True
 
-    def check(self, keys: Mapping[str, Any]) -> None:
+    def check(self, keys: Keys) -> None:
         if not 0 < keys["outage"] < keys["period"]:
             raise FaultError("outage", "must be more than nothing and less than the period: one link is down at a time")
 
-    def part_down(self, keys: Mapping[str, Any]) -> float:
-        return float(keys["outage"] / keys["period"])
+    def part_down(self, keys: Keys) -> float:
+        return keys["outage"] / keys["period"]
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, tuple(link.name for link in between_switches(fabric, on)))
 
     def strike(self, fault: Injected, machine: Machine) -> Change:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Cycle, Drawn
-from testbed.faults.keys import DUTY, PERIOD
+from testbed.faults.keys import DUTY, PERIOD, Keys
 from testbed.faults.targets import Target, cable
 from topologies.clos import Fabric
 
@@ -18,7 +17,7 @@ class Flap(Cycle):
     keys = (PERIOD, DUTY)
     used = takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         name, link = cable(fabric, on)
         return Target(self.name, name, keys, (link.name,))
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from testbed.faults.base import Change, Kind, Machine
+from testbed.faults.keys import Keys
 from testbed.faults.targets import Injected, Target
 from topologies.clos import Fabric
 
@@ -14,7 +13,7 @@ class Kill(Kind):
     doc = "a process of ours gets SIGKILL: the controller, or a host's agent"
     heals = False
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, host=-1 if on == "controller" else fabric.host_number(on))
 
     def not_simulated(self, on: str) -> str:

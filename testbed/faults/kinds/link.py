@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Drawn, Kind
+from testbed.faults.keys import Keys
 from testbed.faults.targets import Target, nic_link
 from topologies.clos import Fabric
 
@@ -17,7 +17,7 @@ class Link(Kind):
     suffix = " down"
     used = takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         name = fabric.link(on).name
         return Target(self.name, name, keys, (name,))
 
@@ -30,7 +30,7 @@ class Port(Kind):
     doc = "a NIC port goes down: the cable of that port"
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, (nic_link(fabric, on).name,))
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Drawn, Lossy
-from testbed.faults.keys import DIRECTION, PROBABILITY, SEED
+from testbed.faults.keys import DIRECTION, PROBABILITY, SEED, Keys
 from testbed.faults.targets import Target, between_switches, cable, ends
 from topologies.clos import Fabric
 
@@ -20,7 +19,7 @@ class Loss(Lossy):
     used = True
     most = 0.5  # that is drawn
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         if on == "nics":
             links = tuple(link for link in fabric.links if link.kind == "nic")
         elif re.fullmatch(r"fabric|p[0-9]+", on):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Broken, Drawn, Lossy
-from testbed.faults.keys import PROBABILITY, SEED
+from testbed.faults.keys import PROBABILITY, SEED, Keys
 from testbed.faults.targets import Target
 from topologies.addressing import ev, ev_fields, sid_list
 from topologies.clos import Fabric, FabricError
@@ -28,7 +27,7 @@ class PathLoss(Lossy):
     used = True
     one_site = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         """Find the port where the path enters the fabric: behind the first switch's own uSID, only this path's frames have the same uSIDs
         there."""
         if ">" not in on:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Drawn, Kind, Machine
-from testbed.faults.keys import Key, in_us
+from testbed.faults.keys import Key, Keys, in_us
 from testbed.faults.targets import Injected, Target
 from topologies.clos import Fabric
 from topologies.theory import links_of_switch
@@ -23,10 +21,10 @@ class Silent(Kind):
     keys = (REBOOT.optional(0),)
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, links_of_switch(fabric, on), (on,))
 
-    def needs_for(self, keys: Mapping[str, Any]) -> str:
+    def needs_for(self, keys: Keys) -> str:
         return "the length of the silence that ends in a reboot" if keys.get("reboot") else ""
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
@@ -51,5 +49,5 @@ class Silent(Kind):
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         return rng.choice(fabric.switches), {"reboot": rng.choice([0, draws.microseconds(rng, 10.0, 50.0)])}
 
-    def lingers_ps(self, keys: Mapping[str, Any]) -> int:
-        return int(keys["reboot"])
+    def lingers_ps(self, keys: Keys) -> int:
+        return keys["reboot"]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Drawn, Kind, Machine
-from testbed.faults.keys import DIRECTION, Key, Part
+from testbed.faults.keys import DIRECTION, Key, Keys, Part
 from testbed.faults.targets import Injected, Target, cable, ends
 from topologies.clos import Fabric
 
@@ -21,7 +19,7 @@ class Slow(Kind):
     keys = (RATE, DIRECTION)
     used = slows = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         name, link = cable(fabric, on)
         return Target(self.name, name, keys, (link.name,), ports=ends(link, keys["direction"], sending=True))
 
@@ -33,5 +31,5 @@ class Slow(Kind):
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         return draws.cable(fabric, rng), {"rate": draws.part(rng, 0.2, 0.8), "direction": draws.direction(rng)}
 
-    def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
-        return float(keys["rate"]), 0
+    def drain(self, keys: Keys) -> tuple[float, int]:
+        return keys["rate"], 0

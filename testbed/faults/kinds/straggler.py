@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
 
 from testbed.faults import draws
 from testbed.faults.base import Change, Cycle, Drawn, Machine
-from testbed.faults.keys import PERIOD, SHARE, FaultError
-from testbed.faults.targets import Injected, Target
+from testbed.faults.keys import PERIOD, SHARE, FaultError, Keys
+from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 
 
@@ -21,15 +19,12 @@ class Straggler(Cycle):
     keys = (SHARE, PERIOD.optional("1600ns"))
     slows = stalls = True
 
-    def check(self, keys: Mapping[str, Any]) -> None:
+    def check(self, keys: Keys) -> None:
         if keys["share"] == 1.0:
             raise FaultError("share", "= 1 leaves the agent all of its CPU: it must be below 1")
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        return Target(self.name, on, keys, host=fabric.host_number(on))
-
-    def part_down(self, keys: Mapping[str, Any]) -> float:
-        return 1 - float(keys["share"])
+    def part_down(self, keys: Keys) -> float:
+        return 1 - keys["share"]
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         t = machine.clock()
@@ -45,5 +40,5 @@ class Straggler(Cycle):
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         return rng.choice(fabric.hosts), {"share": draws.part(rng, 0.2, 0.8), "period": draws.microseconds(rng, 2.0, 10.0)}
 
-    def drain(self, keys: Mapping[str, Any]) -> tuple[float, int]:
-        return 1.0, int(keys["period"])
+    def drain(self, keys: Keys) -> tuple[float, int]:
+        return 1.0, keys["period"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from testbed.faults.base import Drawn, Kind
+from testbed.faults.keys import Keys
 from testbed.faults.targets import Target
 from topologies.clos import Fabric
 from topologies.theory import links_of_switch
@@ -17,7 +17,7 @@ class Switch(Kind):
     suffix = " down"
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         return Target(self.name, on, keys, links_of_switch(fabric, on), (on,))
 
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from testbed.faults import draws
 from testbed.faults.base import Cycle, Drawn
-from testbed.faults.keys import DUTY, PERIOD, FaultError, Key
+from testbed.faults.keys import DUTY, PERIOD, FaultError, Key, Keys
 from testbed.faults.targets import Target
 from topologies.clos import Fabric, FabricError
 from topologies.structs import Written
@@ -19,7 +19,7 @@ class Links(metaclass=Written):
     """The parameter of links: a number of them, or their names as a list, or as one word with commas as the prompt has it."""
 
     words = "a number of links from 1 on, or a list of links' names"
-    schema: ClassVar[dict[str, Any]] = {
+    schema: ClassVar[dict[str, object]] = {
         "type": ["integer", "string", "array"], "minimum": 1, "minLength": 1, "minItems": 1, "items": {"type": "string"}
     }  # fmt: skip
     example = "4"
@@ -35,11 +35,10 @@ class Links(metaclass=Written):
         raise ValueError("must be a number of links from 1 on, or a list of links' names")
 
 
-def _format_links(links: int | tuple[str, ...]) -> str:
-    return str(links) if isinstance(links, int) else ",".join(links)
-
-
-LINKS = Key("links", Links, "how many, the first by port, or a list of names; default: half of them", _format_links)
+LINKS = Key(
+    "links", Links, "how many, the first by port, or a list of names; default: half of them",
+    lambda links: str(links) if isinstance(links, int) else ",".join(links),
+)  # fmt: skip
 
 
 class Transceiver(Cycle):
@@ -48,7 +47,7 @@ class Transceiver(Cycle):
     keys = (LINKS.optional(), PERIOD.optional(), DUTY.optional())
     takes = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
+    def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
         """Take the first links by port, as neighbours share a transceiver, unless they are named."""
         if re.fullmatch(r"h[0-9]+", on):
             fabric.host_number(on)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from agents.verbs import faults
 from testbed.faults.base import Change, Drawn, Kind, Machine
-from testbed.faults.keys import Key, in_us
-from testbed.faults.targets import Injected, Target
+from testbed.faults.keys import Key, Keys, in_us
+from testbed.faults.targets import Injected
 from topologies.clos import Fabric
 from topologies.structs import one_of, text
 from topologies.units import Span
@@ -40,9 +39,6 @@ class VerbsFault(Kind):
     does = ""
     programs = True
 
-    def resolve(self, fabric: Fabric, on: str, keys: dict[str, Any]) -> Target:
-        return Target(self.name, on, keys, host=fabric.host_number(on))
-
     def draw(self, fabric: Fabric, rng: random.Random) -> Drawn:
         known = {"program": "ib_write_bw", "count": 1}
         return rng.choice(list(fabric.hosts)), {key.name: known[key.name] for key in self.keys if key.name in known}
@@ -50,12 +46,12 @@ class VerbsFault(Kind):
     def not_simulated(self, on: str) -> str:
         return "is for programs of RDMA verbs"
 
-    def value(self, keys: Mapping[str, Any]) -> int:
+    def value(self, keys: Keys) -> int:
         return 0
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
         keys = fault.target.keys
-        rule = {"what": self.does, "value": self.value(keys), "of": keys.get("of", keys.get("call", ""))}
+        rule: dict[str, str | int] = {"what": self.does, "value": self.value(keys), "of": keys.get("of", keys.get("call", ""))}
         rule |= {key: keys[key] for key in ("program", "after", "count") if key in keys}
         return machine.verbs(fault.target.host, fault.number, rule), ()
 
@@ -68,7 +64,7 @@ class WrongCompletion(VerbsFault):
     doc = "a completion has an error status, its queue pair is in ERR, and the rest is flushed"
     keys = (STATUS, OF, PROGRAM, AFTER, COUNT)
 
-    def value(self, keys: Mapping[str, Any]) -> int:
+    def value(self, keys: Keys) -> int:
         return faults.STATUSES.index(keys["status"])
 
 
@@ -83,8 +79,8 @@ class LateCompletion(VerbsFault):
     doc = "a completion comes later, and those behind it in its queue with it"
     keys = (BY, OF, PROGRAM, AFTER, COUNT)
 
-    def value(self, keys: Mapping[str, Any]) -> int:
-        return int(keys["by"])
+    def value(self, keys: Keys) -> int:
+        return keys["by"]
 
 
 class DeadQueuePair(VerbsFault):
@@ -98,7 +94,7 @@ class RefusedCall(VerbsFault):
     doc = "a verb fails"
     keys = (CALL, ERRNO, PROGRAM, AFTER, COUNT)
 
-    def value(self, keys: Mapping[str, Any]) -> int:
+    def value(self, keys: Keys) -> int:
         return int(getattr(errno, keys["errno"]))
 
 

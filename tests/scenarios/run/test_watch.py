@@ -182,7 +182,7 @@ def test_a_process_that_was_replaced_has_no_figures(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_with_clocks_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "time_namespace", lambda pid="self": 7 if pid == 3 else 1)
+    monkeypatch.setattr(watching, "namespace", lambda pid, kind: 7 if pid == 3 else 1)
     made = Watch(WallClock(), lambda: {"h0": 2, "h1": 3})
     made.mark()
     made.mark()

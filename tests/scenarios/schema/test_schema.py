@@ -14,10 +14,10 @@ import pytest
 from mrcbed.cli import run
 from scenarios.figures.fidelity import SLOWER
 from scenarios.run.planning import plan
-from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios, parse_duration, parse_size, twin_of
+from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios, twin_of
 from tests.scenarios.small import small
 from topologies import FabricError, load_fabric
-from topologies.units import MS, US, S
+from topologies.units import MS, US, S, parse_duration, parse_size
 
 GOOD = """
 format = 3

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.faults import kinds
+from testbed.faults.keys import Keys
 from testbed.faults.kinds import KEYS, KINDS, FaultError, read_words, resolve
 from testbed.simulated.cluster import SimulatedCluster
 from tests.testbed.faults.places import TINY, refused, tiny
@@ -41,6 +42,11 @@ MANUAL = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
 )
 def test_a_bad_key_is_one_line(kind: str, keys: dict[str, Any], message: str) -> None:
     refused(FaultError, kind, "h0-p0", message, **keys)
+
+
+def test_every_key_has_a_type() -> None:
+    """Machines that carry a fabric together drop a key that has none."""
+    assert Keys.__annotations__.keys() == KEYS.keys()
 
 
 def test_defaults_are_filled_and_the_runs_seed_stands_in() -> None:

@@ -13,7 +13,7 @@ from testbed.fluid.live_links import Cluster, State
 from testbed.fluid.rates import flow_rates, ring_step
 from topologies import Fabric
 from topologies.clos import t0_name, t1_name
-from topologies.theory import place_ranks, ring_bandwidth, ring_edges
+from topologies.theory import bus_bandwidth, place_ranks, ring_edges
 from topologies.timing import ring_step_ns
 
 FABRIC = Fabric("f", planes=2, t0_per_plane=3, t1_per_plane=3, hosts_per_t0=3)
@@ -40,7 +40,7 @@ def test_the_ring_is_as_fast_as_linear_programming_allows(
     senders, receivers = np.array(ring_edges(hosts)).T
     dead = [f"{t0_name(p, i)}:{t1_name(p, j)}" for p, i, j in links] + [f"h{h}:{t0_name(p, h // 3)}" for p, h in ports]
     found = float(flow_rates(state, senders, receivers).min()) * FABRIC.payload_share
-    assert found == pytest.approx(ring_bandwidth(FABRIC, hosts, dead), rel=1e-6)
+    assert found == pytest.approx(bus_bandwidth(FABRIC, "ring-allreduce", hosts, dead), rel=1e-6)
 
 
 @settings(max_examples=40, deadline=None)

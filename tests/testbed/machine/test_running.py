@@ -20,7 +20,7 @@ URL = "http://127.0.0.1:41607"
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the note lies; every process of this machine that we may look into counts as one of a run's."""
     monkeypatch.setattr(running, "NOTE", tmp_path / "controller-at.json")
-    monkeypatch.setattr(running, "mark_of", lambda pid: "a run's" if pid == os.getpid() else "")
+    monkeypatch.setattr(running, "marked", lambda: {os.getpid(): "a run's"})
     return tmp_path / "controller-at.json"
 
 

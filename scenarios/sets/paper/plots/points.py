@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scenarios.figures.stored import Stored
-from scenarios.schema.values import parse_size
 from scenarios.sets.paper.claims import bus_share, value_of, values
 from scenarios.show.plots.style import FLOWS, figure, legend, look_of, note, panels, save, styled
 from testbed.results.summary import Run
+from topologies.units import parse_size
 
 FEW = 4
 """Names that fit beside each other below the axes."""
