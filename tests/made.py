@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import NODEFAULT, inspect
+from msgspec import inspect
 
 T = TypeVar("T")
 NAMES = {"outcome": "done", "host": "h0", "peer": "h1", "src": "h0", "dst": "h1"}
@@ -27,17 +27,13 @@ def _filled(kind: inspect.Type, given: Any) -> Any:
         return given if given is None or not structs else _filled(structs[0], given)
     if isinstance(kind, inspect.StructType) and isinstance(given, Mapping):
         fields = {field.encode_name: field for field in kind.fields}
-        missing = {name: neutral(name, field.type) for name, field in fields.items() if name not in given and _required(field)}
+        missing = {name: neutral(name, field.type) for name, field in fields.items() if name not in given and field.required}
         return {**missing, **{name: _filled(fields[name].type, value) if name in fields else value for name, value in given.items()}}
     if isinstance(kind, inspect.ListType) and isinstance(given, (list, tuple)):
         return [_filled(kind.item_type, item) for item in given]
     if isinstance(kind, inspect.DictType) and isinstance(given, Mapping):
         return {key: _filled(kind.value_type, value) for key, value in given.items()}
     return given
-
-
-def _required(field: inspect.Field) -> bool:
-    return field.default is NODEFAULT and field.default_factory is NODEFAULT
 
 
 def neutral(name: str, kind: inspect.Type) -> Any:

@@ -14,7 +14,7 @@ from operator import or_
 from typing import Any
 
 import msgspec
-from msgspec import NODEFAULT, inspect
+from msgspec import inspect
 
 from testbed.results.log import KINDS, Line, Queue
 from testbed.results.manifest import Manifest
@@ -124,8 +124,7 @@ def _tables(file: str, struct: type[msgspec.Struct], path: str, header: str) -> 
         words = (field.encode_name, path)  # a percentile of step_time_ns is in ns
         unit = doc.unit or next((unit for word in words for end, unit in _UNITS.items() if word.endswith(end)), "")
         form, held = _form(field.type)
-        optional = field.default is not NODEFAULT or field.default_factory is not NODEFAULT
-        keys.append(ResultKey(file, path, field.encode_name, form, unit, optional, doc.meaning))
+        keys.append(ResultKey(file, path, field.encode_name, form, unit, not field.required, doc.meaning))
         inner += [(field.encode_name, one, marks) for one, marks in held]
     yield ResultTable(file, path, header, (struct.__doc__ or "").strip().replace("\n    ", " "), tuple(keys))
     for name, one, marks in inner:
