@@ -89,7 +89,7 @@ def typed(value: Any, kind: type[T], path: Path) -> T:
 
 def damaged(error: msgspec.ValidationError, path: Path) -> FileError:
     """Word msgspec's error: *damaged: KEY in FILE*, and what is wrong."""
-    what, _, key = str(error).partition(" - at `$")
+    what, _, key = str(error).replace(" - at `key` in ", " - at ").partition(" - at `$")
     if what.startswith(_MISSING):
         what, key = "it is missing", f"{key.rstrip('`')}.{what.removeprefix(_MISSING)}"
     return FileError(f"damaged: {key.rstrip('`').lstrip('.') or 'all'} in {path}: {what[:1].lower()}{what[1:]}")

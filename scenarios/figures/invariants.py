@@ -149,7 +149,7 @@ def _ev_spread(run: Run) -> float | None:
     counts: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for line in run.of(log.Evs):
         for ev, n in line.tx.items():
-            counts[line.host, line.peer, int(ev) >> 16][int(ev)] += n
+            counts[line.host, line.peer, ev >> 16][ev] += n
     spreads = [
         _apart(list(by_ev.values())) * len(by_ev) / total
         for by_ev in counts.values()

@@ -276,7 +276,7 @@ class Run:
     def evs(self) -> pd.DataFrame:
         """Packets per EV and bin, as counted by the sender; there is no row for an EV without packets in a bin."""
         rows = [
-            (self.key, line.host, line.peer, line.t_ns, line.bin_ns, int(ev), *ev_fields(int(ev)), packets)
+            (self.key, line.host, line.peer, line.t_ns, line.bin_ns, ev, *ev_fields(ev), packets)
             for line in self.of(log.Evs)
             for ev, packets in line.tx.items()
         ]

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Meta
 
-from testbed.results.values import FAR, Amount, Count, Digits, Index, Number, Perhaps, Row, Whole, ns
+from testbed.results.values import FAR, Amount, Count, Index, Number, Perhaps, Row, Whole, ns
 from topologies.clos import Fabric
 from topologies.files import FileError, damaged
 from topologies.structs import Doc
@@ -425,7 +425,7 @@ class Evs(_OfBin, kw_only=True):
     """Data packets that a sender sent to a peer in a bin."""
 
     peer: Annotated[Index, Doc("the other host")]
-    tx: Annotated[dict[Digits, Count], Doc("by EV")]
+    tx: Annotated[dict[Index, Count], Doc("by EV")]
 
 
 class Flow(_OfBin, kw_only=True):

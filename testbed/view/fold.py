@@ -242,12 +242,12 @@ class Fold:
     def _evs(self, t: int, line: log.Evs) -> Iterator[Frame]:
         pair = line.host, line.peer
         shown = self._shown.get(pair, {})
-        for ev in map(int, line.tx):
+        for ev in line.tx:
             if shown.get(ev) in ("backup", "idle"):  # swaps into use are not logged: packets tell
                 idle, shown[ev] = shown[ev], "used"
                 why = f"{path_names([ev])} in use{', was a backup' if idle == 'backup' else ''}"
                 yield {"f": "path", "t": t, "src": pair[0], "dst": pair[1], "evs": [ev], "state": "used", "why": why}
-        tx, bin_ns = [[int(ev), count] for ev, count in line.tx.items()], whole_ns(line.bin_ps)
+        tx, bin_ns = [[ev, count] for ev, count in line.tx.items()], whole_ns(line.bin_ps)
         yield {"f": "evs", "t": t - bin_ns, "ns": bin_ns, "src": pair[0], "dst": pair[1], "tx": tx}
 
     def _window(self, t: int, line: log.Cwnd | log.Srtt) -> Frame:

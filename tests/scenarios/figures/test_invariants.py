@@ -112,7 +112,7 @@ def test_hops_and_what_is_usual() -> None:
     ports = [port("p0-t0-0-u1", 99, marked=1, **waits), port("p1-t0-0-u1", 99, trimmed=2, **waits), port("h0-p0", 0)]
     run = run_of(
         [LINE, LINE | {"host": 1, "first": [1, 0, 0, 0], "repeats": 120}], ports,
-        evs=[{"host": 0, "peer": 4, "tx": {"0": 12, "1": 8, "2": 10, "3": 10}}, {"host": 0, "peer": 4, "tx": {"65536": 10}}],
+        evs=[{"host": 0, "peer": 4, "tx": {0: 12, 1: 8, 2: 10, 3: 10}}, {"host": 0, "peer": 4, "tx": {65536: 10}}],
     )  # fmt: skip
     assert plain(hops(run)) == {"t0_up": {"marked": 1, "trimmed": 2, "backlog_mean_bytes": FABRIC.frame_bytes}}
     usual = plain(expectations(run))
