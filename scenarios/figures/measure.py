@@ -314,13 +314,10 @@ class Run:
         """Engine counters by host: the values read at the end, else the last values that the agent logged itself."""
         if self.record.agent_counters is not None:
             return self.record.agent_counters
-        found: dict[str, dict[str, int]] = {}
-        for path in self._logs:
-            for _, line in raw_lines(path):
-                if _COUNTERS in line[:80]:
-                    values = msgspec.json.decode(line, type=dict[str, int | str])
-                    found[path.stem[1:]] = {key: n for key, n in values.items() if key not in ("t", "host") and isinstance(n, int)}
-        return found
+        logged = (line for path in self._logs for _, line in raw_lines(path) if _COUNTERS in line[:80])
+        lines = sorted((msgspec.json.decode(line, type=dict[str, int | str]) for line in logged), key=lambda values: values["t"])
+        skip = ("t", "host")
+        return {str(line["host"]): {key: n for key, n in line.items() if key not in skip and isinstance(n, int)} for line in lines}
 
     @cached_property
     def agents(self) -> pd.DataFrame:
