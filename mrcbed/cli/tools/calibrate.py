@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
 
 import click
 import msgspec
@@ -27,6 +26,7 @@ def command(as_json: bool) -> None:
     from testbed.machine import sandbox
     from testbed.machine.quota import quota_cores
     from topologies import named_fabrics
+    from topologies.structs import plain
 
     if os.geteuid() != 0:
         raise UserError("mrcbed tools calibrate needs root for network namespaces and eBPF: use sudo")
@@ -38,7 +38,7 @@ def command(as_json: bool) -> None:
         full = {name: load_scenario("healthy", fabric=name, transports=["mrc"]) for name in named_fabrics()}
         chosen = {name: automatic(scenario, made.cpu_us, made.others_cores) for name, scenario in full.items()}
         if as_json:
-            fabrics = {name: asdict(dilation) for name, dilation in chosen.items()}
+            fabrics = {name: plain(dilation) for name, dilation in chosen.items()}
             print(json.dumps({**msgspec.to_builtins(made), "fabrics": fabrics}, indent=2))
             return 0
         rows = [[name, f"{d.value:,.0f}", "its own" if d.factor == 1 else f"{d.factor:g} times its own"] for name, d in chosen.items()]
