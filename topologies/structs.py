@@ -96,6 +96,7 @@ def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]])
     """Make a Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
     which of them were set."""
     hints = get_type_hints(record)
+    assert keys.keys() <= hints.keys(), keys.keys() - hints.keys()
     options: list[Any] = []
     for field in fields(record):
         if field.default is not MISSING:

@@ -29,7 +29,7 @@ def command(key: str | None, as_json: bool) -> None:
     from scenarios.schema.result_keys import NAMES, find_results
 
     named, table = find(key) if key is not None else ((), keys())
-    results, result_table = find_results(key) if key is not None else ((), ())
+    results, result_table = find_results(key) if key is not None and not named and not table else ((), ())
     if key is not None and not (named or table or results or result_table):
         near = nearest_keys(key)
         raise UserError(f"{key} is not a key: did you mean {' or '.join(near)}? 'mrcbed explain' lists all")

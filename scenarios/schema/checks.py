@@ -6,12 +6,13 @@ The schema asks which transports an expression names; the runner evaluates it on
 from __future__ import annotations
 
 import ast
+import difflib
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from testbed.results.summary import Check
+from testbed.results.summary import Check, Run
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -78,7 +79,11 @@ def _check_syntax(node: ast.expr) -> None:
 
 
 def names_in(text: str) -> set[str]:
-    """Return the transports that an expression names. Raises :class:`CheckError` if it is not a check."""
+    """Return the transports that an expression names. Raises :class:`CheckError` if it is not a check, or of a figure that no run has."""
+    figures = [node.attr for node in ast.walk(_parse(text)) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    if unknown := [name for name in figures if name not in Run.__struct_encode_fields__]:
+        near = difflib.get_close_matches(unknown[0], Run.__struct_encode_fields__, n=1, cutoff=0.0)
+        raise CheckError(f"no run has the figure {unknown[0]}: did you mean {near[0]}? 'mrcbed explain summary.runs' lists all")
     return {n.id for n in ast.walk(_parse(text)) if isinstance(n, ast.Name)} - set(_FUNCTIONS)
 
 

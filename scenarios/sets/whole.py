@@ -52,7 +52,8 @@ class Whole:
     def _manifest(self) -> dict[str, Any]:
         manifest = read_plain(self.directory / "manifest.json", Manifest)
         if (found := self.stored.manifest.format) != FORMAT:
-            raise self.fail("manifest.json", f"has format {found}, this mrcbed compares format {FORMAT}: run it again")
+            written = found or "none, as of earlier versions"
+            raise self.fail("manifest.json", f"has format {written}, this mrcbed compares format {FORMAT}: run it again")
         missing = next((key for key in NEEDED if key not in manifest), None)
         if missing is not None:
             raise self.fail("manifest.json", f"has no {missing!r}: it is not complete, take it from a copy")

@@ -25,7 +25,7 @@ class Transport(Row, kw_only=True):
 
     name: Annotated[str, Doc("its name")]
     kind: Annotated[str, Doc("its kind")]
-    fabric: Annotated[FabricName, Doc("the fabric that it runs on")]
+    fabric: Annotated[FabricName | None, Doc("the fabric that it runs on")] = None
     options: Annotated[dict[str, Any], Doc("options that were given")] = {}
     reconvergence_ps: Annotated[Whole | None, Doc("time after which the network re-routes", unit="ps")] = None
     qps: Annotated[Count | None, Doc("queue pairs to a peer")] = None

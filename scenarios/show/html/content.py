@@ -181,7 +181,7 @@ def ran_on(manifest: Manifest) -> list[Block]:
         "packages": ", ".join(f"{name} {version}" for name, version in manifest.versions.items() if version),
         "tools": "; ".join(str(version) for version in manifest.tools.values() if version != "absent"),
     }
-    transports = [[t.name, t.kind, t.fabric.name, _options(t)] for t in manifest.scenario.transports]
+    transports = [[t.name, t.kind, t.fabric.name if t.fabric else "–", _options(t)] for t in manifest.scenario.transports]
     heads = ("transport", "kind", "fabric", "options")
     notes = [Words(note) for note in manifest.notes]
     return [plain(heads, transports, words=heads), plain(("", ""), list(machine.items()), words=("",)), *notes]

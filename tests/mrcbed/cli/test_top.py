@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from testbed.machine import exclusive, running
+from testbed.results.manifest import Manifest
+from tests.made import made
 from tests.mrcbed.cli.conftest import Said
 from tests.suite.contained import unique
 from tests.waiting import wait_until
@@ -165,7 +167,7 @@ def test_the_newest_run_under_results_is_found(top: Said) -> None:
     begin(results / "newer", steps=77)
     os.utime(results / "older" / "manifest.json", (1, 1))
     (results / "finished").mkdir()
-    (results / "finished" / "manifest.json").write_text('{"ended": "now"}')
+    (results / "finished" / "manifest.json").write_text(json.dumps(plain(made(Manifest, ended="now"))))
     assert "1 of 77" in top("results", "top")
 
 

@@ -36,8 +36,7 @@ FIGURES: dict[str, Any] = {
 )
 def test_evaluate(check: str, ok: bool) -> None:
     result = evaluate(check, FIGURES)
-    assert set(result) - {"unit"} == {"name", "expected", "seen", "ok"}
-    assert result["ok"] is ok
+    assert result.name == check and result.expected and result.ok is ok
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_evaluate(check: str, ok: bool) -> None:
     ],
 )
 def test_what_is_a_time_has_its_unit(figure: str, time: bool) -> None:
-    assert evaluate(f"{figure} <= 2_000_000", {}).get("unit") == ("ns" if time else None)
+    assert evaluate(f"{figure} <= 2_000_000", {}).unit == ("ns" if time else None)
 
 
 UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU is measured here"}
@@ -79,7 +78,7 @@ UNMEASURED = {"cpu_percent": "no CPU is measured here", "fidelity.cpu": "no CPU 
 def test_a_figure_that_a_world_cannot_have_makes_a_check_not_apply(check: str, ok: bool | None) -> None:
     figures = {"mrc": {**FIGURES["mrc"], "cpu_percent": None, "fidelity": {"verdict": "valid"}}}
     found = evaluate(check, figures, unmeasured=UNMEASURED)
-    assert found["ok"] is ok and set(found) - {"unit"} == {"name", "expected", "seen", "ok"}
+    assert found.ok is ok
     assert (found["seen"] == "not applicable: no CPU is measured here") is (ok is None)
     assert evaluate(check, figures)["ok"] is bool(ok)  # in a world that has them
 
@@ -94,7 +93,9 @@ def test_anything_else_is_refused(check: str) -> None:
 
 
 def test_names() -> None:
-    assert names_in("min(mrc.a, roce.b) < roce_1p.c['d']") == {"mrc", "roce", "roce_1p"}
+    assert names_in("min(mrc.wrong, roce.busbw_bps) < roce_1p.packets['lost']") == {"mrc", "roce", "roce_1p"}
+    with pytest.raises(CheckError, match="no run has the figure packets_per_stp: did you mean "):
+        names_in("mrc.packets_per_stp > 3")
 
 
 def test_medians_of_trees() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from scenarios.figures.rows import row, table, write_rows
 from scenarios.run.planning import plan
 from scenarios.run.runner import Runner
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.schema.sweep import short_keys, suffix
+from testbed.results.summary import Run
+from tests.made import made
 from tests.scenarios.fakes import FakeCluster
 from tests.scenarios.small import TRANSPORTS, undrawn
 
@@ -151,33 +154,32 @@ def test_checks_of_one_setting_see_its_runs_alone(tmp_path: Path) -> None:
     assert list(rows.columns[:8]) == names and len(rows) == 4
     assert list(rows["message_bytes"]) == [40960, 40960, 81920, 81920]
     assert all(pd.api.types.is_numeric_dtype(rows[name]) for name in ("busbw_bps", "typical_step_ns", "step_time_ns.max", "packets.lost"))
-    for entry, (_, made) in zip(summary["runs"], rows.iterrows(), strict=True):
-        assert (made["busbw_bps"], made["typical_step_ns"]) == (entry["busbw_bps"], entry["typical_step_ns"])
+    for entry, (_, cells) in zip(summary["runs"], rows.iterrows(), strict=True):
+        assert (cells["busbw_bps"], cells["typical_step_ns"]) == (entry["busbw_bps"], entry["typical_step_ns"])
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
-ENTRY = {
-    "transport": "mrc", "kind": "mrc", "fabric": "tiny", "workload": "ring-allreduce", "placement": "packed", "seed": 1,
-    "settings": {"fault.0.probability": 0.1}, "ranks": 4,
-    "steps": 3, "step_time_ns": {"n": 3, "p50": None, "max": 9}, "flows": {"a": {"share": 0.5}},
-    "distrust": ["busy", "late"], "failovers": [{"cost_ns": 1}], "verdict": "ok",
-}  # fmt: skip
+ENTRY = made(
+    Run, transport="mrc", kind="mrc", fabric="tiny", workload="ring-allreduce", placement="packed", seed=1,
+    settings={"fault.0.probability": 0.1}, ranks=4, steps=3, step_time_ns={"n": 3, "max": 9}, flows={"a": {"share": 0.5}},
+    distrust=["busy", "late"], failovers=[{"cost_ns": 1}], measured_ns=3,
+)  # fmt: skip
 
 
 def test_a_row_has_its_variables_first_and_figures_by_dotted_name() -> None:
-    made = row(ENTRY, "mine")
-    assert list(made)[:8] == ["scenario", "transport", "kind", "fabric", "workload", "placement", "seed", "fault.0.probability"]
-    assert (made["step_time_ns.max"], made["step_time_ns.p50"], made["flows.a.share"], made["distrust"]) == (9, None, 0.5, "busy; late")
-    assert "failovers" not in made and "settings" not in made
+    cells = row(ENTRY, "mine")
+    assert list(cells)[:8] == ["scenario", "transport", "kind", "fabric", "workload", "placement", "seed", "fault.0.probability"]
+    assert (cells["step_time_ns.max"], cells["step_time_ns.p50"], cells["flows.a.share"], cells["distrust"]) == (9, None, 0.5, "busy; late")
+    assert "failovers" not in cells and "settings" not in cells
 
 
 def test_tables_hold_columns_of_mixed_types_and_are_replaced_whole(tmp_path: Path) -> None:
-    other = {**ENTRY, "seed": 2, "settings": {"fault.0.probability": "low"}, "steps": 2.5, "verdict": None}
+    other = replace(ENTRY, seed=2, settings={"fault.0.probability": "low"}, measured_ns=2.5, reason="late")
     frame = write_rows([ENTRY, other], "mine", tmp_path)
     back = pd.read_parquet(tmp_path / "runs.parquet")
-    assert list(back["fault.0.probability"]) == ["0.1", "low"] and list(back["steps"]) == [3.0, 2.5]
-    assert list(back["step_time_ns.max"]) == [9, 9] and back["verdict"].isna().tolist() == [False, True]
+    assert list(back["fault.0.probability"]) == ["0.1", "low"] and list(back["measured_ns"]) == [3.0, 2.5]
+    assert list(back["step_time_ns.max"]) == [9, 9] and back["reason"].isna().tolist() == [True, False]
     assert list(pd.read_csv(tmp_path / "runs.csv")["seed"]) == [1, 2] and list(back.columns) == list(frame.columns)
     write_rows([ENTRY], "mine", tmp_path)
     assert len(pd.read_parquet(tmp_path / "runs.parquet")) == len(pd.read_csv(tmp_path / "runs.csv")) == 1

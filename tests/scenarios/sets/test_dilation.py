@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from scenarios.schema.scenario import Scenario, ScenarioError, load_scenario
 from scenarios.sets import dilation
@@ -17,6 +17,7 @@ from scenarios.sets.dilation import AUTO, automatic, given, next_step, packets_p
 from testbed.bench import calibration as bench
 from testbed.bench import cluster as ring
 from testbed.bench.calibration import Calibration, calibration
+from testbed.results.manifest import Attempt, Stretched
 from testbed.results.summary import Summary
 from tests.made import made
 from topologies.structs import plain
@@ -137,8 +138,9 @@ def test_a_failed_check_alone_repeats_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_run_goes_on_at_the_dilation_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = {"dilation": asdict(given(DEMO, 40_000)) | {"chosen": AUTO}, "attempts": [{"directory": "attempt-1"}]}
-    (tmp_path / "manifest.json").write_text(json.dumps(begun))
+    began = replace(given(DEMO, 40_000), chosen=AUTO)
+    begun = made(Stretched, dilation=began, attempts=[made(Attempt, directory="attempt-1", dilation=began)])
+    (tmp_path / "manifest.json").write_text(json.dumps(plain(begun)))
     runs = Runs(monkeypatch)
     with pytest.raises(ScenarioError, match=r"begun at dilation 40,000: drop --dilation 20,000"):
         go(tmp_path, 20_000, resume=True)

@@ -27,6 +27,7 @@ from scenarios.show.plots import draw_all
 from scenarios.show.plots.packets import totals
 from scenarios.show.plots.planes import loads
 from scenarios.show.plots.sweep import as_number, points
+from testbed.results.manifest import Manifest
 from testbed.results.summary import Run
 from tests.made import made
 from tests.scenarios.fakes import FakeCluster
@@ -218,7 +219,7 @@ def test_every_command_that_led_here_is_named() -> None:
     one = {"command_line": ["mrcbed", "run", "x y"], "git": git, "seeds": [1, 2]}
 
     def said(manifest: dict[str, Any]) -> list[Any]:
-        return [block.text for block in reproduce(manifest) if isinstance(block, Words)]
+        return [block.text for block in reproduce(made(Manifest, **manifest)) if isinstance(block, Words)]
 
     assert said(one)[:2] == ["mrcbed run 'x y'", "At git commit abc."] and said(one)[2].startswith("Seeds 1, 2. ")
     resumed = {**one, "sessions": [{"command_line": ["a"], "git": git}, {"command_line": ["b"], "git": None}]}

@@ -9,6 +9,8 @@ import pytest
 
 from scenarios.schema.scenario import load_scenario, named_scenarios
 from scenarios.show.plots.style import KNOWN, LOOKS, kind_look, look_of, looks
+from testbed.results.manifest import Manifest
+from tests.made import made
 
 
 @pytest.mark.parametrize("name", named_scenarios())
@@ -25,7 +27,7 @@ def test_many_of_a_kind_differ_in_colour_or_marker() -> None:
 def test_a_name_keeps_its_look_in_a_run_of_some_transports() -> None:
     def of(names: str, text: str = '[[transport]]\nkind = "mrc"\nname = "a"\n[[transport]]\nkind = "mrc"\nname = "b"\n') -> Any:
         scenario = {"transports": [{"name": name, "kind": "mrc"} for name in names]}
-        return SimpleNamespace(manifest={"scenario": scenario, "scenario_file": text}, summary=SimpleNamespace(runs=[]))
+        return SimpleNamespace(manifest=made(Manifest, scenario=scenario, scenario_file=text), summary=SimpleNamespace(runs=[]))
 
     assert look_of(of("b"), "b") == look_of(of("ab"), "b") != look_of(of("ab"), "a")
     assert look_of(of("b", "damaged ="), "b") == look_of(of("ab"), "a"), "without the file its order is that of the runs"

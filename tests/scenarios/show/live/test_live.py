@@ -20,7 +20,9 @@ from scenarios.show.live.screen import About, screen, spark
 from scenarios.show.live.source import Results, Up, agents_folder, count_of, shown_run
 from scenarios.show.live.state import BINS, CHANGES, STEPS, RunState, Series
 from testbed.results import log
+from testbed.results.manifest import Manifest
 from testbed.view.read import BEGUN
+from tests.made import made
 from tests.scenarios.small import small, undrawn
 from topologies import load_fabric
 from topologies.units import NS
@@ -124,9 +126,9 @@ def test_the_run_that_goes_on_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_runs_of_a_scenario_are_counted() -> None:
-    variant = {"seeds": [1, 2], "workload": {"placement": ["packed", "interleaved"]}, "transports": [1, 2, 3]}
-    assert count_of({"scenario": variant}) == 12
-    assert count_of({"scenario": {**variant, "variants": [{"scenario": variant}] * 5}}) == 60
+    variant = {"seeds": [1, 2], "workload": {"placement": ["packed", "interleaved"]}, "transports": [{}, {}, {}]}
+    assert count_of(made(Manifest, scenario=variant)) == 12
+    assert count_of(made(Manifest, scenario={**variant, "variants": [{"scenario": variant}] * 5})) == 60
 
 
 def test_a_fabric_that_is_up_is_found_by_its_agents(tmp_path: Path) -> None:
