@@ -84,10 +84,10 @@ class Reconvergence:
         return link.kind == "fabric" and link.a.node == t0_name(link.plane, fabric.t0_of(host))
 
 
-def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE) -> Reconvergence | None:
+def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
     """Make the usual reconvergence of a transport: None where sources route. It knows already what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
-    network = Reconvergence(world, delay_ps)
+    network = Reconvergence(world, delay_ps, repair_ps)
     network.settle()
     return network
