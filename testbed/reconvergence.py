@@ -7,6 +7,7 @@ world a host's own kernel or engine hashes its flows, so the hosts are told; nob
 from __future__ import annotations
 
 from testbed.world import World
+from topologies.cables import t0_name
 from topologies.clos import SOURCE
 from topologies.units import US
 
@@ -15,38 +16,46 @@ RECONVERGENCE = 40 * US
 
 
 class Reconvergence:
-    """Reconvergence of a world whose agents run."""
+    """Reconvergence of a world whose agents run. ``repair_ps`` after a cable has changed the T0 at its end hashes over its other uplinks;
+    all others do so after ``delay_ps``, when they have been told. None: the T0, too."""
 
-    def __init__(self, world: World, delay_ps: int) -> None:
-        self.world, self.delay_ps = world, delay_ps
+    def __init__(self, world: World, delay_ps: int, repair_ps: int | None = None) -> None:
+        self.world, self.delay_ps, self.repair_ps = world, delay_ps, repair_ps
         self.down: list[str] = []
-        self.coming: list[tuple[int, list[str]]] = []  # when, and which cables will be known to be down
+        self.repaired: list[str] = []  # the cables that the T0s at their ends leave out
+        self.known: list[str] = []  # those that all others leave out
+        self.coming: list[tuple[int, bool, list[str]]] = []  # when, whether to all, and which cables will be known to be down
 
     def due(self) -> list[int]:
         """Return when there will be something to do: its own times, and changes of cables that faults have planned."""
         planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
-        return planned + [t for t, _ in self.coming]
+        return planned + [t for t, *_ in self.coming]
 
     def changed(self, t: int) -> None:
         """Note that cables may have changed at ``t``."""
         down = [name for name, up in self.world.link_states().items() if not up]
         if down != self.down:
             self.down = down
-            self.coming.append((t + self.delay_ps, down))
+            self.coming.append((t + self.delay_ps, True, down))
+            if self.repair_ps is not None:
+                self.coming.append((t + self.repair_ps, False, down))
+            self.coming.sort()
 
     def act(self, now: int) -> list[list[str]]:
-        """Re-route as far as it is due; returns the cables that were down, for each time."""
+        """Re-route as far as it is due; returns the cables that were down, for each time that all were told."""
         acted = []
         while self.coming and self.coming[0][0] <= now:
-            dead = self.coming.pop(0)[1]
-            self._reroute(dead)
-            acted.append(dead)
+            _, told, dead = self.coming.pop(0)
+            self._reroute(dead, told)
+            if told:
+                acted.append(dead)
         return acted
 
     def settle(self) -> None:
         """Know at once what is down now, as if it broke long ago."""
         self.changed(0)
         self.coming.clear()
+        self.repaired = self.down
         self._reroute(self.down)
 
     def look(self) -> int | None:
@@ -57,17 +66,28 @@ class Reconvergence:
         due = self.due()
         return max(0, min(due) - now) if due else None
 
-    def _reroute(self, dead: list[str]) -> None:
-        self.world.reroute(dead)  # in the routes of the hosts' kernels
-        for agent in self.world.agents:
+    def _reroute(self, dead: list[str], told: bool = True) -> None:
+        if told:
+            self.known = dead
+            self.world.reroute(dead)  # in the routes of the hosts' kernels
+        if not told or self.repair_ps is None:
+            self.repaired = dead
+        changed = dict.fromkeys((*self.known, *self.repaired))
+        for host, agent in enumerate(self.world.agents):
             if not getattr(agent, "closed", False):  # a host whose agent was killed
-                agent.call("reroute", dead_links=dead)
+                left_out = [name for name in changed if name in (self.repaired if self._is_own(name, host) else self.known)]
+                agent.call("reroute", dead_links=left_out)
+
+    def _is_own(self, name: str, host: int) -> bool:
+        """Say whether a cable is an uplink of the host's T0."""
+        fabric, link = self.world.fabric, self.world.fabric.link(name)
+        return link.kind == "fabric" and link.a.node == t0_name(link.plane, fabric.t0_of(host))
 
 
-def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE) -> Reconvergence | None:
+def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
     """Make the usual reconvergence of a transport: None where sources route. It knows already what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
-    network = Reconvergence(world, delay_ps)
+    network = Reconvergence(world, delay_ps, repair_ps)
     network.settle()
     return network

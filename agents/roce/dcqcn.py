@@ -7,6 +7,7 @@ leaves room, NVIDIA's page on its adapters' parameters and the public ns-3 model
 - ``current`` (R_C), at which the queue pair sends; ``target`` (R_T), where it was before the last cut; ``alpha``, how congested the
   path seems.
 - A CNP cuts: R_T = R_C, R_C = R_C (1 - alpha / 2), alpha = (1 - g) alpha + g. Both counters of stages start again at nothing.
+  Without ``clamp`` R_T stays unless the timer has made a stage since the last cut.
 - Without one for ``alpha_ps``, and again after each further ``alpha_ps``: alpha = (1 - g) alpha.
 - A timer and a counter of bytes sent each make stages. At the end of each stage, t and b of them being over by then:
 
@@ -46,6 +47,7 @@ class Parameters:
     timer_ps: int
     alpha_ps: int
     cut_ps: int
+    clamp: bool
 
 
 class Dcqcn(Congestion):
@@ -77,7 +79,8 @@ class Dcqcn(Congestion):
         if now - self._last_cut < p.cut_ps:
             return
         self._last_cut = now
-        self.target = self.current
+        if p.clamp or self.timer_stage:
+            self.target = self.current
         self._set_rate(now, max(float(p.min_rate), self.current * (1.0 - alpha / 2.0)))
         self.alpha = (1.0 - p.g) * alpha + p.g
         self.timer_stage = self.byte_stage = self.stage_bytes = 0

@@ -128,6 +128,7 @@ class QueuePairs(Transmitter):
         else:
             tx = Requester(qpn, mtu, psn, o.rto_ps, o.ack_every, o.congestion(), *common)
             rx = Responder(qpn, mtu, rnr_code(o.rnr_ps), memory, *common)
+        tx.rto_most_ps = o.rto_most_ps
         flow = ecmp.flow_hash(self._flow_seed, self._address, inner_address(peer), sport, self._fabric.udp_port)
         notification = NotificationPoint(o.cnp_interval_ps)
         qp = QueuePair(qpn, peer, self._address, (sport, self._fabric.udp_port), flow, tx, rx, notification)
@@ -156,6 +157,7 @@ class QueuePairs(Transmitter):
             raise ValueError(f"queue pair {qpn:#x} is not in RTS, was posted to before, or {psn} has more than 24 bits")
         if timeout_ps:
             qp.tx.rto_ps = min(qp.tx.rto_ps, timeout_ps)
+            qp.tx.rto_most_ps = min(qp.tx.rto_most_ps, timeout_ps)
         qp.tx.patience_ps = timeout_ps * (1 + retries) if timeout_ps else NEVER
 
     def fail_qp(self, now: int, qpn: int) -> None:

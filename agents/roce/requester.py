@@ -39,8 +39,8 @@ class Work:
 
 
 class Requester:
-    """The sending half. ``rto_ps`` is the fixed timeout; ``ack_every`` asks for an ACK every so many packets, beside each message's
-    last."""
+    """The sending half. ``rto_ps`` is the timeout, which doubles with each in a row up to ``rto_most_ps``; ``ack_every`` asks for an ACK
+    every so many packets, beside each message's last."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Requester:
         self.qpn: int = qpn
         self.mtu: int = mtu
         self.rto_ps: int = rto_ps
+        self.rto_most_ps: int = rto_ps
         self.ack_every: int = ack_every
         self.congestion: Congestion = congestion
         self.counters: Counters = counters
@@ -87,6 +88,10 @@ class Requester:
     def full_reth(self) -> bool:
         """Whether every packet says where its payload belongs, and not a message's first alone."""
         return False
+
+    def timeout_ps(self) -> int:
+        """Return how long to wait for an answer, after the timeouts in a row so far."""
+        return min(self.rto_most_ps, self.rto_ps << min(self.firing, 50))
 
     # --- sending ---------------------------------------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class Requester:
         self.sizes[slot] = frame_bytes
         self.inflight += frame_bytes
         if psn == self.una:
-            self.rto_at = now + self.rto_ps
+            self.rto_at = now + self.timeout_ps()
         self.nxt = psn + 1
         if psn < self.high:
             self.retransmitted += 1

@@ -89,7 +89,7 @@ class SelectiveRequester(Requester):
         self.retransmitted += 1
         self.counters.retransmitted += 1
         if psn == self.una or self.rto_at == NEVER:
-            self.rto_at = now + self.rto_ps
+            self.rto_at = now + self.timeout_ps()
         self.congestion.on_sent(now, frame_bytes)
         return True
 

@@ -85,8 +85,9 @@ def command(
         with session.up(log, policy=planned.controller if planned else "none") as cluster:
             sys.stderr.write(twin)
             hosts, delay = list(range(count)), planned.reconvergence_ps if planned else None
+            repair = planned.repair_ps if planned else None
             with breaking(cluster, session, log) if isinstance(session, Planned) else nullcontext() as broken:
-                return run(cluster, started, hosts, session.transport, faults, broken, RECONVERGENCE if delay is None else delay)
+                return run(cluster, started, hosts, session.transport, faults, broken, RECONVERGENCE if delay is None else delay, repair)
 
     needs_root(session.world)
     if log is not None:
@@ -132,11 +133,12 @@ def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
 
 def run(
     cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = (),
-    broken: Breaking | None = None, delay_ps: int = RECONVERGENCE,
+    broken: Breaking | None = None, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None,
 ) -> int:  # fmt: skip
     """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
-    command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``: until a network that re-routes has done so."""
-    network = usual(cluster, transport, delay_ps)
+    command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``: until a network that re-routes has done so;
+    ``repair_ps``: until the T0 at a dead cable has."""
+    network = usual(cluster, transport, delay_ps, repair_ps)
     if cluster.name != SIMULATED:
         program = replace(program, faults=cast("Cluster", cluster).injections.socket_for(program.user))
     programs = cluster.programs(program, hosts)

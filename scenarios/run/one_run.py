@@ -101,7 +101,7 @@ class OneRun:
         self.share, self.trouble = 0.0, ""
         self.clock = cluster.clock
         delay = spec.transport.reconvergence_ps
-        self.network = None if delay is None else Reconvergence(cluster, delay)
+        self.network = None if delay is None else Reconvergence(cluster, delay, spec.transport.repair_ps)
         self.timeout, self.pause = self.clock.patience(spec.scenario.timeout_s), self.clock.patience(PAUSE_S)
         self.fabric = spec.transport.fabric
         self.hosts = place_ranks(self.fabric, spec.placement)
@@ -438,7 +438,7 @@ class OneRun:
 
     def apply(self, now: int) -> None:
         """Apply the faults that are due, and the late reaction of a network that re-routes; note how late they are."""
-        due = min([self.timeline.planned_ps(), *(t for t, _ in (self.network.coming if self.network is not None else ()))])
+        due = min([self.timeline.planned_ps(), *(t for t, *_ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
         self.breaking.act(now)

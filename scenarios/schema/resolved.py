@@ -78,7 +78,8 @@ def _workload(work: Workload) -> dict[str, object]:
 def _transport(transport: Transport, base: Fabric) -> dict[str, object]:
     wait, mapper = transport.reconvergence_ps, transport.clustermapper
     fabric = None if transport.fabric == base else _fabric(transport.fabric)
-    options = {**transport.options, "qps": transport.qps, **({} if wait is None else {"reconvergence": written(wait)})}
+    waits = {"reconvergence": wait, "repair": transport.repair_ps}
+    options = {**transport.options, "qps": transport.qps, **{key: written(ps) for key, ps in waits.items() if ps is not None}}
     return _row(transport, TransportTable, fabric=fabric, options=options, clustermapper=mapper and mapper.to_dict())
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.clustermapper.options import Options
+from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.nic.device import check_options
 from scenarios.schema.checks import names_in
 from scenarios.schema.fabrics import SINGLE_PATH, at_rate, routable, twin_of, usual_fabric, variant_of
@@ -48,6 +49,7 @@ class Transport:
     options: dict[str, object] = field(default_factory=dict)  # those of the engine
     controller: str = "none"  # what the controller tells the agents: one of testbed.controller.steering.POLICIES
     clustermapper: Options | None = None  # how the agents probe; None: they do not
+    repair_ps: int | None = None  # until the T0 at a dead cable has re-routed; None: with all others
 
 
 @dataclass(frozen=True)
@@ -271,7 +273,7 @@ class _Reader:
         common = convert(table.options, CommonOptions, f"{where}.options")
         if kind == "mrc":
             self.check_routing(table, fabric, common, where)
-        options = {key: value for key, value in table.options.items() if key not in ("qps", "reconvergence")}
+        options = {key: value for key, value in table.options.items() if key not in CommonOptions.__struct_fields__}
         if self.piped and ":" in (own := str(options.get("congestion", ""))):
             raise Refused(f"{where}.options.congestion", f"= {own!r}: a scenario from standard input names no module: give it as a file")
         try:  # the engine checks its options now, before a fabric is built
@@ -282,10 +284,12 @@ class _Reader:
             raise Refused(f"{where}.options", f"- {error}") from None
         static = kind == "mrc" and fabric.routing == SOURCE
         reconvergence_ps = None if static else RECONVERGENCE if common.reconvergence is None else common.reconvergence
+        if common.repair is not None and (kind in KERNEL_KINDS or reconvergence_ps is None or common.repair > reconvergence_ps):
+            raise Refused(f"{where}.options.repair", "is for transports whose paths switches hash, and at most as long as reconvergence")
         mapper = self.mapper(table.clustermapper, f"{where}.clustermapper", kind)
         if mapper is not None and fabric.sites > 1:
             raise Refused(f"{where}.clustermapper", "probes one site's links: drop it on a fabric of two")
-        return Transport(kind, table.name or kind, fabric, reconvergence_ps, common.qps, options, table.controller, mapper)
+        return Transport(kind, table.name or kind, fabric, reconvergence_ps, common.qps, options, table.controller, mapper, common.repair)
 
     def check_routing(self, table: TransportTable, fabric: Fabric, common: CommonOptions, where: str) -> None:
         """Refuse what needs the network to name MRC's paths, or to re-route them, where it does not."""

@@ -100,6 +100,12 @@ class CommonOptions(Struct, frozen=True):
         Duration | None,
         Doc("network time from a failure until the network has re-routed; not for MRC over SRv6", default=f"{RECONVERGENCE // US} us"),
     ] = None
+    repair: Annotated[
+        Duration | None,
+        Doc(
+            "network time from a failure until the T0 at the cable hashes over its other uplinks; not for kernels", default="reconvergence"
+        ),
+    ] = None
 
 
 class ScenarioFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

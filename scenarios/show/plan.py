@@ -95,8 +95,8 @@ def _transport(transport: Transport) -> list[str]:
         words["controller"] = transport.controller
     if transport.clustermapper is not None:
         words["clustermapper"] = transport.clustermapper.policy
-    if transport.reconvergence_ps is not None:
-        words["reconvergence"] = duration(transport.reconvergence_ps / NS)
+    waits = {"reconvergence": transport.reconvergence_ps, "repair": transport.repair_ps}
+    words.update({key: duration(ps / NS) for key, ps in waits.items() if ps is not None})
     return [transport.name, transport.kind, transport.fabric.name, str(transport.qps), ", ".join(f"{k} = {v}" for k, v in words.items())]
 
 

@@ -28,6 +28,7 @@ class Transport(Row, kw_only=True):
     fabric: Annotated[FabricName | None, Doc("the fabric that it runs on")] = None
     options: Annotated[dict[str, Any], Doc("options that were given")] = {}
     reconvergence_ps: Annotated[Whole | None, Doc("time after which the network re-routes", unit="ps")] = None
+    repair_ps: Annotated[Whole | None, Doc("time after which the T0 at a dead cable re-routes; null: with all others", unit="ps")] = None
     qps: Annotated[Count | None, Doc("queue pairs to a peer")] = None
     controller: Annotated[str | None, Doc("what the controller does at failures")] = None
     clustermapper: Annotated[Any, Doc("options of Clustermapper")] = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from testbed.reconvergence import RECONVERGENCE, Reconvergence, usual
 from testbed.simulated.cluster import SimulatedCluster
 from topologies import load_fabric
@@ -57,6 +59,29 @@ def test_a_flap_is_looked_at_when_it_changes(tmp_path: Path) -> None:
         states.append(known(cluster)[0])
     assert states.count({CABLE}) >= 2 and states.count(set()) >= 2
     cluster.clear(fault.number)
+
+
+@pytest.mark.parametrize("repair", [50 * US, 1000 * US])
+def test_the_switch_at_a_dead_cable_repairs_before_the_others_are_told(tmp_path: Path, repair: int) -> None:
+    cluster = world(tmp_path, "roce")
+    network = Reconvergence(cluster, 10_000 * US, repair)
+    network.settle()
+
+    def at(time: int) -> list[set[str]]:
+        cluster.network.run(time)
+        network.look()
+        return known(cluster)
+
+    cluster.set_link(CABLE, False)
+    network.look()
+    assert at(repair - 1) == [set()] * 4
+    assert at(repair) == [{CABLE}, {CABLE}, set(), set()], "h0 and h1 hang under the T0 at the cable"
+    assert at(10_000 * US - 1) == [{CABLE}, {CABLE}, set(), set()]
+    assert at(10_000 * US) == [{CABLE}] * 4
+    cluster.set_link(CABLE, True)
+    network.look()
+    assert at(10_000 * US + repair) == [set(), set(), {CABLE}, {CABLE}]
+    assert at(20_000 * US) == [set()] * 4 and network.look() is None
 
 
 def test_source_routed_mrc_is_left_alone(tmp_path: Path) -> None:

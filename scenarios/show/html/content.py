@@ -188,7 +188,7 @@ def ran_on(manifest: Manifest) -> list[Block]:
 
 
 def _options(transport: Transport) -> str:
-    own = {name: getattr(transport, name) for name in ("reconvergence_ps", "qps", "controller", "clustermapper")}
+    own = {name: getattr(transport, name) for name in ("reconvergence_ps", "repair_ps", "qps", "controller", "clustermapper")}
     given = {**transport.options, **{key: value for key, value in own.items() if value not in (None, "none")}}
     words = (
         f"{key.removesuffix('_ps')} = {duration(value / NS) if key.endswith('_ps') else json.dumps(value, default=str)}"

@@ -24,7 +24,7 @@ FRAME_PS = 8 * MS  # 1000 bytes at line rate
 def dcqcn(slack_ps: int = 0, paced: bool = False, **changes: Any) -> Dcqcn:
     given: dict[str, Any] = {
         "line": LINE, "min_rate": 1000, "rate_ai": 10_000.0, "rate_hai": 50_000.0, "g": 0.25, "initial_alpha": 1.0,
-        "fast_recovery": 5, "byte_counter": 10_000, "timer_ps": 1000, "alpha_ps": 1100, "cut_ps": 100,
+        "fast_recovery": 5, "byte_counter": 10_000, "timer_ps": 1000, "alpha_ps": 1100, "cut_ps": 100, "clamp": True,
     }  # fmt: skip
     return Dcqcn(Parameters(**{**given, **changes}), 1 << 20, slack_ps, paced)
 
@@ -243,6 +243,21 @@ def test_a_fixed_window_does_not_mind() -> None:
     assert (cc.window, cc.rate, cc.next_send_ps, cc.timer_at) == (5000, 0, -NEVER, NEVER)
 
 
+def test_without_a_clamp_only_a_stage_of_the_timer_lets_a_cut_move_the_target() -> None:
+    cc = dcqcn(clamp=False)
+    cc.on_cnp(0)
+    cc.on_cnp(200)
+    assert (cc.target, cc.current) == (LINE, 250_000)
+    cc.on_sent(210, 10_000)  # a stage of bytes
+    assert (cc.target, cc.current) == (LINE, 625_000)
+    cc.on_cnp(400)
+    assert (cc.target, cc.current) == (LINE, 312_500)
+    cc.on_timer(1400)
+    assert (cc.target, cc.current) == (LINE, 656_250)
+    cc.on_cnp(1450)
+    assert (cc.target, cc.current) == (656_250, 328_125)
+
+
 # --- notification point --------------------------------------------------------------------------------------------------
 
 
@@ -273,18 +288,58 @@ def test_published_parameters() -> None:
     assert (papers.rate_ai, papers.rate_hai) == (40e6, 400e6)
 
 
+def test_what_nvidias_adapters_ship_with() -> None:
+    """Rates are in bit/s and the same at any rate of the port; a key that is set has its own value."""
+    for fabric in (load_fabric("rack16"), load_fabric("cluster-d")):
+        o = Options(fabric, {"profile": "nvidia"})
+        p = o.dcqcn
+        assert (o.cnp_interval_ps, p.timer_ps, p.alpha_ps, p.cut_ps) == (4 * US, 300 * US, US, 4 * US)
+        assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (5 / 1024, 1023 / 1024, 1, 32_767, False)
+        assert (p.line, p.rate_ai, p.rate_hai) == (fabric.nic_rate, pytest.approx(5e6), pytest.approx(50e6))
+        assert p.min_rate == pytest.approx(1e6, abs=1)
+    assert Options(load_fabric("rack16"), {"profile": "zhu"}).dcqcn == Options(load_fabric("rack16"), {}).dcqcn
+    limited = Options(load_fabric("rack16"), {"profile": "nvidia", "rate_limit": 10**10, "g": 0.5, "rate_hai": 0.1}).dcqcn
+    assert (limited.g, limited.rate_ai, limited.rate_hai, limited.alpha_ps) == (0.5, pytest.approx(5e6), 1e9, US)
+
+
+@pytest.mark.parametrize("recovery", ["go-back-n", "selective"])
+def test_no_congestion_control_is_a_line_rate_and_1024_packets_out(recovery: str) -> None:
+    fabric = load_fabric("cluster-d").with_(pfc=True)
+    o, fixed = (
+        Options(fabric, {"recovery": recovery, **more}) for more in ({"congestion": "none"}, {"congestion": "fixed", "window_bdp": 0.0})
+    )
+    cc = o.congestion()
+    assert isinstance(cc, FixedWindow) and (cc.window, cc.rate) == (1024 * (4096 + 138), 0)
+    assert (o.window, o.ack_every, o.rto_ps) == (fixed.window, fixed.ack_every, fixed.rto_ps), "a fixed window of 0 is the same"
+    cc.on_sent(0, 4234)
+    cc.on_cnp(0)
+    assert (cc.rate, cc.next_send_ps, cc.timer_at) == (0, -NEVER, NEVER)
+
+
+def test_timeouts_by_name() -> None:
+    demo = load_fabric("rack16")
+    deployed = 67_108_864_000
+    for fabric, rto in ((demo, 10 * demo.base_rtt_ps), (demo.with_(pfc=True), deployed)):
+        fixed, adaptive = Options(fabric, {}), Options(fabric, {"rto": "adaptive"})
+        assert (fixed.rto_ps, fixed.rto_most_ps) == (rto, rto)
+        assert (adaptive.rto_ps, adaptive.rto_most_ps) == (10 * demo.base_rtt_ps, deployed)
+    own = Options(demo, {"rto": "adaptive", "rto_ns": 16_000, "rto_most_ns": 64_000})
+    assert (own.rto_ps, own.rto_most_ps) == (16_000_000, 64_000_000)
+    assert Options(demo, {"rto": "adaptive", "rto_ns": 16_000, "rto_most_ns": 8_000}).rto_most_ps == 16_000_000
+
+
 def test_every_parameter_can_be_set() -> None:
     fabric = near(load_fabric("tiny"))
     set_to = {
         "congestion": "fixed", "window_bdp": 2.0, "cnp_interval_us": 4.0, "cut_interval_us": 5.0, "alpha_timer_us": 1.0, "g": 0.5,
         "increase_timer_us": 300.0, "initial_alpha": 0.25, "fast_recovery": 1, "byte_counter": 32_767, "rate_ai": 0.01, "rate_hai": 0.1,
-        "min_rate": 0.002, "rate_limit": 10**10,
+        "min_rate": 0.002, "rate_limit": 10**10, "clamp_target": False,
     }  # fmt: skip
     o = Options(fabric, set_to)
     p = o.dcqcn
     assert isinstance(o.congestion(), FixedWindow) and o.congestion().window == 2 * fabric.plane_bdp and o.congestion().rate == 10**10
     assert (o.cnp_interval_ps, p.cut_ps, p.alpha_ps, p.timer_ps) == (4 * US, 5 * US, US, 300 * US)
-    assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter) == (0.5, 0.25, 1, 32_767)
+    assert (p.g, p.initial_alpha, p.fast_recovery, p.byte_counter, p.clamp) == (0.5, 0.25, 1, 32_767, False)
     assert (p.line, p.rate_ai, p.rate_hai, p.min_rate) == (10**10, 1e8, 1e9, 2 * 10**7)
     limited = Options(fabric, {"rate_limit": 10**10}).congestion()
     assert isinstance(limited, Dcqcn) and limited.rate == 10**10
@@ -296,7 +351,7 @@ def test_every_parameter_can_be_set() -> None:
     ("key", "value"),
     [
         ("congestion", "nscc"), ("g", 1.5), ("g", True), ("cnp_interval_us", 0), ("rate_ai", 0), ("min_rate", 2), ("byte_counter", 0),
-        ("fast_recovery", -1), ("initial_alpha", "1"), ("congestion", 1),
+        ("fast_recovery", -1), ("initial_alpha", "1"), ("congestion", 1), ("profile", "mellanox"), ("rto", "doubling"), ("rto_most_ns", 0),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be(key: str, value: object) -> None:

@@ -177,7 +177,7 @@ def test_verbs_refuse_what_cannot_be() -> None:
     with pytest.raises(ValueError, match="only one in INIT"):
         a.connect_qp(0, qa, fresh)
     with pytest.raises(ValueError, match="did you mean 'rto_ns'"):
-        type(a)(TINY, 0, {"rto": 5}, 0)
+        type(a)(TINY, 0, {"rto_n": 5}, 0)
     with pytest.raises(ValueError, match="rto_ns = 0"):
         type(a)(TINY, 0, {"rto_ns": 0}, 0)
 

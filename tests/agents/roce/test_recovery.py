@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agents.roce.endpoint import Endpoint
 from agents.roce.wire import ACKNOWLEDGE
 from agents.transport import FLUSHED, NEVER, OK, RETRY_EXCEEDED, WRITE, Completion, Event
@@ -108,6 +110,36 @@ def test_the_timer_is_fixed_and_endless() -> None:
     net.lose = lambda s: False
     net.run()
     assert a.completions() == [Completion(qa, 1, WRITE, OK, -1, 100)]
+
+
+@pytest.mark.parametrize("recovery", ["go-back-n", "selective"])
+def test_an_adaptive_timeout_doubles_up_to_its_bound_and_returns_to_its_base(recovery: str) -> None:
+    net, a, b, qa, _ = pair(TINY, rto="adaptive", rto_ns=1235, rto_most_ns=5000, recovery=recovery)
+    region = b.register(bytearray(100))
+    net.lose = lambda s: s.host == 0
+    a.post_write(qa, 1, memoryview(bytes(100)), region.va, region.rkey, -1)
+    net.run(until=20_000 * NS)
+    assert [s.at // NS for s in net.sent] == [0, 1235, 3705, 8645, 13_645, 18_645], "1235, twice, four times, then 5000"
+    net.lose = lambda s: False
+    net.run(done=lambda: bool(a._completions))
+    lose_nth(net, 0, 1)
+    start = net.now
+    before = len(net.sent)
+    a.post_write(qa, 2, memoryview(bytes(100)), region.va, region.rkey, -1)
+    net.run(done=lambda: len(a._completions) == 2)
+    assert [(s.at - start) // NS for s in net.sent[before:] if s.host == 0] == [0, 1235, 3705], "from its base again"
+    net.check_books()
+
+
+def test_the_user_of_a_queue_pair_bounds_its_adaptive_timeout() -> None:
+    net, a, b, qa, _ = pair(TINY, rto="adaptive", rto_ns=1235)
+    a.start_qp(0, qa, 7, 3000 * NS, 2)
+    region = b.register(bytearray(100))
+    net.lose = lambda s: s.host == 0
+    a.post_write(qa, 1, memoryview(bytes(100)), region.va, region.rkey, -1)
+    net.run()
+    assert [s.at // NS for s in net.sent] == [0, 1235, 3705, 6705]
+    assert net.now == 9705 * NS and a.completions() == [Completion(qa, 1, WRITE, RETRY_EXCEEDED, -1, 100)]
 
 
 def test_progress_resets_firing_and_rearms_the_timer() -> None:

@@ -68,6 +68,9 @@ def test_twin_of_demo_is_the_named_one() -> None:
         ('"64KiB"', "6", "multiple of 4"),
         ('"mrc"', '"infiniband"', "there are mrc, roce"),
         ('kind = "mrc"', 'kind = "mrc"\noptions = { reconvergence = "100us" }', "MRC never does"),
+        ('kind = "mrc"', 'kind = "mrc"\noptions = { repair = "50us" }', "options.repair is for transports whose paths switches hash"),
+        ('kind = "mrc"', 'kind = "tcp"\noptions = { repair = "20us" }', "options.repair is for transports whose paths switches hash"),
+        ('kind = "mrc"', 'kind = "roce"\noptions = { repair = "50us" }', "at most as long as reconvergence"),
         ('kind = "mrc"', 'kind = "mrc"\n[[transport]]\nkind = "mrc"', "names are not unique"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-0"', "needs either 'at'"),
         ('kind = "mrc"', 'kind = "mrc"\n[[fault]]\nkind = "link"\non = "p0-t0-0:p0-t1-9"\nat = "100us"', "near it: "),
@@ -103,10 +106,15 @@ def test_interleaved_needs_two_t0s(tmp_path: Path) -> None:
 
 
 def test_command_line_changes(tmp_path: Path) -> None:
-    given = ["workload.steps=3", "transport.roce-1p.options.reconvergence=200us", "fault.0.for=100us"]
+    given = [
+        "workload.steps=3",
+        "transport.roce-1p.options.reconvergence=200us",
+        "fault.0.for=100us",
+        'transport.roce-1p.options.repair="50us"',
+    ]
     s = small(tmp_path, overrides=given, seeds=[4, 5])
     assert (s.workload.steps, s.seeds, s.faults[0].for_ps) == (3, (4, 5), 100 * US)
-    assert [t.reconvergence_ps for t in s.transports] == [None, 40 * US, 200 * US]
+    assert [(t.reconvergence_ps, t.repair_ps) for t in s.transports] == [(None, None), (40 * US, None), (200 * US, 50 * US)]
     assert [t.fabric.name for t in small(tmp_path, fabric="demo").transports] == ["demo", "demo", "demo-1p"]
 
 
