@@ -134,7 +134,8 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
     )  # fmt: skip
     if healthy is not None and len(run.jobs) <= 1:
         begun = [(done[0] - durations[0], done[first_hit - 1])] if before else []
-        left = [(last, done[-1])] if done[-1] - last >= healthy else []
+        mended = [end for end in done if end >= last]
+        left = [(mended[0], mended[-1])] if len(mended) > 1 else []
         rates = carried(run.goodput, len(run.record.ranks), begun, broken_spans(outages, run.window[1]), left)
         cost.before_bps, cost.during_bps, cost.after_bps = rates
     if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY and len(run.jobs) <= 1:

@@ -54,7 +54,6 @@ class CostRow(Extra):
     during_bps: float | None
     after_bps: float | None
     healthy_step_ns: float | None
-    worst_step_ns: float | None
     noise_share: float | None
     extra_steps: float | None
     extra_rtts: float | None
@@ -113,8 +112,8 @@ def costs(entries: Sequence[Run]) -> list[CostRow]:
 
 
 _NUMBERS = (
-    "slowdown", "goodput_kept", "before_bps", "during_bps", "after_bps", "healthy_step_ns", "worst_step_ns", "extra_ns", "noise_ns",
-    "noise_share", "extra_steps", "extra_rtts", "extra_percent", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns",
+    "slowdown", "goodput_kept", "before_bps", "during_bps", "after_bps", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share",
+    "extra_steps", "extra_rtts", "extra_percent", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns",
 )  # fmt: skip
 
 

@@ -389,8 +389,8 @@ class Cost(Row, kw_only=True):
     before_bps: Annotated[Amount | None, Doc("payload per receiving host and time: in the healthy steps before the first outage; of these "
         "flows, from when all send")] = None  # fmt: skip
     during_bps: Annotated[Amount | None, Doc("the same while something was broken")] = None
-    after_bps: Annotated[Amount | None, Doc("the same from the last repair to the end; null if less than a healthy step, or 20 base RTTs, "
-        "was left")] = None  # fmt: skip
+    after_bps: Annotated[Amount | None, Doc("the same in the steps after that of the last repair; of flows, since that repair; null if "
+        "none was left, or less than 20 base RTTs")] = None  # fmt: skip
     worst_step_ns: Annotated[Perhaps[Number], Doc("slowest measured step")] = UNSET
     back_ns: Annotated[Perhaps[Number], Doc("from the first outage until the slowest flow had 90 % of what theory left it, over 20 base "
         "RTTs; null: one never had")] = UNSET  # fmt: skip

@@ -70,11 +70,11 @@ def test_goodput_kept_is_of_the_time_in_which_something_was_broken(tmp_path: Pat
     journal = [
         *fault("f", "port", "h1-p0", [HALF], ("begin", 5.0), ("heal", 7.0)), *fault("g", "link", CUT, [CUT], ("begin", 6.0), ("heal", 8.0)),
     ]  # fmt: skip
-    lines = [*steps(chain(1, 1, 1, 1, 0.999, 3.001, 1)), *payload([(0, 5, 1000), (5, 7, 200), (7, 8, 800), (8, 9, 1000)])]
+    lines = [*steps(chain(1, 1, 1, 1, 0.999, 3.001, 1)), *payload([(0, 5, 1000), (5, 7, 200), (7, 8, 800), (8, 9, 900)])]
     seen = cost.figures(Failures(write(tmp_path, journal, lines, end=9, wrong={})))
     assert seen is not None and seen.goodput_kept == near((2 * 0.2 + 0.8) / 3) and seen.slowdown == near(3.001)
     healthy = 1000 * 8e9 / (0.1 * NET_S) / 4  # bit/s: a bin of 100 ms, four hosts
-    assert (seen.before_bps, seen.during_bps, seen.after_bps) == (near(healthy), near(0.4 * healthy), near(healthy))
+    assert (seen.before_bps, seen.during_bps, seen.after_bps) == (near(healthy), near(0.4 * healthy), near(0.9 * healthy))
     early = [*fault("f", "port", "h1-p0", [HALF], ("begin", 0.5), ("heal", 1.5)), *steps(chain(3, 1, 1, 1, 1, 1))]
     after = cost.figures(
         Failures(write(tmp_path / "early", early[:2], [*early[2:], *payload([(0, 3, 300), (3, 8, 1000)])], end=8, wrong={}))
