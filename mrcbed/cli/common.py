@@ -155,7 +155,12 @@ def reach_option() -> Callable[[Any], Any]:
     )  # fmt: skip
 
 
-def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool) -> int:
+def all_option() -> Callable[[Any], Any]:
+    """``--all``."""
+    return option("--all", "everything", is_flag=True, help="Print all tables, not the most telling one alone.")
+
+
+def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool) -> int:
     """Print the results of a command and return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
@@ -165,7 +170,7 @@ def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: boo
     if as_json:
         print(json.dumps(plain(summary), indent=2))
     else:
-        show(terminal.console(120), summary, directory)
+        show(terminal.console(120), summary, directory, everything)
     if summary.verdict == INTERRUPTED:
         print(f"mrcbed: {interruption_notice(directory, plan(scenario))}", file=sys.stderr)
     return exit_status(summary)

@@ -13,6 +13,7 @@ import click
 
 from mrcbed.cli.common import (
     ProgressBar,
+    all_option,
     carry_out,
     check_switch,
     check_switch_is_simulated,
@@ -90,6 +91,7 @@ from topologies.toml_files import MAX_WHOLE, STDIN
 @option("--mixed", is_flag=True, help="Take emulated workers of unlike CPU or kernel.")
 @option("--no-figures", is_flag=True, help="Make no tables and plots; mrcbed results plot --tables makes them later.")
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
+@all_option()
 @option("--view", "with_view", is_flag=True, help="Serve a page that shows the run while it goes on, on this machine alone.")
 @option("--view-port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The page's port. Default: a free one.")
 def command(
@@ -112,6 +114,7 @@ def command(
     mixed: bool,
     no_figures: bool,
     as_json: bool,
+    everything: bool,
     with_view: bool,
     view_port: int,
 ) -> None:
@@ -145,7 +148,8 @@ def command(
             check_emulable(loaded, loaded.dilation if wanted is None else wanted)
     except FabricError as error:
         raise UserError(str(error)) from None
-    given: dict[str, Any] = {"resume": resume, "dilation": wanted, "figures": not no_figures and not piped, "as_json": as_json}
+    given: dict[str, Any] = {"resume": resume, "dilation": wanted, "figures": not no_figures and not piped}
+    given |= {"as_json": as_json, "everything": everything}
     on_workers = address is not None and address.startswith("tls://")
     if mixed and not on_workers:
         raise UserError("--mixed is for --on tls://HOST:PORT: drop it")
@@ -180,7 +184,7 @@ def command(
                 summary = simulate(loaded, directory, jobs=jobs or max(1, cores() // split), worlds=Worlds(pcap, split), **settings)
             else:
                 summary = run_dilated(loaded, directory, wanted, pcap_links=pcap, switch=switch, **settings)
-        return conclude(loaded, summary, directory, as_json)
+        return conclude(loaded, summary, directory, as_json, everything)
 
     with handed_over(Path("results")) if piped and out is None and world == EMULATED else nullcontext(Path("results")) as within:
         directory = results_directory(loaded.name, out, resume, within)

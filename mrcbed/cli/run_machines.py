@@ -14,7 +14,7 @@ from topologies import FabricError
 
 def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: bool, dilation: float | None, **shown: bool) -> int:
     """The exit status. ``dilation`` None: the fabric's own, since nobody has measured what these machines carry together. ``shown``:
-    ``figures`` and ``as_json``.
+    ``figures``, ``as_json`` and ``everything``.
 
     Raises :class:`UserError`.
     """
@@ -43,4 +43,4 @@ def run(scenario: Scenario, out: str | None, on: str, reach: str, *, resume: boo
             command_line=["mrcbed", *sys.argv[1:]], resume=resume,
             stretched=Stretched(dilation=chosen), figures=shown["figures"],
         )  # fmt: skip
-    return conclude(scenario, summary, directory, shown["as_json"])
+    return conclude(scenario, summary, directory, shown["as_json"], shown["everything"])

@@ -18,7 +18,7 @@ from topologies import FabricError
 def run(
     scenario: Scenario, out: str | None, address: str, world: str, *, resume: bool, dilation: float | None, mixed: bool, **shown: bool
 ) -> int:  # fmt: skip
-    """The exit status. ``dilation`` None: the fabric's own, for all machines. ``shown``: ``figures`` and ``as_json``.
+    """The exit status. ``dilation`` None: the fabric's own, for all machines. ``shown``: ``figures``, ``as_json`` and ``everything``.
 
     Raises :class:`UserError`.
     """
@@ -52,4 +52,4 @@ def run(
             carrier=OnWorkers(client, world, mixed, tell), figures=shown["figures"], stretched=stretched,
         )  # fmt: skip
         summary = Runner(scenario, directory, no_world, options).run()
-    return conclude(scenario, summary, directory, shown["as_json"])
+    return conclude(scenario, summary, directory, shown["as_json"], shown["everything"])

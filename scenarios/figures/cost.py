@@ -67,13 +67,25 @@ def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
     return spans
 
 
+def rate_over(bins: pd.DataFrame, spans: Sequence[Window]) -> float | None:
+    """Compute bits/s over stretches of time together; None if they have no length, or nothing counted payload."""
+    lasting = sum(b - a for a, b in spans)
+    if not lasting or bins.empty:
+        return None
+    return sum((rate_in(bins, span) or 0.0) * (span[1] - span[0]) for span in spans if span[0] < span[1]) / lasting
+
+
 def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) -> float | None:
     """Compute goodput while something was broken, divided by that in ``healthy``; None if ``healthy`` has no goodput or the broken time is
     zero."""
-    before, duration = rate_in(bins, healthy), sum(b - a for a, b in broken)
-    if not before or not duration:
-        return None
-    return sum((rate_in(bins, span) or 0.0) * (span[1] - span[0]) for span in broken if span[0] < span[1]) / duration / before
+    before, during = rate_over(bins, [healthy]), rate_over(bins, broken)
+    return during / before if before and during is not None else None
+
+
+def carried(bins: pd.DataFrame, hosts: int, *stretches: Sequence[Window]) -> list[float | None]:
+    """Compute ``before_bps``, ``during_bps`` and ``after_bps`` from the stretches of time of each: what each of ``hosts`` received."""
+    rates = [rate_over(bins, spans) for spans in stretches]
+    return [None if rate is None else rate / hosts for rate in rates]
 
 
 # --- collectives ---------------------------------------------------------------------------------------------------
@@ -120,6 +132,12 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
         worst_step_ns=float(run.step_times.max()) if len(run.step_times) else None, ideal_extra_ns=None,
         unknown=_unknown(finished, len(done) - first_hit, len(healthy_times)),
     )  # fmt: skip
+    if healthy is not None and len(run.jobs) <= 1:
+        begun = [(done[0] - durations[0], done[first_hit - 1])] if before else []
+        mended = [end for end in done if end >= last]
+        left = [(mended[0], mended[-1])] if len(mended) > 1 else []
+        rates = carried(run.goodput, len(run.record.ranks), begun, broken_spans(outages, run.window[1]), left)
+        cost.before_bps, cost.during_bps, cost.after_bps = rates
     if healthy is not None and len(healthy_times) >= FEWEST_HEALTHY and len(run.jobs) <= 1:
         ends = [end for end, duration in zip(done, durations, strict=True) if (end < first if before else end - duration >= last)]
         span = (done[0] - durations[0], ends[-1]) if before else (ends[0] - healthy_times[0], ends[-1])
@@ -191,11 +209,15 @@ def flow_cost(failures: Failures, outages: Sequence[Outage]) -> Cost | None:
     parts = [(window[0] + i * part, window[0] + (i + 1) * part) for i in range(FEWEST_HEALTHY)]
     noise = max(abs((rate_in(pooled, span) or 0.0) / healthy - 1) for span in parts) if part >= PART_RTTS * run.base_rtt_ns else None
     recovery = None if None in recoveries else max(b for b in recoveries if b is not None)
+    last, broken = max(o.end for o in outages), broken_spans(outages, window[1])
+    left = [(last, window[1])] if window[1] - last >= BACK_RTTS * run.base_rtt_ns else []
+    before_bps, during_bps, after_bps = carried(pooled, len({flow.dst for flow in flows}), [(window[0], first)], broken, left)
     return Cost(
         flows=len(flows), finished=run.record.outcome == "done", healthy_bps=healthy, undelivered_bytes=round(lost), extra_ns=extra,
         extra_rtts=extra / run.base_rtt_ns, extra_percent=100 * extra / (window[1] - first),
         noise_ns=None if noise is None else noise * (window[1] - first), noise_share=noise,
-        goodput_kept=goodput_kept(pooled, (window[0], first), broken_spans(outages, window[1])),
+        goodput_kept=goodput_kept(pooled, (window[0], first), broken),
+        before_bps=before_bps, during_bps=during_bps, after_bps=after_bps,
         back_ns=recovery if has_theory else None, back_rtts=recovery / run.base_rtt_ns if has_theory and recovery is not None else None,
         ideal_extra_ns=ideal if has_theory else None,
     )  # fmt: skip

@@ -50,6 +50,9 @@ class CostRow(Extra):
     """Of several, the one whose cost it is."""
     slowdown: float | None
     goodput_kept: float | None
+    before_bps: float | None
+    during_bps: float | None
+    after_bps: float | None
     healthy_step_ns: float | None
     noise_share: float | None
     extra_steps: float | None
@@ -109,8 +112,8 @@ def costs(entries: Sequence[Run]) -> list[CostRow]:
 
 
 _NUMBERS = (
-    "slowdown", "goodput_kept", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share", "extra_steps", "extra_rtts", "extra_percent",
-    "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns",
+    "slowdown", "goodput_kept", "before_bps", "during_bps", "after_bps", "healthy_step_ns", "extra_ns", "noise_ns", "noise_share",
+    "extra_steps", "extra_rtts", "extra_percent", "ideal_extra_ns", "healthy_bps", "undelivered_bytes", "back_ns",
 )  # fmt: skip
 
 

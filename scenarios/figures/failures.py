@@ -52,6 +52,7 @@ def failovers(failures: Failures) -> list[summary.Failover]:
     """Make a row per fault: when the last data packet was sent on a path that it killed, what was lost there, and what it cost. A path that
     comes back is used again, so only the time until the repair counts."""
     run = failures.run
+    started = run.window[0] if run.record.t0_ns is None else run.record.t0_ns
     rows = []
     for fault in (f for f in failures.faults if f.phase == "begin"):
         outages = [o for o in failures.outages if o.fault == fault.name and o.begin >= fault.t_ns]
@@ -81,7 +82,7 @@ def failovers(failures: Failures) -> list[summary.Failover]:
         rows.append(
             summary.Failover(
                 fault=fault.name, kind=fault.fault, on=fault.on, links=list(outages[0].links), to=outages[0].to,
-                probability=outages[0].probability, direction=outages[0].direction, at_ns=begin,
+                probability=outages[0].probability, direction=outages[0].direction, at_ns=begin, after_ns=begin - started,
                 healed_ns=None if end == ENDLESS else end,
                 outages_ns=[(o.begin, None if o.end == ENDLESS else o.end) for o in outages],
                 last_on_dead_path_ns=max((t for t in last_data if t), default=None),

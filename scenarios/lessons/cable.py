@@ -8,7 +8,7 @@ from scenarios.figures.results import Results
 from scenarios.lessons.question import Lesson, Planned, Question, figure
 from testbed.results.summary import Run
 
-RUN = Planned("lesson-2", "mrcbed run one-cable --world simulated --seed 1 --out results/lesson-2", "one-cable", ("mrc", "roce"))
+RUN = Planned("lesson-2", "mrcbed run one-cable --world simulated --seed 1 --all --out results/lesson-2", "one-cable", ("mrc", "roce"))
 
 
 def of(results: Mapping[str, Results], transport: str) -> Run:

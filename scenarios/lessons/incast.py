@@ -10,7 +10,7 @@ from testbed.results.summary import Run
 
 RUN = Planned(
     "lesson-3",
-    "mrcbed run incast-victim --world simulated -t mrc -t mrc-no-trim -t roce --seed 1 --out results/lesson-3",
+    "mrcbed run incast-victim --world simulated -t mrc -t mrc-no-trim -t roce --seed 1 --all --out results/lesson-3",
     "incast-victim",
     ("mrc", "mrc-no-trim", "roce"),
 )

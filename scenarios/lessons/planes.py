@@ -9,7 +9,7 @@ from scenarios.lessons.question import Lesson, Planned, Question
 
 RUN = Planned(
     "lesson-1",
-    "mrcbed run permutation --world simulated -t mrc -t roce-1p --seed 1 --out results/lesson-1",
+    "mrcbed run permutation --world simulated -t mrc -t roce-1p --seed 1 --all --out results/lesson-1",
     "permutation",
     ("mrc", "roce-1p"),
 )

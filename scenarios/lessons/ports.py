@@ -10,13 +10,13 @@ from testbed.results.summary import Run
 
 PORTS = Planned(
     "lesson-4-ports",
-    "mrcbed run nic-ports-one-by-one --world simulated --seed 1 --out results/lesson-4-ports",
+    "mrcbed run nic-ports-one-by-one --world simulated --seed 1 --all --out results/lesson-4-ports",
     "nic-ports-one-by-one",
     ("mrc",),
 )
 LOSSY = Planned(
     "lesson-4-lossy",
-    "mrcbed run nic-link-lossy --world simulated -t mrc -t mrc-mapped --seed 1 --out results/lesson-4-lossy",
+    "mrcbed run nic-link-lossy --world simulated -t mrc -t mrc-mapped --seed 1 --all --out results/lesson-4-lossy",
     "nic-link-lossy",
     ("mrc", "mrc-mapped"),
 )

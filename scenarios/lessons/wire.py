@@ -16,8 +16,8 @@ from testbed.results.values import known
 from testbed.wireshark.packets import read, row
 
 LINK = "p0-t0-0:p0-t1-0"
-WIRE = Planned("lesson-5", f"mrcbed run smoke --world simulated --seed 1 --pcap {LINK} --out results/lesson-5", "smoke", ("mrc",))
-OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --out results/lesson-5-own", transports=("mrc",))
+WIRE = Planned("lesson-5", f"mrcbed run smoke --world simulated --seed 1 --all --pcap {LINK} --out results/lesson-5", "smoke", ("mrc",))
+OWN = Planned("lesson-5-own", "mrcbed run mine.toml --world simulated --seed 1 --all --out results/lesson-5-own", transports=("mrc",))
 HEALTHY_STEPS = 5
 """The fewest steps before the failure: with fewer its cost has nothing to be measured against (scenarios.figures.cost)."""
 _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request")}

@@ -12,7 +12,6 @@ from scenarios.figures.costs import CostRow, Extra, costs
 from scenarios.figures.stats import interval_name, interval_note
 from scenarios.schema.sweep import short_keys
 from testbed.results.summary import Run
-from testbed.results.values import Setting
 from testbed.terminal import duration, number
 
 NOTES = {
@@ -29,6 +28,9 @@ NOTES = {
         "theory leaves it, over 20 base RTTs."
     ),
 }
+SHORT = "Extra time: how much later all was done than at the pace before (±: noise). Theory: what the lost capacity alone explains."
+ASIDE = ("n", "slowest step", "goodput kept", "in steps", "in base RTTs", "job longer", "of the time", "healthy Gb/s", "not delivered")
+"""Heads of the columns that the short form of the table leaves out."""
 THEORY = {
     False: (
         "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
@@ -95,20 +97,22 @@ def _healthy(row: CostRow) -> str:
     return f"{duration(row.healthy_step_ns)} ({row.healthy_steps})" + (" *" if row.healthy_from == "after" else "")
 
 
-def cost_groups(entries: Sequence[Run]) -> list[tuple[list[str], list[CostRow]]]:
-    """Yield (labels of the group, rows of :func:`scenarios.figures.cost.costs`) per variant and placement of a summary's runs in which
-    something broke. A single group has no labels."""
-    keys: list[tuple[dict[str, Setting], str]] = []
+def groups_of(entries: Sequence[Run]) -> list[tuple[list[str], list[Run]]]:
+    """Return (labels of the group, its runs) per variant and placement of a summary's runs. A single group has no labels."""
+    groups: dict[tuple[str, str], list[Run]] = {}
     for e in entries:
-        if (key := (e.settings, e.placement)) not in keys:
-            keys.append(key)
-    groups = []
-    for settings, placement in keys:
-        rows = costs([e for e in entries if e.settings == settings and e.placement == placement])
-        if rows:
-            labels = [f"{placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
-            groups.append((labels if len(keys) > 1 else [], rows))
-    return groups
+        groups.setdefault((str(e.settings), e.placement), []).append(e)
+    named = []
+    for runs in groups.values():
+        settings = runs[0].settings
+        labels = [f"{runs[0].placement} ranks", *(f"{short} = {settings[key]}" for key, short in short_keys(list(settings)).items())]
+        named.append((labels if len(groups) > 1 else [], runs))
+    return named
+
+
+def cost_groups(entries: Sequence[Run]) -> list[tuple[list[str], list[CostRow]]]:
+    """Return (labels, rows of :func:`scenarios.figures.costs.costs`) of the groups in whose runs something broke."""
+    return [(labels, rows) for labels, runs in groups_of(entries) if (rows := costs(runs))]
 
 
 def _has_theory(rows: Sequence[CostRow]) -> bool:
@@ -173,33 +177,3 @@ def footnotes(rows: Sequence[CostRow]) -> list[str]:
         names = ", ".join(f"{transport} ({count} of {runs} runs)" for transport, (count, runs) in doubtful.items())
         notes.append(f"Not trustworthy, because the machine was too busy or late: {names}.")
     return notes
-
-
-def headline(rows: Sequence[CostRow]) -> str:
-    """Write the main results, a sentence each: the slowest step, the goodput kept, the extra time and what theory explains of it. Runs that
-    are not trustworthy are in none of its figures."""
-    trusted = [row for row in rows if row.trusted]
-    slowdowns = [f"{row.transport} {slowdown(row)}" for row in trusted if row.slowdown is not None]
-    shares = [f"{row.transport} {kept(row)}" for row in trusted if row.goodput_kept is not None]
-    sentences = [f"Slowest step, in healthy steps: {', '.join(slowdowns)}."] if slowdowns else []
-    sentences += [f"Goodput kept during the failure: {', '.join(shares)}."] if shares else []
-    sentences.append(f"Extra time: {'; '.join(_in_words(row) for row in rows)}.")
-    ideals = [row.ideal_extra_ns for row in rows if row.ideal_extra_ns is not None]
-    if ideals:
-        least, most = min(ideals), max(ideals)
-        span = duration(most) if most - least <= 0.05 * most else f"{duration(least)} to {duration(most)}"
-        sentences.append(f"The lost capacity alone explains {span}.")
-    return " ".join(sentences)
-
-
-def _in_words(row: CostRow) -> str:
-    if row.extra_ns is None or not row.trusted:
-        return f"{row.transport} not known ({row.unknown or 'not trustworthy'})"
-    unfinished = f"{row.unfinished} of {row.runs} runs did not finish" if row.unfinished else ""
-    if row.within_noise:
-        return f"{row.transport} {extra_time(row)}" + (f", {unfinished}" if unfinished else "")
-    if row.of_flows:
-        share = f"{number(row.extra_percent)} % of the time since" if row.extra_percent is not None else ""
-    else:
-        share = f"{number(row.extra_steps, '.2f')} steps"
-    return f"{row.transport} {extra_time(row)} ({', '.join(filter(None, [share, f'{rtts(row)} base RTTs', unfinished]))})"

@@ -38,6 +38,8 @@ class Table:
     words: Collection[str] = ("verdict",)
     details: Collection[str] = ()
     """Heads of the columns that only a page has."""
+    aside: Collection[str] = ()
+    """Heads of the columns that a terminal leaves out of its short form."""
     mark: Callable[[Any], str] = lambda row: ""
     """The mark of a row on a page: "bad", "doubt" or ""."""
     fold: str | None = None
@@ -102,13 +104,13 @@ def plain(heads: Sequence[str], rows: Sequence[Sequence[Cell] | None], **more: A
     return Table([(head, itemgetter(number)) for number, head in enumerate(heads)], rows, **more)
 
 
-def rich(block: Table | Words) -> terminal.Table | Text:
+def rich(block: Table | Words, short: bool = False) -> terminal.Table | Text:
     """Make what a console prints."""
     if isinstance(block, Words):
         text = _text(block.text)
         text.style = "dim" if block.kind == "note" else ""
         return text
-    columns = [column for column in block.columns if column[0] not in block.details]
+    columns = [column for column in block.columns if column[0] not in block.details and not (short and column[0] in block.aside)]
     heads = [head.replace("\u00ad", "-") if "\n" in head else textwrap.fill(head, HEAD, break_long_words=False) for head, _ in columns]
     words = [head for head, (name, _) in zip(heads, columns, strict=True) if name in block.words]
     rows = [None if row is None else [_text(cell(row), number == 0) for number, (_, cell) in enumerate(columns)] for row in block.rows]

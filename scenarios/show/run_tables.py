@@ -10,25 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from agents.kernel import NOTE as KERNEL_NOTE
 from agents.kernel.options import KINDS as KERNEL_KINDS
 from agents.roce import NOTE
 from scenarios.figures import pauses
 from scenarios.figures.fidelity import DOUBTFUL, INVALID
-from scenarios.figures.summary import NOT_TRUSTWORTHY
 from scenarios.schema.sweep import short_keys
 from scenarios.show import medians_table
+from scenarios.show.answer import VERDICTS, answer, verdict
+from scenarios.show.cost_table import ASIDE, SHORT, cost_groups, footnotes, world_words
 from scenarios.show.cost_table import columns as cost_columns
-from scenarios.show.cost_table import cost_groups, footnotes, headline, world_words
-from scenarios.show.document import PAGE, STYLES, TERMINAL, Block, Cell, Column, Section, Table, Words, rich
+from scenarios.show.document import PAGE, TERMINAL, Block, Cell, Column, Section, Table, Words, rich
 from scenarios.show.html import NAME as REPORT
 from testbed.results.summary import Background, Check, FabricFigures, Failover, Pauses, Run, Summary
 from testbed.results.values import known, number_at
 from testbed.terminal import duration, kb, number, percent, us
 from testbed.view.inline import NAME as REPLAY
-from testbed.world import SIMULATED
 from topologies import Fabric
 
 WORDS = {
@@ -37,18 +35,16 @@ WORDS = {
     "incast": "incast", "permutation": "permutation", "flows": "flows",
     "job": "training step",
 }  # fmt: skip
-SENTENCES = 4
-"""The most placements and variants whose tables of costs come with a sentence each [ours]."""
 IN_TERMINAL = ("cost", "manifest", "runs", "faults", "jobs", "background", "trust", "checks")
 """The sections that a terminal shows, in this order: the verdict comes last."""
 _OF_RUNS = re.compile(r" \[[^\[\]]*\bseeds? \d[^\[\]]*\]$")
 """The suffix that scenarios.figures.summary adds to the name of a check to say which runs it is on."""
 _BOUND = re.compile(r"^(.*[ (])([\d.e+]+)(\)?)$")
 """Pattern of an expected value: text up to a number at its end or in brackets there, which scenarios.schema.checks adds to a formula."""
-_VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrupted": "doubt"}
 _CHECKS: dict[bool | None, tuple[str, str]] = {True: ("ok    ", "good"), False: ("FAILED", "bad"), None: ("-     ", "soft")}
 """Word and mark of a check that holds, of one that does not, and of one that does not apply."""
 _UNUSUAL = ("unusual", "doubt")
+_ASIDE = ("p99\nµs", "retrans\u00ad\nmitted", "CPU")
 _GBITS = (
     "Gb/s: payload received while all flows send, from 20 base RTTs (or the workload's settle) after the last one began; of flows that "
     "send a number of messages, from the first message to the last. Of line: as a share of what a host's links carry in payload; least, "
@@ -69,7 +65,7 @@ def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[R
     gives the begin of a run, ns."""
     runs = summary.runs
     found = [
-        Section("cost", "What the failure cost" if cost_groups(runs) else "In short", list(_costs(runs))),
+        Section("cost", "What the failure cost", list(_costs(runs))),
         Section("checks", "Checks", _checks(summary.checks)),
         Section("trust", "Can it be trusted?", list(_trust(runs))),
         Section("runs", "Runs", list(_results(summary, runs))),
@@ -84,10 +80,8 @@ def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[R
 def _costs(runs: Sequence[Run]) -> Iterator[Block]:
     groups = cost_groups(runs)
     for labels, rows in groups:
-        if len(groups) <= SENTENCES:
-            yield Words(headline(rows), "lead", PAGE)
         title = ", ".join(["What the failure cost", *labels])
-        yield Table(cost_columns(rows), rows, title, words=(), mark=lambda row: "doubt" if row.doubtful else "")
+        yield Table(cost_columns(rows), rows, title, words=(), aside=ASIDE, mark=lambda row: "doubt" if row.doubtful else "")
     for line in footnotes([row for _, rows in groups for row in rows]):
         yield Words(line)
 
@@ -201,7 +195,7 @@ def _health(wrong: str) -> list[Column]:
         ("trims", lambda r: number(r.packets.trimmed, ",")),
         (wrong, lambda r: number(r.wrong, "d")),
         ("CPU", lambda r: number(r.cpu_percent, ".0f", " %")),
-        ("verdict", lambda r: [(r.verdict, _VERDICTS.get(r.verdict, ""))]),
+        ("verdict", lambda r: [(r.verdict, VERDICTS.get(r.verdict, ""))]),
     ]
 
 
@@ -209,7 +203,9 @@ def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], d
     """Show a row per run. Figures are named after runs: a page has those names."""
     named: list[Column] = [*columns, ("run", lambda r: str(r.run))]
     marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
-    return Table(named, runs, title, "", ("verdict", "run"), (*details, "run"), lambda r: marks.get(r.verdict, ""), "runs are ok", on)
+    return Table(
+        named, runs, title, "", ("verdict", "run"), (*details, "run"), _ASIDE, lambda r: marks.get(r.verdict, ""), "runs are ok", on
+    )  # fmt: skip
 
 
 def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
@@ -485,13 +481,15 @@ def checks_table(checks: Sequence[Check]) -> Table:
     return Table(columns, checks, words=words, mark=lambda c: "" if c.ok is not False else _mark_of(c)[1], fold=fold, on=PAGE)
 
 
+def failed_lines(checks: Sequence[Check]) -> list[Cell]:
+    """Write a line per check that does not hold and run."""
+    failed = [(check, *bound_and_seen(check)) for check in checks if check.ok is False]
+    return [[_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")] for check, bound, seen in failed]
+
+
 def check_lines(checks: Sequence[Check]) -> list[Cell]:
     """Write first a line per failed check and run; then a line per check, with the number of runs for which it holds or does not apply."""
-    lines: list[Cell] = []
-    for check in checks:
-        if check.ok is False:
-            bound, seen = bound_and_seen(check)
-            lines.append([_mark_of(check), (f" {check.name}: expected {bound}, seen {seen}", "")])
+    lines = failed_lines(checks)
     by_name: dict[str, list[Check]] = {}
     for check in checks:
         by_name.setdefault(_OF_RUNS.sub("", check.name), []).append(check)
@@ -551,28 +549,35 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
 # --- the terminal --------------------------------------------------------------------------------------------------
 
 
-def show(console: Console, summary: Summary, directory: Path) -> None:
-    """Print what the terminal shows at the end of a run, and where data, plots and pages are."""
-    by_key = {section.key: section for section in sections(summary, {}, lambda run: None)}
-    for key in IN_TERMINAL:
-        for block in by_key[key].blocks if key in by_key else ():
-            if isinstance(block, (Table, Words)) and block.on != PAGE:
-                console.print(rich(block))
-    runs, verdict = summary.runs, summary.verdict
-    verdicts = [run.fidelity.verdict for run in runs]
-    worst_count = next((f": {verdicts.count(word)} of {len(runs)} {word}" for word in (INVALID, DOUBTFUL) if word in verdicts), "")
-    reason = worst_count if verdict == NOT_TRUSTWORTHY else ""
-    console.print(Text.assemble("Verdict: ", (verdict, STYLES[_VERDICTS.get(verdict, "")]), f"{reason}{_extent(runs)}"))
+def show(console: Console, summary: Summary, directory: Path, everything: bool = False) -> None:
+    """Print what the terminal shows at the end of a run: the answer, one table or ``everything``, what speaks against the run, and where
+    data, plots and pages are."""
+    found = {section.key: section.blocks for section in sections(summary, {}, lambda run: None)}
+    blocks = [block for key in IN_TERMINAL for block in found.get(key, ())] if everything else [*one_table(found), *against(summary)]
+    for block in [*answer(summary), *blocks, Words(verdict(summary), "")]:
+        if isinstance(block, (Table, Words)) and block.on != PAGE:
+            console.print(rich(block, short=not everything))
     plots = len(list((directory / "plots").glob("*.png")))
     places = {f"Data: {directory}/" + (f"  Plots: {directory / 'plots'}/ ({plots})" if plots else ""): directory}
     places |= {f"Report: {directory / REPORT}": directory / REPORT, f"Path by path: {directory / REPLAY}": directory / REPLAY}
     for line, path in places.items():
         if path == directory or path.is_file():
             console.print(line, soft_wrap=True)
+    if not everything:
+        console.print(rich(Words("All tables: the report, or --all. How to read them: docs/report.md.")))
 
 
-def _extent(runs: Sequence[Run]) -> str:
-    """Say how many runs are simulated; "" if none."""
-    n = sum(run.world == SIMULATED for run in runs)
-    extent = SIMULATED if n == len(runs) else f"{n} of {len(runs)} runs {SIMULATED}"
-    return f" ({extent}, in virtual time: no machine was measured{'' if n == len(runs) else ' in these'})" if n else ""
+def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
+    """Choose the most telling table of the sections: of the cost, unless each setting has one; else of jobs, or of what runs reached."""
+    for key in ("cost", "jobs", "runs"):
+        tables = [block for block in found.get(key, ()) if isinstance(block, Table) and block.on != PAGE]
+        if tables and (key != "cost" or len(tables) == 1):
+            return [tables[0], *([Words(SHORT)] if key == "cost" else [])]
+    return []
+
+
+def against(summary: Summary) -> list[Block]:
+    """List the checks that do not hold, why runs ended early or are not trustworthy, and books that do not balance."""
+    lines = failed_lines(summary.checks)
+    lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
+    return [Words(line, "") for line in lines]

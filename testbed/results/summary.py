@@ -259,6 +259,7 @@ class Failover(Row, kw_only=True):
     probability: Annotated[Share, Doc("probability with which it drops a packet")]
     direction: Annotated[str, Doc("up, down or both")]
     at_ns: Annotated[Number, Doc("its begin")]
+    after_ns: Annotated[Number | None, Doc("its begin after that of the first measured step or flow")] = None
     healed_ns: Annotated[Number | None, Doc("its end; null: it lasted to the end")]
     outages_ns: Annotated[list[tuple[Number, Number | None]], Doc("begin and end of each outage")]
     last_on_dead_path_ns: Annotated[Number | None, Doc("when the last data packet left on a path that it had cut")]
@@ -385,6 +386,11 @@ class Cost(Row, kw_only=True):
         "mean")]  # fmt: skip
     slowdown: Annotated[Perhaps[Amount], Doc("slowest step since the outage, in healthy steps")] = UNSET
     goodput_kept: Annotated[Amount | None, Doc("payload that arrived while something was broken, over what arrives healthy in that time")]
+    before_bps: Annotated[Amount | None, Doc("payload per receiving host and time: in the healthy steps before the first outage; of these "
+        "flows, from when all send")] = None  # fmt: skip
+    during_bps: Annotated[Amount | None, Doc("the same while something was broken")] = None
+    after_bps: Annotated[Amount | None, Doc("the same in the steps after that of the last repair; of flows, since that repair; null if "
+        "none was left, or less than 20 base RTTs")] = None  # fmt: skip
     worst_step_ns: Annotated[Perhaps[Number], Doc("slowest measured step")] = UNSET
     back_ns: Annotated[Perhaps[Number], Doc("from the first outage until the slowest flow had 90 % of what theory left it, over 20 base "
         "RTTs; null: one never had")] = UNSET  # fmt: skip

@@ -73,7 +73,7 @@ def run(tmp_path: Path, text: str) -> dict[str, Any]:
 
 def shown(summary: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=160)
-    run_tables.show(console, summary, Path("out"))
+    run_tables.show(console, summary, Path("out"), everything=True)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

@@ -169,7 +169,7 @@ def test_planes_are_loaded_alike_and_what_is_unusual_leaves_the_verdict(tmp_path
     assert sum(entry["rotation"]["sent_packets"]) == 8 * 7 * 5 * 2
     assert [(check.ok, check.unusual) for check in summary.checks] == [(True, None), (False, True)]
     out = io.StringIO()
-    run_tables.show(Console(file=out, width=120), summary, tmp_path)
+    run_tables.show(Console(file=out, width=120), summary, tmp_path, everything=True)
     assert "unusual mrc.expectations.lockstep > 2: expected > 2, seen 0" in out.getvalue() and "FAILED" not in out.getvalue()
     assert "kept in 1 of 1 runs" in out.getvalue()
     entry["broken"].append("h0 began all of them on plane 0")
@@ -330,7 +330,7 @@ def test_a_check_of_what_no_simulated_run_has_fails_nothing(incast: Ran, tmp_pat
     assert summary["verdict"] == verdict
     assert [c["ok"] for c in summary["checks"]] == [True, None if verdict == "ok" else False]
     console = Console(width=200, record=True, file=io.StringIO())
-    run_tables.show(console, summary, tmp_path)
+    run_tables.show(console, summary, tmp_path, everything=True)
     line = next(line for line in console.export_text().splitlines() if check in line)
     assert line.startswith(word) and ("not applicable: no CPU is measured in the simulated world" in line) is (verdict == "ok")
     table = run_tables.checks_table(summary["checks"])

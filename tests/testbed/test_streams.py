@@ -88,7 +88,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     path, out = directory / "kind.toml", directory / "out"
     path.write_text(SCENARIO)
     statuses, printed, complaints = called(
-        ("run", path, "--world", "simulated", "--out", out), ("check", path),
+        ("run", path, "--all", "--world", "simulated", "--out", out), ("check", path),
         *[("results", *words, out) for words in (("top", "--once"), ("plot",), ("report",))],
     )  # fmt: skip
     said = printed.decode() + complaints.decode()

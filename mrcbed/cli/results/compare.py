@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from mrcbed.cli.common import all_option
 from testbed import terminal
 from testbed.options import argument, option
 
@@ -15,7 +16,8 @@ from testbed.options import argument, option
 @argument("directories", metavar="DIR DIR...", nargs=-1, type=click.Path(path_type=Path))
 @option("--out", metavar="DIR", help="Write the comparison to DIR (default: results/compare-<scenario>-<time>).")
 @option("--json", "as_json", is_flag=True, help="Print summary.json instead of tables.")
-def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> None:
+@all_option()
+def command(directories: tuple[Path, ...], out: str | None, as_json: bool, everything: bool) -> None:
     """Compare the runs of several results directories of one scenario and fabric, with different transports, seeds or days.
 
     Writes tables, plots and a report of all runs into a new directory; leaves the old ones unchanged. Needs no root.
@@ -41,4 +43,4 @@ def command(directories: tuple[Path, ...], out: str | None, as_json: bool) -> No
 
         click.echo(json.dumps(plain(summary), indent=2))
     else:
-        show(terminal.console(120), summary, directory)
+        show(terminal.console(120), summary, directory, everything)

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import shlex
-import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from scenarios.figures.costs import Extra
-from scenarios.figures.stored import Stored, by_transport
-from scenarios.show.cost_table import cost_groups, extra_time, world_words
-from scenarios.show.document import Block, Document, Folded, Section, Table, Words, plain
-from scenarios.show.html.drawings import figures
-from scenarios.show.run_tables import sections
+from scenarios.figures.stored import Stored
+from scenarios.show.answer import MOST, answer, verdict
+from scenarios.show.cost_table import extra_time, world_words
+from scenarios.show.document import Block, Document, Folded, Picture, Section, Table, Words, plain
+from scenarios.show.html.drawings import figures, prefix_of
+from scenarios.show.run_tables import against, sections
 from testbed.results.manifest import Machine, Manifest, Session, Transport
 from testbed.terminal import duration, number
 from testbed.view.inline import NAME as REPLAY
@@ -25,14 +26,12 @@ from topologies.units import NS
 
 LOSSES = ("failure_cost.extra_ns", "failure_cost.extra_steps", "failure_cost.extra_rtts", "failure_cost.extra_percent")
 """The figures of the comparison that are a loss in time."""
-ORDER = ("cost", "checks", "trust", "figures", "medians", "runs", "faults", "jobs", "background", "manifest", "reproduce")
+ORDER = ("answer", "cost", "checks", "trust", "figures", "medians", "runs", "faults", "jobs", "background", "manifest", "reproduce")
+FIRST = ("sweep", "goodput", "flows", "permutation", "step-times")
+"""The kinds of figures of which one stands below the answer, best first."""
 _MEDIANS = (
     "In brackets the interval of the median: the range of the runs below six seeds, the 95 % order-statistic interval from six on. The "
     "same figures are in comparison.csv; docs/results.md defines them."
-)
-_NOT_KNOWN = (
-    "The cost of the failure is not known: nothing was measured before or after it, it ended the runs, or an older version made these "
-    "results."
 )
 _AGAIN = (
     "If a command has --out, change its directory. From the results directory alone, mrcbed results plot DIR draws the figures again and "
@@ -45,12 +44,11 @@ def content(stored: Stored) -> Document:
     summary, manifest = stored.summary, stored.manifest
     stored.judge()
     found = {section.key: section for section in sections(summary, stored.fabrics, stored.begin_ns)}
-    if not cost_groups(stored.runs):
-        failed = any(r.failovers for r in stored.runs)
-        found["cost"] = Section("cost", "In short", [Words(_NOT_KNOWN if failed else plain_headline(stored), "lead")])
     found["manifest"] = Section("manifest", "What it ran on", [*found["manifest"].blocks, *ran_on(manifest)])
     found["reproduce"] = Section("reproduce", "To run it again", reproduce(manifest))
-    found["figures"] = Section("figures", "Figures", figures(stored))
+    first, others = first_of(figures(stored))
+    found["figures"] = Section("figures", "Figures", others)
+    found["answer"] = Section("answer", "In short", [*answer(summary), *few(against(summary)), Words(verdict(summary), ""), *first])
     if tables := medians(stored):
         found["medians"] = Section("medians", "Medians over seeds", [Words(_MEDIANS), *tables])
     said: list[Block] = [Words(text, "sub")] if (text := manifest.scenario.description) else []
@@ -58,30 +56,21 @@ def content(stored: Stored) -> Document:
         said.append(Words([("See it path by path", REPLAY), (", with a time slider.", "")], "sub"))
     if reason := summary.stopped_by:
         said.append(Words(f"Stopped early: {reason}. The page shows what was measured until then.", "banner"))
-    return Document(summary.scenario, said, [found[key] for key in ORDER if key in found], summary.verdict)
+    order = ORDER if "cost" in found else ("answer", "jobs", "runs", *ORDER[1:])
+    return Document(summary.scenario, said, [found[key] for key in dict.fromkeys(order) if key in found], summary.verdict)
 
 
-def plain_headline(stored: Stored) -> str:
-    """Write the goodput of each transport in one sentence, for runs in which nothing broke."""
-    phrases = []
-    for transport, runs in by_transport(stored.runs).items():
-        busbw_shares = [r.busbw_bps / r.ideal_busbw_bps for r in runs if r.busbw_bps and r.ideal_busbw_bps]
-        line_shares = [g.of_line for r in runs for g in r.groups.values() if g.of_line is not None]
-        if values := busbw_shares or line_shares:
-            least, most = f"{min(values):.0%}", f"{max(values):.0%}"
-            phrases.append(f"{transport} {least}" + (f" to {most}" if most != least else ""))
-    lost: dict[tuple[str, str], list[float]] = {}
-    for r in stored.runs:
-        for name, job in r.jobs.items():
-            if job.gpu_lost_share is not None:
-                lost.setdefault((name, r.transport), []).append(job.gpu_lost_share)
-    if lost:
-        parts = [f"{name} {statistics.median(shares):.0%} under {transport}" for (name, transport), shares in lost.items()]
-        return f"GPU time lost: {', '.join(parts)}."
-    if not phrases:
-        return "No run got far enough to measure its goodput."
-    reference = "of the ideal bus bandwidth" if any(r.busbw_bps for r in stored.runs) else "of a host's line, per group of flows"
-    return f"Nothing was broken. Goodput as a share {reference}: {', '.join(phrases)}."
+def first_of(pictures: Sequence[Picture]) -> tuple[list[Block], list[Block]]:
+    """Part figures into the one that goes with the answer, if there is one, and the others."""
+    ranks = [FIRST.index(kind) if (kind := prefix_of(picture.name)) in FIRST else len(FIRST) for picture in pictures]
+    best = ranks.index(min(ranks)) if ranks and min(ranks) < len(FIRST) else len(ranks)
+    return list(pictures[best : best + 1]), [*pictures[:best], *pictures[best + 1 :]]
+
+
+def few(lines: Sequence[Block]) -> list[Block]:
+    """Shorten what speaks against a run; the sections of checks and of trust have all of it."""
+    more = len(lines) - MOST
+    return [*lines[:MOST], *([Words([(f"and {more} more", "#trust")], "")] if more > 0 else [])]
 
 
 def _rate(bps: float | None, collective: bool) -> str:

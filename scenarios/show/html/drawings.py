@@ -9,7 +9,7 @@ import base64
 from pathlib import Path
 
 from scenarios.figures.stored import Stored
-from scenarios.show.document import Block, Picture
+from scenarios.show.document import Picture
 from testbed.results.reading import ResultsError
 from testbed.results.summary import Run
 
@@ -74,7 +74,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[Run]:
     return [run for run, place, tag in tagged if rest in (run.run, f"{place}{tag}", f"{place}-s{run.seed}{tag}")]
 
 
-def figures(stored: Stored) -> list[Block]:
+def figures(stored: Stored) -> list[Picture]:
     """Return all figures of a results directory. Raises :class:`ResultsError` if runs are done but none were drawn, or if one is
     damaged."""
     plots = stored.directory / "plots"
@@ -85,7 +85,7 @@ def figures(stored: Stored) -> list[Block]:
     prefixed = [(prefix, path) for path in paths if (prefix := prefix_of(path.stem))]
     prefixed.sort(key=lambda pair: (order.index(pair[0]), pair[1].stem))
     heads = {prefix: (heading, caption) for prefix, heading, caption in KINDS}
-    result: list[Block] = []
+    result = []
     for prefix, path in prefixed:
         doubtful = [r.run for r in runs_in(path.stem, prefix, stored) if r.verdict == "not trustworthy"]
         more = f" and {len(doubtful) - 4} more" if len(doubtful) > 4 else ""

@@ -70,14 +70,17 @@ def test_goodput_kept_is_of_the_time_in_which_something_was_broken(tmp_path: Pat
     journal = [
         *fault("f", "port", "h1-p0", [HALF], ("begin", 5.0), ("heal", 7.0)), *fault("g", "link", CUT, [CUT], ("begin", 6.0), ("heal", 8.0)),
     ]  # fmt: skip
-    lines = [*steps(chain(1, 1, 1, 1, 0.999, 3.001, 1)), *payload([(0, 5, 1000), (5, 7, 200), (7, 8, 800), (8, 9, 1000)])]
+    lines = [*steps(chain(1, 1, 1, 1, 0.999, 3.001, 1)), *payload([(0, 5, 1000), (5, 7, 200), (7, 8, 800), (8, 9, 900)])]
     seen = cost.figures(Failures(write(tmp_path, journal, lines, end=9, wrong={})))
     assert seen is not None and seen.goodput_kept == near((2 * 0.2 + 0.8) / 3) and seen.slowdown == near(3.001)
+    healthy = 1000 * 8e9 / (0.1 * NET_S) / 4  # bit/s: a bin of 100 ms, four hosts
+    assert (seen.before_bps, seen.during_bps, seen.after_bps) == (near(healthy), near(0.4 * healthy), near(0.9 * healthy))
     early = [*fault("f", "port", "h1-p0", [HALF], ("begin", 0.5), ("heal", 1.5)), *steps(chain(3, 1, 1, 1, 1, 1))]
     after = cost.figures(
         Failures(write(tmp_path / "early", early[:2], [*early[2:], *payload([(0, 3, 300), (3, 8, 1000)])], end=8, wrong={}))
     )
     assert after is not None and after.healthy_from == "after" and after.goodput_kept == near(0.3)
+    assert (after.before_bps, after.during_bps) == (None, near(0.3 * healthy))
 
 
 def test_without_a_healthy_step_before_those_after_count(tmp_path: Path) -> None:
@@ -206,6 +209,8 @@ def test_bytes_not_delivered_and_when_the_flow_was_back(tmp_path: Path) -> None:
     assert seen.undelivered_bytes == 30_000 + 10_000 and seen.extra_ns == near(4 * NET_S) and seen.extra_percent == near(40)
     assert seen.ideal_extra_ns == near(2.5 * NET_S)
     assert seen.goodput_kept == near(0.2), "500 B in 2 of 5 s" and seen.noise_ns == near(0)
+    before = 1000 * 8e9 / (0.1 * NET_S)
+    assert (seen.before_bps, seen.during_bps, seen.after_bps) == (near(before), near(0.2 * before), near(before))
     width = cost.BACK_RTTS * NET_RTT  # the window may begin up to a tenth of itself early, and one step late
     assert 3 * NET_S - 0.1 * width <= seen.back_ns <= 3 * NET_S + 0.1 * width
 
@@ -232,6 +237,6 @@ def test_how_uneven_a_flow_was_before_is_its_noise(tmp_path: Path) -> None:
 def test_a_flow_that_never_comes_back(tmp_path: Path) -> None:
     journal = fault("f", "port", "h1-p0", [HALF], ("begin", 10))
     seen = cost.figures(Failures(write(tmp_path, journal, flow_bins([(0, 10, 1000), (10, 20, 400)]), flows=[STREAM])))
-    assert seen is not None and seen.back_ns is None and seen.undelivered_bytes == 60_000
+    assert seen is not None and seen.back_ns is None and seen.undelivered_bytes == 60_000 and seen.after_bps is None
     (row,) = costs([made(Entry, transport="x", failure_cost=seen)] * 2)
     assert row.back_ns is None and row.of_flows and row.n == 2

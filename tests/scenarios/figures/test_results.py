@@ -55,6 +55,7 @@ def test_paths_change_after_the_fault_that_hits_them(ring: Path) -> None:
     run = results.load(ring)
     fault = run.faults[(run.faults["transport"] == "mrc") & (run.faults["fault"] == "cable")].iloc[0]
     assert fault["healed_ns"] - fault["at_ns"] == pytest.approx(50_000)  # the scenario's 50 us
+    assert fault["after_ns"] == pytest.approx(fault["at_ns"]), "both count from the first measured step"
     given_up = run.paths[(run.paths["to"] == "ASSUMED_BAD") & (run.paths["plane"] == 0)]
     assert len(given_up) and given_up["t_ns"].min() > fault["at_ns"]
     assert set(run.paths["transport"]) == {"mrc"} and set(run.paths["seed"]) == {1}

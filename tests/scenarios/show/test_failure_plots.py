@@ -92,7 +92,7 @@ def test_a_table_of_faults(tmp_path: Path) -> None:
     lines = [*BUSY, loss(1, 2, DEAD, 2.2, 2.0), loss(1, 2, DEAD, 2.2, 2.07), verdict(1, 2, DEAD, 2.2, 2.07, **told)]
     summary = results(tmp_path, "t1-dead", CABLE, lines)
     out = io.StringIO()
-    show(terminal.console(100, file=out), summary, tmp_path)
+    show(terminal.console(100, file=out), summary, tmp_path, everything=True)
     (row,) = [line.split() for line in out.getvalue().splitlines() if line.split()[1:2] == ["cut"]]
     assert row == ["mrc", "cut", "2.6", "2", "(2)", "2"]
 

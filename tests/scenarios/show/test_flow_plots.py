@@ -31,7 +31,7 @@ def drawn(directory: Path) -> set[str]:
 
 def printed(summary: dict[str, object], directory: Path, width: int = 100) -> str:
     out = StringIO()
-    show(terminal.console(width, file=out), summary, directory)
+    show(terminal.console(width, file=out), summary, directory, everything=True)
     return out.getvalue()
 
 

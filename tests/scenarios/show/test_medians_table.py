@@ -54,11 +54,11 @@ def test_flows_have_a_line_per_group(tmp_path: Path) -> None:
         where.mkdir()
         summary = make(where, load_scenario("incast-victim", seeds=seeds, **given), {"roce": Play(rate=lambda flow, fabric, t: 20e9)})
         out = io.StringIO()
-        show(terminal.console(140, file=out), summary, where)
+        show(terminal.console(140, file=out), summary, where, everything=True)
         text = out.getvalue()
         assert title in "\n".join(line.rstrip() for line in text.splitlines())
         narrow = io.StringIO()
-        show(terminal.console(80, file=narrow), summary, where)
+        show(terminal.console(80, file=narrow), summary, where, everything=True)
         assert "…" not in narrow.getvalue() and "retrans-" in narrow.getvalue(), "nothing is cut off"
     assert "7 seeds" not in text and text.count("[20.0, 20.0]") == 1, "the victim's; the incast's is the sum"
     assert "in brackets the range" in text and "interval" not in text, "three seeds carry no interval"

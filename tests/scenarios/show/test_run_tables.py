@@ -86,7 +86,7 @@ def test_a_name_is_no_pattern() -> None:
 
 def shown(summary: Summary, directory: Path) -> str:
     out = io.StringIO()
-    show(terminal.console(140, file=out), summary, directory)
+    show(terminal.console(140, file=out), summary, directory, everything=True)
     return out.getvalue()
 
 

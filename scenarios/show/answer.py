@@ -1,0 +1,174 @@
+"""The answer to a run, which terminal and page begin with: what broke, what each transport carried, and whether to trust it.
+
+For people who know no figure yet: times and rates, no ratios. From ``summary.json`` alone; of several runs, medians over the trustworthy.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from scenarios.figures.costs import CostRow, costs
+from scenarios.figures.fidelity import DOUBTFUL, INVALID
+from scenarios.figures.stored import by_transport
+from scenarios.figures.summary import NOT_TRUSTWORTHY
+from scenarios.show.cost_table import groups_of
+from scenarios.show.document import Cell, Words
+from testbed.results.summary import Failover, Run, Summary
+from testbed.terminal import duration, number
+from testbed.world import SIMULATED
+
+MOST = 4
+"""The most placements and variants that the answer goes through, and faults or jobs that it names [ours]."""
+VERDICTS = {"ok": "good", "failed": "bad", "not trustworthy": "doubt", "interrupted": "doubt"}
+
+
+def answer(summary: Summary) -> Iterator[Words]:
+    """Say what broke; then what each transport carried, a sentence each, per placement and setting."""
+    runs, groups = summary.runs, groups_of(summary.runs)
+    n = max((len(_counted(own)) for _, members in groups for own in by_transport(members).values()), default=0)
+    medians = f" Numbers are medians over {n} runs." if n > 1 else ""
+    yield Words(f"{what_broke(runs)}{medians}", "lead")
+    if len(groups) > MOST:
+        yield Words(f"{len(groups)} placements and settings: the tables have each.", "lead")
+        return
+    for labels, members in groups:
+        if labels:
+            yield Words(f"{', '.join(labels)}:", "lead")
+        rows = {row.transport: row for row in costs(members)}
+        for transport, own in by_transport(members).items():
+            yield Words([(transport, "strong"), *_sentence(own, rows.get(transport))], "lead")
+
+
+def verdict(summary: Summary) -> Cell:
+    """Say whether to trust the runs, and what speaks against it."""
+    words = [run.fidelity.verdict for run in summary.runs]
+    worst = next((f": {words.count(word)} of {len(words)} {word}" for word in (INVALID, DOUBTFUL) if word in words), "")
+    unmet = sum(check.ok is False and not check.unusual for check in summary.checks)
+    why = {NOT_TRUSTWORTHY: worst, "failed": f": {unmet} of {len(summary.checks)} checks failed" if unmet else ""}
+    simulated = sum(run.world == SIMULATED for run in summary.runs)
+    extent = ""
+    if simulated == len(words) != 0:
+        extent = f" ({SIMULATED}, in virtual time: no machine was measured)"
+    elif simulated:
+        extent = f" ({simulated} of {len(words)} runs {SIMULATED}, in virtual time: no machine was measured in these)"
+    return [("Verdict: ", ""), (summary.verdict, VERDICTS.get(summary.verdict, "")), (why.get(summary.verdict, "") + extent, "")]
+
+
+# --- what broke ----------------------------------------------------------------------------------------------------
+
+
+def what_broke(runs: Sequence[Run]) -> str:
+    """Name each fault: what it was on, when it began, and for how long."""
+    faults: dict[str, list[Failover]] = {}
+    for fault in (fault for run in runs for fault in run.failovers):
+        faults.setdefault(fault.fault, []).append(fault)
+    killed = dict.fromkeys(f"{'the controller' if k.rank is None else k.on} was killed" for run in runs for k in run.killed)
+    said = [*(_fault(name, found) for name, found in faults.items()), *killed]
+    if not said:
+        return "Nothing was broken."
+    return f"What broke: {'; '.join(said[:MOST])}{f'; and {len(said) - MOST} more' if len(said) > MOST else ''}."
+
+
+def _fault(name: str, found: Sequence[Failover]) -> str:
+    places = list(dict.fromkeys(f"{fault.kind} {fault.on}" for fault in found))
+    where = " or ".join(places) if len(places) <= 2 else f"{found[0].kind}, in {len(places)} places"
+    times = max(len(fault.outages_ns) for fault in found)
+    after = [fault.after_ns for fault in found if fault.after_ns is not None]
+    begins = "at the start" if after and max(after) <= 0 else f"{_span(after)} after the start" if after else ""
+    lasted = [fault.healed_ns - fault.at_ns for fault in found if fault.healed_ns is not None]
+    until = f"for {_span(lasted)}" if len(lasted) == len(found) else "to the end"
+    named = where if name in (where, where.replace(" ", "-")) else f"{name} ({where})"
+    return ", ".join(filter(None, [named, f"{times} times" if times > 1 else "", begins, until]))
+
+
+def _span(times: Sequence[float]) -> str:
+    least, most = duration(min(times)), duration(max(times))
+    return least if least == most else f"{least} to {most}"
+
+
+# --- what each transport carried -----------------------------------------------------------------------------------
+
+
+def _counted(own: Sequence[Run]) -> Sequence[Run]:
+    """Return the trustworthy runs that were done; all of them without any."""
+    return [run for run in own if run.outcome == "done" and run.verdict != NOT_TRUSTWORTHY] or own
+
+
+def _median(rows: Sequence[Any], value: Callable[[Any], float | None]) -> float | None:
+    values = [found for row in rows if (found := value(row)) is not None]
+    return statistics.median(values) if values else None
+
+
+def _sentence(own: Sequence[Run], row: CostRow | None) -> Iterator[tuple[str, str]]:
+    counted = _counted(own)
+    parts = [part for part in (_carried(counted, row), _steps(counted, row), _arrived(counted)) if part]
+    yield f": {'; '.join(parts) or 'no run got far enough to measure anything'}.", ""
+    failed, wrong = sum(run.failed_steps for run in own), sum(run.wrong for run in own)
+    unfinished = sum(run.outcome != "done" for run in own)
+    if failed:
+        yield f" {failed:,} steps failed.", "bad"
+    if wrong:
+        yield f" {wrong:,} sums or bytes are wrong.", "bad"
+    if unfinished:
+        yield f" {unfinished} of {len(own)} runs ended early.", "doubt"
+    if doubtful := sum(run.verdict == NOT_TRUSTWORTHY for run in own):
+        yield f" {doubtful} of {len(own)} runs {'is' if doubtful == 1 else 'are'} not trustworthy.", "doubt"
+
+
+def gbits(bps: float | None) -> str:
+    return number(None if bps is None else bps / 1e9, ",.0f" if bps and bps >= 99.5e9 else ",.1f")
+
+
+def _carried(own: Sequence[Run], row: CostRow | None) -> str:
+    """Write the rate: before, during and after a failure, or of all of the run."""
+    if row is not None:
+        rates = (("before", row.before_bps), ("meanwhile", row.during_bps), ("after", row.after_bps))
+        said = [(gbits(bps), word) for word, bps in rates if bps is not None]
+        if said:
+            whose, unit = "flows over broken paths got " if row.of_flows else "", iter([" Gb/s per host"])
+            return whose + ", ".join(f"{rate}{next(unit, '')} {word}" for rate, word in said)
+    groups = []
+    for name, flows in next(({n: g.flows for n, g in run.groups.items()} for run in own if run.groups), {}).items():
+        bps = _median([run.groups[name] for run in own if name in run.groups], lambda group: group.goodput_bps)
+        groups.append(f"{gbits(bps)} Gb/s" + (f" in {flows} flows" if flows > 1 else "") + (f" ({name})" if len(own[0].groups) > 1 else ""))
+    if groups:
+        return ", ".join(groups[:MOST]) + (f" and {len(groups) - MOST} more" if len(groups) > MOST else "")
+    bps, ideal = _median(own, lambda run: run.busbw_bps), _median(own, lambda run: run.ideal_busbw_bps)
+    return "" if bps is None else f"{gbits(bps)} of the {gbits(ideal)} Gb/s per host that the links could carry"
+
+
+def _steps(own: Sequence[Run], row: CostRow | None) -> str:
+    """Write the usual and the worst step; of jobs also the time that their GPUs waited."""
+
+    def said(usual: float | None, worst: float | None) -> str:
+        words = [
+            f"a step usually took {duration(usual)}" if usual is not None else "",
+            f"the worst {duration(worst)}" if worst is not None else "",
+        ]
+        return ", ".join(filter(None, words))
+
+    jobs = []
+    for name in next((list(run.jobs) for run in own if run.jobs), []):
+        job = [run.jobs[name] for run in own if name in run.jobs]
+        lost = _median(job, lambda job: job.gpu_lost_share)
+        steps = said(_median(job, lambda job: job.typical_step_ns), _median(job, lambda job: job.step_time_ns.max))
+        jobs.append(f"{name}: " + ", ".join(filter(None, [steps, "" if lost is None else f"{lost:.0%} of GPU time lost"])))
+    if jobs:
+        return "; ".join(jobs[:MOST]) + (f"; and {len(jobs) - MOST} more" if len(jobs) > MOST else "")
+    usual = row.healthy_step_ns if row is not None else None
+    return said(
+        _median(own, lambda run: run.typical_step_ns) if usual is None else usual, _median(own, lambda run: run.step_time_ns.max)
+    )  # fmt: skip
+
+
+def _arrived(own: Sequence[Run]) -> str:
+    """Say when all data that MRC lost on broken paths had arrived after all."""
+    lossy = [fault for run in own if run.kind == "mrc" for fault in run.failovers if fault.lost]
+    if not lossy:
+        return ""
+    late = [fault.delivered_ns - fault.at_ns for fault in lossy if fault.delivered_ns is not None]
+    if len(late) < len(lossy):
+        return "not all lost data had arrived at the end"
+    return f"lost data had all arrived {duration(max(late))} after the fault"
