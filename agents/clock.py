@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -34,8 +34,9 @@ class Clock(Protocol):
     def patience(self, seconds: float) -> int:
         """Convert seconds of waiting for a machine to time: a virtual clock's machine is never late, and it takes any."""
 
-    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], None]]:
-        """Make a function that waits until one of the agents has sent something, at most so much time; valid inside the ``with``."""
+    def waiter(self, agents: Sequence[Any]) -> AbstractContextManager[Callable[[int], Iterable[int]]]:
+        """Make a function that waits until one of the agents has sent something, at most so much time, and gives the places of those that
+        may have sent something or have ended, in order; valid inside the ``with``."""
 
 
 class WallClock:
@@ -82,13 +83,14 @@ class WallClock:
         time.sleep(self.wall_s(length))
 
     @contextmanager
-    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[int], None]]:
+    def waiter(self, agents: Sequence[Heard]) -> Iterator[Callable[[int], Iterable[int]]]:
         with selectors.DefaultSelector() as selector:
             for agent in agents:
                 selector.register(agent.fileno(), selectors.EVENT_READ)
 
-            def wait(length: int) -> None:
+            def wait(length: int) -> Iterable[int]:
                 selector.select(self.wall_s(length))
+                return range(len(agents))  # all of them: a call's answer may have brought others' notes along
 
             yield wait
 

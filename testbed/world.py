@@ -7,7 +7,7 @@ them than this page. All times are ps of the network (docs/time.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,12 +69,14 @@ class VirtualClock:
             pass
 
     @contextmanager
-    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
-        """Make a waiter. ``agents`` have a ``host`` with ``notes`` that nobody has read yet."""
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], Iterable[int]]]:
+        """Make a waiter. ``agents`` have a ``host`` with ``notes`` that nobody has read yet, and that may be ``over``."""
+        hosts = [agent.host for agent in agents]
 
-        def wait(length: int) -> None:
-            if not any(agent.host.notes for agent in agents):
+        def wait(length: int) -> Iterable[int]:
+            if not any(host.notes for host in hosts):
                 self.network.run(self.network.time + length)
+            return (place for place, host in enumerate(hosts) if host.notes or host.over)
 
         yield wait
 

@@ -80,8 +80,8 @@ def wait_for_all(
     with clock.waiter(agents) as wait:
         while len(done) < len(agents) and clock.now() < end:
             sooner = check()
-            wait(often if sooner is None else max(0, min(sooner, often)))
-            for rank, agent in enumerate(agents):  # all of them: a call's answer may have brought others' notes along
+            for rank in wait(often if sooner is None else max(0, min(sooner, often))):
+                agent = agents[rank]
                 for note in agent.notifications():
                     on_note(rank, note)
                     if note["event"] == "failed":

@@ -12,6 +12,7 @@ import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from mypy_extensions import mypyc_attr
 
 from agents.collectives.base import Collective
@@ -21,12 +22,13 @@ from agents.collectives.registry import FLOWS, find
 from agents.process.calls import MOST_TOLD, Calls
 from agents.process.control import Answer, Message
 from agents.process.flow_log import FlowLog, PathLog
-from agents.transport import NEVER, Completion, Note, PathRow, Remote, Reports
+from agents.transport import Completion, Note, PathRow, Remote, Reports
 from agents.verbs.faults import Rule
 from agents.verbs.server import Server
 from topologies.clos import Fabric
 from topologies.denylist import check_entry
 
+_ENCODER = msgspec.json.Encoder()
 BIN_RTTS = 2
 """Width of a goodput bin, in base RTTs."""
 
@@ -86,7 +88,7 @@ class Agent:
     # --- log -------------------------------------------------------------------------------------------------
 
     def write(self, t: int, kind: str, fields: Mapping[str, object]) -> None:
-        self.log(json.dumps({"t": t, "kind": kind, "host": self.number, **fields}, separators=(",", ":")).encode() + b"\n")
+        self.log(_ENCODER.encode({"t": t, "kind": kind, "host": self.number, **fields}) + b"\n")
 
     def record(self, now: int) -> None:
         """Write new events to the log."""
@@ -343,10 +345,11 @@ class Agent:
     def op_tell(self, note: dict[str, object]) -> None:
         """Log what a program reports of itself, and pass it on to whoever steers this agent."""
         now = self.clock()
-        self.calls.told_bytes += len(json.dumps(note))
+        told = json.dumps(note, separators=(",", ":")).encode()
+        self.calls.told_bytes += len(told)
         if self.calls.told_bytes > MOST_TOLD:
             raise CollectiveError(f"a program may tell {MOST_TOLD} bytes: tell less")
-        self.write(now, "told", {"note": note})
+        self.write(now, "told", {"note": msgspec.Raw(told)})  # a program may write numbers and letters that the encoder writes otherwise
         self.notify({"event": "told", "host": self.number, "t_ps": now, "note": note})
 
     def op_lose(self, host: int, reason: str, steps: dict[str, int]) -> None:
@@ -411,7 +414,10 @@ class Agent:
         """Return when the loop has to look again at the latest, ps."""
         if self.verbs is not None and self.verbs.awake:
             return now
-        due = max(now, min(self.bin_end, self.calls.deadline(), NEVER if self.verbs is None else self.verbs.due()))
+        due = min(self.bin_end, self.calls.deadline())
+        if self.verbs is not None:
+            due = min(due, self.verbs.due())
+        due = max(now, due)
         return due if self.job is None else min(due, self.job.deadline())
 
     def write_final_log(self, cpu_ns: int) -> None:

@@ -145,7 +145,10 @@ class Calls:
 
     def deadline(self) -> int:
         """Return when to call :meth:`advance` at the latest, ps."""
-        return min((channel.deadline() for channel in self.channels.values()), default=NEVER)
+        at = NEVER
+        for channel in self.channels.values():  # no generator: this is asked at every turn of a host
+            at = min(at, channel.deadline())
+        return at
 
     def __iter__(self) -> Iterator[Channel]:
         return iter(self.channels.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,12 @@ class FakeClock(WallClock):
         self.pass_until(self.time + time, lambda: False)
 
     @contextmanager
-    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], None]]:
-        yield lambda time: self.pass_until(self.time + time, lambda: any(agent.notes for agent in agents))
+    def waiter(self, agents: Sequence[Any]) -> Iterator[Callable[[int], Iterable[int]]]:
+        def wait(time: int) -> Iterable[int]:
+            self.pass_until(self.time + time, lambda: any(agent.notes for agent in agents))
+            return range(len(agents))
+
+        yield wait
 
     def pass_until(self, end: int, told: Callable[[], bool]) -> None:
         while not told():
