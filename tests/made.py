@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +15,12 @@ NAMES = {"outcome": "done", "host": "h0", "peer": "h1", "src": "h0", "dst": "h1"
 
 def made(row: type[T], **given: Any) -> T:
     """Return a ``row`` (a Struct) with what is given, as plain values or rows, and neutral values for all else that it must have."""
-    return msgspec.convert(_filled(inspect.type_info(row), given), row)
+    return msgspec.convert(_filled(_info(row), given), row)
+
+
+@cache
+def _info(row: type[Any]) -> inspect.Type:
+    return inspect.type_info(row)
 
 
 def _filled(kind: inspect.Type, given: Any) -> Any:

@@ -577,7 +577,8 @@ def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
 
 
 def against(summary: Summary) -> list[Block]:
-    """List the checks that do not hold, why runs ended early or are not trustworthy, and books that do not balance."""
+    """List the checks that do not hold, why runs ended early or are not trustworthy, books that do not balance, and notes, each once."""
     lines = failed_lines(summary.checks)
     lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
-    return [Words(line, "") for line in lines]
+    notes = {note: run.run for run in reversed(summary.runs) for note in run.notes}
+    return [Words(line, "") for line in [*lines, *([(f"{name}: {note}", "doubt")] for note, name in notes.items())]]

@@ -65,6 +65,10 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
             raise KeyError(key)
         return value
 
+    def __contains__(self, key: object) -> bool:
+        """Return whether the file has the key."""
+        return key in msgspec.to_builtins(self)
+
 
 __all__ = [
     "FAR", "MOST", "UNSET", "Amount", "Count", "Digits", "HostName", "Index", "Name", "Number", "Perhaps", "Positive", "Row", "Setting",

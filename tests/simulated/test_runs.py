@@ -322,10 +322,10 @@ def judged(incast: Ran, tmp_path: Path, check: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("check", "verdict", "word"), [("mrc.cpu_percent < 80", "ok", "-"), ("mrc.cpu_percnt < 80", "failed", "FAILED")]
+    ("check", "verdict", "word"), [("mrc.cpu_percent < 80", "ok", "-"), ("mrc.packets.snt < 80", "failed", "FAILED")]
 )  # fmt: skip
 def test_a_check_of_what_no_simulated_run_has_fails_nothing(incast: Ran, tmp_path: Path, check: str, verdict: str, word: str) -> None:
-    """As in ``healthy``. One that misspells it fails here, too."""
+    """As in ``healthy``. One that misspells a key within a figure fails here, too."""
     summary = judged(incast, tmp_path, check)
     assert summary["verdict"] == verdict
     assert [c["ok"] for c in summary["checks"]] == [True, None if verdict == "ok" else False]

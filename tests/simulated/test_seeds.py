@@ -11,6 +11,9 @@ import pytest
 from mrcbed.cli.tools.bench import seeds
 from scenarios.schema.scenario import ScenarioError, named_scenarios
 from scenarios.sets.seeds import FAILED, LARGE, MANY_OF, NOT_SIMULATED, OK, SLOW, UNFINISHED, VERDICT, Seeds, chosen, conclude
+from testbed.results.summary import Summary
+from tests.made import made
+from topologies.structs import plain
 
 
 def command(*words: str) -> int:
@@ -57,23 +60,20 @@ def test_a_check_that_did_not_hold_is_told_with_its_seed(tmp_path: Path) -> None
     item = Seeds("smoke")
     conclude(item, tmp_path)
     assert verdict(tmp_path, "smoke")["verdict"] == UNFINISHED
-    run = {"run": "mrc-tiny-packed-s7", "outcome": "done", "reason": "", "distrust": [], "verdict": "ok"}
+    path = tmp_path / "smoke" / "summary.json"
+
+    def write(verdict: str, runs: list[dict[str, Any]], *checks: dict[str, Any]) -> None:
+        path.write_text(json.dumps(plain(made(Summary, verdict=verdict, runs=runs, checks=list(checks)))))
+        conclude(item, tmp_path)
+
+    run = {"run": "mrc-tiny-packed-s7"}
     held = {"name": "every sum right [packed, seed 6]", "expected": "== 0", "seen": 0, "ok": True}
-    summary: dict[str, Any] = {"verdict": "interrupted", "runs": [], "checks": []}
-    (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
-    conclude(item, tmp_path)
+    write("interrupted", [])
     assert verdict(tmp_path, "smoke")["verdict"] == UNFINISHED, "no run of it has ended"
-    summary = {"verdict": "ok", "runs": [run], "checks": [held]}
-    (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
-    conclude(item, tmp_path)
+    write("ok", [run], held)
     assert verdict(tmp_path, "smoke")["verdict"] == OK
-    summary["checks"].append({"name": "every sum right [packed, seed 7]", "expected": "== 0", "seen": 3, "ok": False})
-    (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
-    conclude(item, tmp_path)
+    write("ok", [run], held, {"name": "every sum right [packed, seed 7]", "expected": "== 0", "seen": 3, "ok": False})
     assert verdict(tmp_path, "smoke") | {"verdict": FAILED, "checks": 2, "held": 1} == verdict(tmp_path, "smoke")
     assert verdict(tmp_path, "smoke")["failed"] == ["every sum right [packed, seed 7]: expected == 0, seen 3"]
-    summary["checks"].pop()
-    run |= {"verdict": "not trustworthy", "distrust": ["3 packets unaccounted for"]}
-    (tmp_path / "smoke" / "summary.json").write_text(json.dumps(summary))
-    conclude(item, tmp_path)
+    write("ok", [run | {"verdict": "not trustworthy", "distrust": ["3 packets unaccounted for"]}], held)
     assert verdict(tmp_path, "smoke")["failed"] == ["mrc-tiny-packed-s7: done: 3 packets unaccounted for"]

@@ -62,7 +62,7 @@ def test_other_transports_stand_side_by_side(results: dict[str, Path], tmp_path:
         assert execute(["results", "compare", str(results["mrc"]), str(results["roce"]), "--out", str(tmp_path / "out")]) == 0
     assert {path: path.read_bytes() for path in before} == before, "the old ones are as they were"
     shown = capsys.readouterr().out
-    assert "made apart" not in shown.splitlines()[0] and "roce-1p" in shown and "2 seeds" in shown
+    assert "made apart" not in shown.splitlines()[0] and "roce-1p" in shown and "2 runs" in shown
     assert transports(tmp_path / "out") == {"mrc": [1, 2], "roce": [1, 2], "roce-1p": [1, 2]}
     rows = pd.read_parquet(tmp_path / "out" / "runs.parquet")
     parts = [pd.read_parquet(results[name] / "runs.parquet") for name in ("mrc", "roce")]
@@ -110,7 +110,7 @@ def test_a_run_that_is_not_to_be_trusted_is_there_and_marked(
     doubtful = made(tmp_path / "doubtful", ["roce"], [1, 2], ("expect=[]",), vanished=2)
     capsys.readouterr()
     assert ask(results["mrc"], doubtful, "--out", tmp_path / "out") == 0
-    assert "2 not trustworthy" in capsys.readouterr().out
+    assert "2 of 2 runs are not trustworthy" in " ".join(capsys.readouterr().out.split())
     compared = pd.read_csv(tmp_path / "out" / "comparison.csv")
     assert {(name, int(n)) for name, n in zip(compared["transport"], compared["doubtful"], strict=True)} == {("roce", 2), ("mrc", 0)}
     assert set(pd.read_csv(tmp_path / "out" / "runs.csv")["verdict"]) == {"ok", "not trustworthy"}
