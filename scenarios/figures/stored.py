@@ -32,7 +32,6 @@ SEEDS_SHOWN = 2
 """Figures of single runs show at most so many seeds: of more they show only the first [ours]."""
 FAR_OFF = 100
 """Bins lie within so many lengths of a run, and the square of so many base RTTs [ours]."""
-VERDICTS = ("ok", "failed", "not trustworthy", "interrupted")
 OF_FIGURES = ("runs", "comparison")
 RUN_TABLES = ("steps", "events", "counters", "goodput", "agents")
 """Tables that every results directory has."""
@@ -51,9 +50,17 @@ class Stored:
         if self.whole is not None:
             return self.whole.summary
         path = self.directory / "summary.json"
-        if (found := read(path, Format).format) != FORMAT:
-            raise self.fail(path.name, f"has format {found}, this mrcbed reads {FORMAT}: run the scenario again")
-        return read(path, Summary)
+        try:
+            summary = read(path, Summary)
+        except ResultsError:
+            self._check_format(read(path, Format))  # another format has other keys
+            raise
+        self._check_format(summary)
+        return summary
+
+    def _check_format(self, found: Format) -> None:
+        if found.format != FORMAT:
+            raise self.fail("summary.json", f"has format {found.format}, this mrcbed reads {FORMAT}: run the scenario again")
 
     @cached_property
     def manifest(self) -> Manifest:

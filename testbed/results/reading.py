@@ -37,14 +37,19 @@ def believing(directory: Path) -> Iterator[None]:
 
 def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
     """Read a JSON file of results as it stands, with keys that its ``kind`` does not have: to write it again. Raises as :func:`read`."""
-    read(path, kind, fix)
-    return dict(parse_json(content(path, MOST_JSON), path))
+    return dict(_checked(path, kind, fix)[1])
 
 
 def read(path: Path, kind: type[T], fix: str = AGAIN) -> T:
     """Read a JSON file of results as a ``kind``. Raises :class:`ResultsError`, which names the file."""
+    return _checked(path, kind, fix)[0]
+
+
+def _checked(path: Path, kind: type[T], fix: str) -> tuple[T, Any]:
+    """Return what a file holds as a ``kind``, and as it stands."""
     try:
-        return typed(parse_json(content(path, MOST_JSON), path), kind, path)
+        data = parse_json(content(path, MOST_JSON), path)
+        return typed(data, kind, path), data
     except FileNotFoundError:
         raise ResultsError(f"{path.parent} holds no results (no {path.name}): give a directory that mrcbed run wrote") from None
     except FileError as error:
