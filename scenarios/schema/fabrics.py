@@ -42,6 +42,7 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     pfc: Annotated[bool | None, _as_in("pfc")] = None
     pfc_xoff_bdp: Annotated[float | None, _as_in("pfc_xoff_bdp")] = None
     routing: Annotated[str | None, _as_in("routing")] = None
+    ecmp_hash: Annotated[str | None, _as_in("ecmp_hash")] = None
     name: Annotated[
         Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None,
         Doc("ends the name of the fabric so made", default="what differs", example='"deep"'),
@@ -91,7 +92,7 @@ def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
 def _suffix(change: tuple[str, Any]) -> str:
     key, value = change
     word = key.replace("_", "-")
-    if key == "routing":
+    if key in ("routing", "ecmp_hash"):
         return str(value)
     if isinstance(value, bool):
         return word if value else f"no-{word}"
