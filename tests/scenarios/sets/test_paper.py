@@ -363,7 +363,7 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
                 run("mrc", untrimmed_loss=50 if good else 0),
                 run("mrc-mapped", untrimmed_loss=0 if good else 7, mapper={"denied_at_start": 1 + named, "wrong": wrong}),
             ],
-            "down": [run("mrc-mapped", mapper={"denied_at_start": named, "wrong": wrong})],
+            "down": [run("mrc-mapped", mapper={"faults": [{"named_ns": 1e4 if good else None}], "wrong": wrong})],
         }
         for good, lost, late, named, wrong, errors in ((True, 500, 0.75, 1, 0, 2), (False, 120, 0.5, 0, 1, 0))
     },
