@@ -36,6 +36,7 @@ LOOP = [
     "testbed.simulated.frame",
     "testbed.simulated.exchange",
     "testbed.simulated.windows",
+    "testbed.simulated.pool",
     "testbed.simulated.port",
     "testbed.simulated.network",
     "testbed.simulated.hosts",

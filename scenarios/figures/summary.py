@@ -116,7 +116,7 @@ def run_summary(run: Run, expected: str = "done") -> summary.Run:
         packets=packets, rotation=invariants.rotation(run), hops=invariants.hops(run), expectations=invariants.expectations(run),
         broken=broken, timeouts=summary.Timeouts(rto=len(run.of(log.Rto))),
         untrimmed_loss=sum(line.rule not in NO_LOSS for line in failures.losses),
-        machine=record.machine, jobs=jobs, pfc=pauses.figures(run),
+        machine=record.machine, jobs=jobs, pfc=pauses.figures(run), pool_peak_share=invariants.pool_peak_share(run),
         failovers=faults,
         last_on_dead_rtts=worst_of([row.last_on_dead_rtts for row in used]),
         last_on_dead_over_rotation=worst_of([row.last_on_dead_over_rotation for row in used]),

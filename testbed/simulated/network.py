@@ -24,6 +24,7 @@ from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
 from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, within_kind
 from testbed.simulated.packed_counters import added, rows
+from testbed.simulated.pool import Pool
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -96,6 +97,8 @@ class Network(Windows):
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
         self._numbers = numbers
+        self._pools = [Pool() for _ in numbers]
+        self._describe_pools(fabric)
         self.ports: list[SimPort] = []
         for link in fabric.links:
             for port, stage in zip((link.a, link.b), _STAGES[link.kind], strict=True):
@@ -106,6 +109,7 @@ class Network(Windows):
         for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
                 sim_port.switch_number = numbers[port.node]
+                sim_port.pool = self._pools[numbers[port.node]]
                 sim_port.usid = switch_usid(port.node)
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
@@ -239,7 +243,7 @@ class Network(Windows):
         if far.lossless and frame.klass() == dscp.ROCE:
             if not far.hold(frame):
                 return
-            if far.must_stop():
+            if far.held.must_stop(far.pool):
                 self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
@@ -284,18 +288,19 @@ class Network(Windows):
     def _let_go(self, frame: Frame) -> None:
         """Free the room that the switch kept for a frame."""
         ingress = self.ports[frame.ingress]
-        if ingress.release(frame):
+        frame.ingress = -1
+        if ingress.held.release(frame.size, ingress.pool):
             port = ingress.far
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
         """Pause the port that sends too much, unless the PAUSE is older than the cable's last fault."""
-        if port.far.stops and not port.closed and not port.pause.on:
+        if port.far.held.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)
 
     def _resume(self, port: SimPort, _: None) -> None:
-        if port.pause.on and not port.far.stops:
+        if port.pause.on and not port.far.held.stops:
             port.pause.end(self.time)
             self._tell_paused(port)
             if port.wire is None and port.waits():
@@ -386,7 +391,7 @@ class Network(Windows):
             for frame in port.flush(whole=not self._cut_through or port.last_hop):
                 if frame.ingress >= 0:
                     self._let_go(frame)
-            port.stops = False
+            port.held.stops = False
             if port.pause.on:
                 port.pause.end(self.time)
                 self._tell_paused(port)
@@ -405,10 +410,15 @@ class Network(Windows):
 
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Set other thresholds, or another seed for random marking and for the order of what lands at one time (32 bits)."""
-        self.reach = reach_of(fabric)
+        self.fabric, self.reach = fabric, reach_of(fabric)
         self._cut_through = fabric.cut_through
+        self._describe_pools(fabric)
         for port in self.ports:
             port.describe(fabric, seed)
+
+    def _describe_pools(self, fabric: Fabric) -> None:
+        for number, pool in enumerate(self._pools):
+            pool.describe(fabric.pool_bytes[number % (fabric.t0_per_plane + fabric.t1_count) >= fabric.t0_per_plane], fabric)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -429,8 +439,10 @@ class Network(Windows):
             write_i64_le(out, port.waiting)
             for count in port.pause.row(self.time):
                 write_i64_le(out, count)
+            write_i64_le(out, port.pool.used)
+            write_i64_le(out, port.pool.peak)
         return out.getvalue()
 
     def rows(self) -> list[Row]:
         """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
-        return rows(self.fabric, added([self.figures()]), self.ports[0].lossless)
+        return rows(self.fabric, added([self.figures()]))

@@ -14,6 +14,7 @@ from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
 from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Event, Fifo, Frame
+from testbed.simulated.pool import Held, Pool
 from topologies.clos import Fabric
 from topologies.units import BYTE
 
@@ -132,13 +133,9 @@ class SimPort(Event):
         self.trim_at: i64 = 0
         self.trims = self.marks = self.marks_mrc = False
         self.pmax: i64 = 0
-        # PFC. As a switch's ingress: what came in here and waits in the switch, and whether the other end has been told to stop.
+        self.pool = Pool()  # of a switch that shares its memory, until the network has given it the switch's
         self.lossless = False
-        self.held: i64 = 0
-        self.stops = False
-        self.xoff: i64 = 0
-        self.xon: i64 = 0
-        self.hold_limit: i64 = 0
+        self.held = Held()  # as a switch's ingress (PFC)
         self.pause = Pause()
         self.seed: i64 = 0
         self.set_rate(rate)
@@ -171,8 +168,8 @@ class SimPort(Event):
 
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Take limits and thresholds from ``fabric``, and ``seed`` (32 bits) for marking's draws."""
-        self.limit = fabric.buffer_bytes
-        self.limit_high = max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
+        self.limit = fabric.port_bytes
+        self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
         self.ecn_low, self.ecn_high, self.pmax = low, high, round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1
         self.trim_at = fabric.trim_bytes(self.last_hop)
@@ -182,8 +179,7 @@ class SimPort(Event):
         self.seed = seed & 0xFFFFFFFF
         self.lossless = fabric.pfc
         self.pause.longest_ps = 0
-        self.xoff, self.xon = fabric.pfc_bytes
-        self.hold_limit = self.xoff + fabric.pfc_headroom(self.rate)
+        self.held.describe(fabric, self.rate)
 
     def offer(self, frame: Frame) -> bool:
         """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
@@ -202,9 +198,15 @@ class SimPort(Event):
         count = stats[MET_PACKETS]
         stats[MET_PACKETS] = count + 1
         backlog = waiting + length
-        if backlog > self.trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
+        trim_at, limit, pool = self.trim_at, self.limit, self.pool
+        shares = pool.size > 0 and frame.ingress < 0  # what an ingress holds is in the pool already
+        if shares:
+            limit = pool.room(length)
+            if limit < trim_at:
+                trim_at = limit
+        if backlog > trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
             return self._trim(frame)
-        if backlog > self.limit and not (self.lossless and klass == dscp.ROCE):
+        if backlog > limit and not (self.lossless and klass == dscp.ROCE):
             stats[TAIL_PACKETS] += 1
             stats[TAIL_BYTES] += length
             return False
@@ -217,6 +219,8 @@ class SimPort(Event):
         stats[ADMITTED_PACKETS] += 1
         if backlog > stats[PEAK]:
             stats[PEAK] = backlog
+        if shares:
+            pool.take(length)
         self.waiting = backlog
         self.data.append(frame)
         return True
@@ -252,29 +256,11 @@ class SimPort(Event):
 
     def hold(self, frame: Frame) -> bool:
         """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. Returns False if there is none left."""
-        held = self.held + frame.size
-        if held > self.hold_limit:
+        if not self.held.hold(frame.size, self.pool):
             self.stats[TAIL_PACKETS] += 1
             self.stats[TAIL_BYTES] += frame.size
             return False
-        self.held = held
         frame.ingress = self.number
-        return True
-
-    def must_stop(self) -> bool:
-        """Say whether the other end is to be paused, and has not been told."""
-        if self.stops or self.held <= self.xoff:
-            return False
-        self.stops = True
-        return True
-
-    def release(self, frame: Frame) -> bool:
-        """Free the room of a frame that was held here. Returns whether the other end is to be told to go on."""
-        frame.ingress = -1
-        self.held -= frame.size
-        if not self.stops or self.held > self.xon:
-            return False
-        self.stops = False
         return True
 
     # --- the wire --------------------------------------------------------------------------------------------
@@ -294,6 +280,8 @@ class SimPort(Event):
             frame = self.data.pop()
             length = frame.size
             self.waiting -= length
+            if self.pool.size > 0 and frame.ingress < 0:
+                self.pool.used -= length
         else:
             return 0
         self.wire = frame
@@ -318,6 +306,10 @@ class SimPort(Event):
         """Lose, and count as lost, all frames that wait: the cable went down. ``whole``: with the one on the wire, which is not yet at the
         far end in part. Returns those of data that waited."""
         lost = self.data.frames()
+        if self.pool.size > 0:
+            for frame in lost:
+                if frame.ingress < 0:
+                    self.pool.used -= frame.size
         self.data.clear()
         self.high.clear()
         self.waiting = self.waiting_high = 0
