@@ -1,6 +1,6 @@
 """Says of which code stored figures are: a fingerprint of each world, and stamps that carry it.
 
-``python -m scenarios.sets.provenance`` computes both fingerprints and writes results/reference/fingerprints.json.
+Fingerprints are stored in results/reference/fingerprints.json. ``python -m scenarios.sets.provenance WORLD`` prints one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from topologies.files import FileError, read_json
 
 REFERENCE = ROOT / "results" / "reference"
 FINGERPRINTS, STAMP = "fingerprints.json", "stamp.json"
-AGAIN = "python -m scenarios.sets.provenance"
+AGAIN = "mrcbed tools figures --pages"
 SMALL = Path(__file__).parent / "fingerprint"
 """Scenarios whose logs are the simulated world's fingerprint."""
 BELOW = (
@@ -45,6 +45,7 @@ BELOW = (
 ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")
 """Fields of a scenario that change no figure, and its seeds."""
 DIGITS = 16
+OLDER = ", *made on an older state*"
 
 
 def simulated(logs: Path | None = None) -> str:
@@ -101,7 +102,7 @@ COMPUTED = {SIMULATED: simulated, EMULATED: emulated}
 @cache
 def fingerprint(world: str) -> str:
     """Compute a world's fingerprint in a process of its own: what forks later must not have loaded anything with threads."""
-    done = subprocess.run([sys.executable, "-m", __name__, world], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "scenarios.sets.provenance", world], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"the {world} world's fingerprint cannot be computed: {done.stderr.strip().splitlines()[-1]}")
     return done.stdout.strip()
@@ -115,9 +116,13 @@ def stored(reference: Path = REFERENCE) -> dict[str, str]:
         raise UserError(f"{FINGERPRINTS} cannot be read ({error}): write it with {AGAIN}") from None
 
 
+def hashed(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
 def asked(scenario: Scenario) -> str:
     """Hash what a scenario asks for, seeds aside: only what differs from a default, so that a new option changes nothing."""
-    return hashlib.sha256(json.dumps(_stated(scenario), sort_keys=True).encode()).hexdigest()[:DIGITS]
+    return hashed(_stated(scenario))
 
 
 def _stated(value: Any) -> Any:
@@ -164,6 +169,19 @@ class Stamp(msgspec.Struct, frozen=True):
         """Whether a part is of another state of its world."""
         return any(part.fingerprint != now.get(part.world) for part in self.parts.values())
 
+    def words(self, now: Mapping[str, str]) -> str:
+        worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
+        commit = f", commit {self.commit}" if self.commit else ""
+        seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
+        return f"{worlds.capitalize()}{commit}, {self.date}{seeds and ', '}{seeds}{OLDER if self.older(now) else ''}"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    whole = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"seeds {seeds[0]} to {seeds[-1]}" if whole else f"seeds {', '.join(map(str, seeds))}"
+
 
 def here() -> tuple[str, str]:
     """Return the commit of this checkout, with "+" if source differs from it, and today's date (UTC)."""
@@ -191,8 +209,8 @@ def begun(directory: Path, world: str) -> Begun:
         return Begun(world, "")
 
 
-def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    """Return the stamp of an item's conclusion as plain values. ``runs``: those of each part that was read."""
+def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> Stamp:
+    """Return the stamp of an item's conclusion. ``runs``: those of each part that was read."""
     parts = {}
     for part in item.parts:
         if part.name in runs:
@@ -201,15 +219,13 @@ def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> dict[str,
             parts[part.name] = OfPart(**msgspec.structs.asdict(it), seeds=tuple(sorted({run.seed for run in of})), runs=len(of))
     commit, date = here()
     commits = dict.fromkeys(part.commit for part in parts.values()) or {commit: None}
-    return dict(msgspec.to_builtins(Stamp(", ".join(filter(None, commits)), max((p.date for p in parts.values()), default=date), parts)))
+    return Stamp(", ".join(filter(None, commits)), max((part.date for part in parts.values()), default=date), parts)
 
 
-def main(worlds: Sequence[str]) -> None:
-    if worlds:
-        print(COMPUTED[worlds[0]]())
-    else:
-        write_json(REFERENCE / FINGERPRINTS, {world: COMPUTED[world]() for world in WORLDS})
+def write() -> None:
+    """Write the fingerprints of both worlds as they are now."""
+    write_json(REFERENCE / FINGERPRINTS, {world: fingerprint(world) for world in WORLDS})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print(COMPUTED[sys.argv[1]]())

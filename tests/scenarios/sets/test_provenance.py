@@ -16,11 +16,11 @@ from scenarios.sets.provenance import BELOW, OfPart, Stamp, asked, begin, begun,
 from testbed.installation import ROOT
 from testbed.world import EMULATED, SIMULATED, WORLDS
 
-WRITTEN = "results/reference/fingerprints.json has another fingerprint of the {} world, write it anew: .venv/bin/" + provenance.AGAIN
+WRITTEN = "results/reference/fingerprints.json has another fingerprint of the {} world, write it anew: .venv/bin/{}"
 
 
 def refused(world: str, found: str, reference: Path = provenance.REFERENCE) -> str:
-    return "" if provenance.stored(reference).get(world) == found else WRITTEN.format(world)
+    return "" if provenance.stored(reference).get(world) == found else WRITTEN.format(world, provenance.AGAIN)
 
 
 @pytest.mark.dear("runs of every transport: about 4 s")
