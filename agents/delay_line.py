@@ -1,11 +1,11 @@
 """Decides when each frame that reached a host may be handed to its engine: the delay that the emulated cables lack. Sans-IO.
 
 Used by :mod:`agents.nic.receive_ring` and, for the kernel's sockets, :mod:`agents.kernel.delay`. A shaped veth lets a frame go whole when
-its turn *begins* and carries it at once, so a frame is here too early by its time on the wire of every link and by the propagation delay.
-Both are added once, at the end of its path; the transport does not notice this. A trimmed frame was whole on the links before the switch
-that cut it, and took as long there. Each port is three FIFOs: control does not wait for data that takes longer on the wire, nor for headers
-that were data, and none changes its order. With two sites there are three more per port, for what comes from the other one: nobody waits
-behind a frame that is on its way for a hundred times as long.
+its turn *begins* and carries it at once, so a frame is here too early by its time on the wire of its links, as switches that cut through or
+do not leave it (:meth:`topologies.clos.Fabric.turns`), and by the delay. Both are added once, at the end of its path; the transport does
+not notice this. A trimmed frame was whole on the links before the switch that cut it, and took as long there. Each port is three FIFOs for
+each length of path: control does not wait for data that takes longer on the wire, nor for headers that were data, nobody waits behind a
+frame that comes from further away, and none changes its order.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from topologies.units import BYTE
 
 HOPS_AT_START: Final = 64
 """Hop limit of the outer header as it leaves a host; every switch takes one."""
+LOCAL_HOPS: Final = HOPS_AT_START - 1
+"""The hop limit of frames from under the same T0."""
 FAR_HOPS: Final = HOPS_AT_START - 4
 """The hop limit of frames from the other site: T0, T1, T1, T0."""
 SHORTEST: Final = ETHERNET + IPV6 + IPV6 + UDP
@@ -33,7 +35,7 @@ CUT: Final = frozenset({dscp.TRIMMED, dscp.TRIMMED_LASTHOP})
 DATA_FIFO: Final = 0
 CONTROL_FIFO: Final = 1
 CUT_FIFO: Final = 2
-FIFOS: Final = 3  # of each port; and as many for what comes from the other site
+FIFOS: Final = 3  # of each port and length of path: within a rack, across T1s, from the other site
 NOBODY: Final = -1
 
 
@@ -41,12 +43,16 @@ class DelayLine:
     """Frames by the time they are due. All times ps."""
 
     def __init__(self, fabric: Fabric) -> None:
-        self.delay: i64 = fabric.delay_ps
+        self.delays = vec[i64]([fabric.local_delay_ps, fabric.delay_ps, fabric.delay_ps + fabric.long_haul_delay_ps])  # by length of path
         self.nic_rate: i64 = fabric.nic_rate
         self.fabric_rate: i64 = fabric.fabric_rate
-        self.haul_delay: i64 = fabric.long_haul_delay_ps
-        self.haul_rate: i64 = fabric.long_haul_rate  # 0: there is one site
-        self.lanes: i64 = 2 * FIFOS if fabric.sites > 1 else FIFOS  # of each port
+        self.haul_rate: i64 = max(1, fabric.long_haul_rate)
+        self.two_sites = fabric.sites > 1
+        self.lanes: i64 = (3 if self.two_sites else 2) * FIFOS  # of each port
+        # By length of path: how often a frame takes the time of the NIC's link, of one between switches, of the long-haul cable.
+        paths = ((True, False), (False, False), (False, True))
+        self.turns = vec[i64]([n for local, far in paths for n in fabric.turns(local, far)])
+        self.turns_cut = vec[i64]([n for local, far in paths for n in fabric.turns(local, far, whole=False)])  # up to the last switch
         self.longest: i64 = fabric.frame_bytes
         self.fifo_of = vec[i64]([CUT_FIFO if k in CUT else CONTROL_FIFO if k == dscp.CONTROL else DATA_FIFO for k in range(64)])
         # By port and class: data of port 0, its control, its trimmed headers, data of port 1, ... A FIFO is a chain of places, and who
@@ -62,19 +68,22 @@ class DelayLine:
         self.next_fifo: i64 = 0  # and whose it is
         self.shortest: i64 = self.transit(SHORTEST, HOPS_AT_START - 1)
 
-    def transit(self, length: i64, hop_limit: i64) -> i64:
-        """Compute propagation, and a frame's time on each link it took: ps. The hop limit tells the number of switches: one is a T0; four
-        were T0, T1, T1, T0; else it was T0, T1, T0 (there is no other path, and our endpoints send no other hop limit)."""
-        time = self.delay + length * 2 * BYTE // self.nic_rate
-        if hop_limit != HOPS_AT_START - 1:
-            time += length * 2 * BYTE // self.fabric_rate
-        if self.is_far(hop_limit):
-            time += self.haul_delay + length * BYTE // self.haul_rate
-        return time
+    def path(self, hop_limit: i64) -> i64:
+        """Say how long a frame's path was, by its hop limit: 0, one switch; 2, four: T0, T1, T1, T0; else 1, T0, T1, T0 (there is no other
+        path, and our endpoints send no other hop limit)."""
+        if hop_limit == LOCAL_HOPS:
+            return 0
+        return 2 if self.two_sites and hop_limit == FAR_HOPS else 1
 
-    def is_far(self, hop_limit: i64) -> bool:
-        """Say whether a frame comes from the other site."""
-        return self.haul_rate > 0 and hop_limit == FAR_HOPS
+    def transit(self, length: i64, hop_limit: i64) -> i64:
+        """Compute the delay, and a frame's time on the links it took: ps."""
+        path = self.path(hop_limit)
+        return self.delays[path] + self._wire(self.turns, path, length)
+
+    def _wire(self, turns: vec[i64], path: i64, length: i64) -> i64:
+        k = 3 * path
+        time = length * turns[k] * BYTE // self.nic_rate + length * turns[k + 1] * BYTE // self.fabric_rate
+        return time + length * turns[k + 2] * BYTE // self.haul_rate
 
     def before_cut(self, missing: i64, klass: i64, hop_limit: i64) -> i64:
         """Compute how much longer a trimmed frame took, for the ``missing`` bytes that it had on the links up to the switch that cut it:
@@ -84,12 +93,7 @@ class DelayLine:
             return 0
         if missing > self.longest:  # the peer says how long it was
             missing = self.longest
-        time = missing * BYTE // self.nic_rate
-        if klass == dscp.TRIMMED_LASTHOP and hop_limit != HOPS_AT_START - 1:
-            time += missing * 2 * BYTE // self.fabric_rate
-            if self.is_far(hop_limit):
-                time += missing * BYTE // self.haul_rate
-        return time
+        return self._wire(self.turns_cut, self.path(hop_limit) if klass == dscp.TRIMMED_LASTHOP else 0, missing)
 
     def put(self, place: i64, arrival: i64, port: i64, klass: i64, hop_limit: i64, length: i64, missing: i64 = 0) -> None:
         """Add a frame of DSCP ``klass`` and ``length`` bytes that came to ``port`` at ``arrival``; ``place`` (>= 0, no other frame's) is
@@ -99,7 +103,7 @@ class DelayLine:
         lane = self.fifo_of[klass]
         if lane == CUT_FIFO:
             due += self.before_cut(missing, klass, hop_limit)
-        k = self.lanes * port + lane + (FIFOS if self.is_far(hop_limit) else 0)
+        k = self.lanes * port + lane + FIFOS * self.path(hop_limit)
         earliest = self.ends[k] + length * BYTE // self.nic_rate
         if due < earliest:
             due = earliest

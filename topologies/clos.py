@@ -31,7 +31,7 @@ from topologies.cables import cables
 from topologies.cables import t0_name as t0_name
 from topologies.cables import t1_name as t1_name
 from topologies.structs import Doc, Refused, convert, one_of, text
-from topologies.units import BYTE, MS, US, S
+from topologies.units import BYTE, MS, NS, US
 
 MAX_PLANES = 16
 """The most planes: the uSID has four bits for the plane [ours; docs/addressing.md]."""
@@ -57,6 +57,8 @@ MAX_FABRIC_NAME = 120
 BASE_RTT = 10 * US
 """Base RTT of a path across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full
 packets, near the MRC paper's 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
+HOP_DELAY = 725 * NS
+"""Delay of a switch and a cable [MRC paper, section 5.2.1: 6.54 us across T1s, 5.09 us under one T0; the two switches between them]."""
 MAX_DELAY = 100 * MS
 MAX_HAUL = 10 * MAX_DELAY
 MIN_RATE, MAX_RATE = 10**6, 10**13
@@ -102,8 +104,16 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     delay_ps: Annotated[
         int,
         Meta(ge=-1, le=MAX_DELAY),
-        Doc("one-way delay of every path: cables, switches and NICs", default="as much as makes the base RTT 10 us"),
+        Doc("one-way delay of a path across T1s: cables, switches and NICs", default="as much as makes the base RTT 10 us"),
     ] = -1  # -1: BASE_RTT, whatever the rate of the links
+    hop_delay_ps: Annotated[
+        int,
+        Meta(ge=-1, le=MAX_DELAY),
+        Doc("what a switch and a cable take of delay: paths under one T0 have two fewer", default="725 ns, at most a quarter of delay"),
+    ] = -1  # -1: HOP_DELAY
+    cut_through: Annotated[
+        bool, Doc("switches pass a frame on while it still comes in, where it comes in no slower than it leaves; false: when all is there")
+    ] = True
     buffer_bdp: Annotated[float, Meta(ge=2.0, le=1000.0), Doc("size of an egress buffer", _BDP, example="16.0")] = 8.0
     ecn: Annotated[bool, Doc("switches mark packets")] = True
     ecn_low_bdp: Annotated[float, Meta(ge=0.0, le=1000.0), Doc("queue at which marking begins (UET)", _BDP)] = 0.2
@@ -157,6 +167,12 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         if self.delay_ps == -1:
             missing = BASE_RTT - self._serialisation_ps(True)
             force_setattr(self, "delay_ps", max(0, -(-missing // 2)))
+        if self.hop_delay_ps == -1:
+            force_setattr(self, "hop_delay_ps", min(HOP_DELAY, self.delay_ps // 4))
+        if self.t0_per_plane == 1:  # no path has more than one switch
+            force_setattr(self, "hop_delay_ps", 0)
+        if 2 * self.hop_delay_ps > self.delay_ps:
+            raise Refused("hop_delay", f"= {self.hop_delay_ps} ps is more than half of delay = {self.delay_ps} ps, which has two of it")
 
     # --- sizes -----------------------------------------------------------------------------------------------
 
@@ -193,27 +209,51 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """Payload bytes per byte on the wire, of full data packets."""
         return self.mtu / self.frame_bytes
 
+    def turns(self, local: bool, far: bool = False, whole: bool = True) -> tuple[int, int, int]:
+        """Count how often a frame on an idle path takes the time of a NIC's link, of one between switches, and of a long-haul cable;
+        ``whole``: false, up to the last switch.
+
+        A switch that waits for the whole frame makes each link count. One that cuts through begins when the frame does, where it comes in
+        no slower than it leaves, and ends no sooner than its last bit is there."""
+        links = [0, *(() if local else (1, 2, 1) if far else (1, 1)), 0]
+        rates, counts = (self.nic_rate, self.fabric_rate, self.long_haul_rate), [0, 0, 0]
+        for k, link in enumerate(links if whole else links[:-1]):
+            counts[link] += 1
+            if self.cut_through and k and rates[links[k - 1]] >= rates[link]:
+                counts[links[k - 1]] -= 1
+        return counts[0], counts[1], counts[2]
+
+    def wire_ps(self, size: int, local: bool, far: bool = False) -> int:
+        """Compute how long the links of an idle path take to serialise a frame of ``size`` bytes; ``local``: between hosts under one T0,
+        ``far``: between sites."""
+        rates = (self.nic_rate, self.fabric_rate, self.long_haul_rate)
+        return sum(size * count * BYTE // rate for count, rate in zip(self.turns(local, far), rates, strict=True) if count)
+
     def _serialisation_ps(self, crossing: bool) -> int:
-        """Compute the time of a full data packet serialised on each link of a path, and of the SACK for it on the way back."""
-        hops = ((self.nic_rate, 2), (self.fabric_rate, 2 if crossing and self.t0_per_plane > 1 else 0))
-        bits = (self.frame_bytes + SACK_BYTES) * 8
-        return sum(bits * count * S // rate for rate, count in hops)
+        """Compute the time of a full data packet serialised on the links of a path, and of the SACK for it on the way back."""
+        return self.wire_ps(self.frame_bytes + SACK_BYTES, local=not crossing or self.t0_per_plane == 1)
+
+    @property
+    def local_delay_ps(self) -> int:
+        """The one-way delay between hosts under one T0."""
+        return self.delay_ps - 2 * self.hop_delay_ps
 
     @cached_property
     def base_rtt_ps(self) -> int:
-        """The base RTT of a cross-T1 path: four links serialise a full data packet and its SACK, and the delay both ways [ours]."""
+        """The base RTT of a cross-T1 path: its links serialise a full data packet and its SACK, and the delay both ways [ours]."""
         return self._serialisation_ps(True) + 2 * self.delay_ps
 
     @cached_property
     def local_rtt_ps(self) -> int:
-        """The base RTT between hosts under one T0: two links each way."""
-        return self._serialisation_ps(False) + 2 * self.delay_ps
+        """The base RTT between hosts under one T0."""
+        return self._serialisation_ps(False) + 2 * self.local_delay_ps
 
     @cached_property
     def haul_rtt_ps(self) -> int:
-        """The base RTT between sites: one link more each way, and the long-haul delay; with one site that of a cross-T1 path."""
-        bits = (self.frame_bytes + SACK_BYTES) * BYTE
-        return self.base_rtt_ps + (bits // self.long_haul_rate + 2 * self.long_haul_delay_ps if self.sites > 1 else 0)
+        """The base RTT between sites: a long-haul cable each way, and its delay; with one site that of a cross-T1 path."""
+        if self.sites == 1:
+            return self.base_rtt_ps
+        return self.wire_ps(self.frame_bytes + SACK_BYTES, False, True) + 2 * (self.delay_ps + self.long_haul_delay_ps)
 
     def rtt_ps(self, a: int, b: int) -> int:
         """Return the base RTT between two hosts, by number: under one T0, across T1s, or between sites."""
@@ -222,8 +262,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     def data_ps(self, local: bool, far: bool = False) -> int:
         """Compute how long the links of a path take to serialise a full data packet; ``local``: between hosts under one T0, ``far``:
         between sites."""
-        bits = self.frame_bytes * BYTE
-        return 2 * bits // self.nic_rate + (0 if local else 2 * bits // self.fabric_rate) + (bits // self.long_haul_rate if far else 0)
+        return self.wire_ps(self.frame_bytes, local, far)
 
     @cached_property
     def plane_bdp(self) -> int:
@@ -356,8 +395,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise FabricError(f"fabric {str(data.get('name', '?'))[:100]!r}: {error}") from error
 
     def with_(self, **changes: Any) -> Fabric:
-        """Return a copy with some fields changed, validated again."""
-        return self.from_dict({**self.to_dict(), **changes})
+        """Return a copy with some fields changed, validated again. Another delay has its own default of ``hop_delay_ps``."""
+        own: dict[str, object] = {"hop_delay_ps": -1} if "delay_ps" in changes else {}
+        return self.from_dict({**self.to_dict(), **own, **changes})
 
 
 def check_sites(fabric: Fabric) -> None:

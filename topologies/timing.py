@@ -21,19 +21,24 @@ Cable = tuple[str, str]
 
 def frame_ns(fabric: Fabric, payload: int, rate: int) -> float:
     """Compute the time of a data packet of ``payload`` bytes on a link of ``rate`` bits/s, ns."""
-    return (DATA_HEADERS + payload + ICRC) * 8e9 / rate
+    return frame_bytes(payload) * 8e9 / rate
 
 
-def _rates(fabric: Fabric, local: bool) -> list[int]:
-    """Return the rates of a path's links, in order; ``local``: under one T0."""
-    return [fabric.nic_rate, *([] if local else [fabric.fabric_rate] * 2), fabric.nic_rate]
+def frame_bytes(payload: int) -> int:
+    """Return the bytes of a data packet on the wire."""
+    return DATA_HEADERS + payload + ICRC
+
+
+def one_way_ns(fabric: Fabric, local: bool, size: int) -> float:
+    """Compute the time of a frame of ``size`` bytes from its first bit on its host's port to its arrival, ns; ``local``: under one T0."""
+    return ((fabric.local_delay_ps if local else fabric.delay_ps) + fabric.wire_ps(size, local)) / NS
 
 
 def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
-    """Compute the time from a packet's last bit on its host's port to its arrival, ns: the links after the first, each of which takes the
-    whole packet before it passes it on, and the propagation delay. ``payload`` in bytes; None is a full packet's."""
-    size = fabric.mtu if payload is None else payload
-    return fabric.delay_ps / NS + sum(frame_ns(fabric, size, rate) for rate in _rates(fabric, local)[1:])
+    """Compute the time from a packet's last bit on its host's port to its arrival, ns: what the links after the first add, and the delay.
+    ``payload`` in bytes; None is a full packet's."""
+    size = frame_bytes(fabric.mtu if payload is None else payload)
+    return one_way_ns(fabric, local, size) - size * 8e9 / fabric.nic_rate
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
@@ -50,7 +55,7 @@ def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
     is the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
-    back = fabric.delay_ps / NS + sum(SACK_BYTES * 8e9 / rate for rate in _rates(fabric, local))
+    back = one_way_ns(fabric, local, SACK_BYTES)
     return burst_ns(fabric, message_bytes, fabric.planes) + fill_ns(fabric, local, last if alone else None) + back
 
 

@@ -30,6 +30,8 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     which checks the bounds. ``name`` ends the variant's name, instead of what differs."""
 
     delay_ps: Annotated[Duration | None, _as_in("delay_ps")] = field(name="delay", default=None)
+    hop_delay_ps: Annotated[Duration | None, _as_in("hop_delay_ps")] = field(name="hop_delay", default=None)
+    cut_through: Annotated[bool | None, _as_in("cut_through")] = None
     buffer_bdp: Annotated[float | None, _as_in("buffer_bdp")] = None
     ecn: Annotated[bool | None, _as_in("ecn")] = None
     ecn_low_bdp: Annotated[float | None, _as_in("ecn_low_bdp")] = None
@@ -49,11 +51,12 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def twin_of(fabric: Fabric) -> Fabric:
-    """Return the same hosts and switches on a single plane with the same rate per host, and the base RTT of the fabric: links that take
-    less time for a packet are so much longer, or transports on the two would be compared over different distances."""
+    """Return the same hosts and switches on a single plane with the same rate per host. A full packet takes as long from host to host as on
+    the fabric: links that need less time for it are so much longer, or transports on the two would be compared over different distances."""
     rates = {key: getattr(fabric, key) * fabric.planes for key in ("nic_rate", "fabric_rate", "long_haul_rate")}
     twin = fabric.with_(name=f"{fabric.name}-1p", planes=1, **rates)
-    return twin.with_(delay_ps=fabric.delay_ps + (fabric.base_rtt_ps - twin.base_rtt_ps) // 2)
+    crossing, local = (fabric.data_ps(under) - twin.data_ps(under) for under in (False, True))
+    return twin.with_(delay_ps=fabric.delay_ps + crossing, hop_delay_ps=fabric.hop_delay_ps + (crossing - local) // 2)
 
 
 def usual_fabric(kind: str, base: Fabric) -> Fabric:
@@ -75,7 +78,7 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     name = f"{fabric.name}-{nic_rate / 1e9:g}Gbit".replace(".", "_")
     factor = nic_rate / fabric.nic_rate
     rates = {key: round(getattr(fabric, key) * factor) for key in ("fabric_rate", "long_haul_rate")}
-    delays = {key: round(getattr(fabric, key) / factor) for key in ("delay_ps", "long_haul_delay_ps")}
+    delays = {key: round(getattr(fabric, key) / factor) for key in ("delay_ps", "hop_delay_ps", "long_haul_delay_ps")}
     return fabric.with_(name=name, nic_rate=nic_rate, **rates, **delays)
 
 
@@ -107,6 +110,7 @@ def figures(fabric: Fabric) -> dict[str, object]:
         "local_rtt_ps": fabric.local_rtt_ps,
         **({"haul_rtt_ps": fabric.haul_rtt_ps} if fabric.sites > 1 else {}),
         "delay_ps": fabric.delay_ps,
+        "local_delay_ps": fabric.local_delay_ps,
         "plane_bdp_bytes": fabric.plane_bdp,
         "buffer_bytes": fabric.buffer_bytes,
         "ecn_bytes": [low, high] if fabric.ecn else None,

@@ -102,9 +102,10 @@ def topology(fabric: Fabric) -> str:
     lines = [
         *(f"# {note}" for note in notes), f"Nodes {it.nodes}", "Tiers 2", f"Podsize {it.nodes}", "",
         "Tier 0", f"Downlink_speed_Gbps {it.nic_gbps}", f"Radix_Down {it.hosts_per_t0}", f"Radix_Up {it.t1s}",
-        f"Downlink_Latency_ns {max(1, round(fabric.delay_ps / NS / 2) - 1)}", "Switch_Latency_ns 0",
+        f"Downlink_Latency_ns {max(1, round(fabric.local_delay_ps / NS / 2))}", "Switch_Latency_ns 0",
         f"Oversubscribed {it.oversubscribed}", "",
-        "Tier 1", f"Downlink_speed_Gbps {it.fabric_gbps}", f"Radix_Down {it.t1_radix}", "Downlink_Latency_ns 1", "Switch_Latency_ns 0", "",
+        "Tier 1", f"Downlink_speed_Gbps {it.fabric_gbps}", f"Radix_Down {it.t1_radix}",
+        f"Downlink_Latency_ns {max(1, round(fabric.hop_delay_ps / NS))}", "Switch_Latency_ns 0", "",
     ]  # fmt: skip
     return "\n".join(lines)
 

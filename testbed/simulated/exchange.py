@@ -143,13 +143,15 @@ class Peers:
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
         """Give all others their frames, and get theirs, in the order of their events and together with ``own``, which is empty afterwards.
-        ``arrivals``: whether they are at their hosts, and not on their way to switches."""
+        ``arrivals``: whether they are at their hosts, and not on their way to switches; each length of path is in order then."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):
             frame = queue.first
-            if frame is not None and frame.at < first:
-                first = frame.at
+            while frame is not None:
+                if frame.at < first:
+                    first = frame.at
+                frame = frame.next if arrivals else None  # what comes from under the same T0 overtakes
         for number, wire in enumerate(self.wires):
             if wire is not None:
                 wire.send(turn, self.out[number], arrivals, first, halted)

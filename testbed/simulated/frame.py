@@ -45,7 +45,9 @@ PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
 """Kinds of events, in the order in which they happen at one time."""
 PORT_BITS: Final[i64] = 24
-"""Bits of an order that hold the number of a port, which tells events of one kind and time apart. Above them are 32 drawn bits."""
+"""Bits of an order that hold the number of a port, which tells events of one kind and time apart. Above them are 32 drawn bits, and the
+two of a port's stage."""
+STAGE_AT: Final[i64] = PORT_BITS + 32
 
 
 def within_kind(order: i64) -> i64:

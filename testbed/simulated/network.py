@@ -1,9 +1,9 @@
 """The simulated fabric: events in virtual time, links that serialise, switches that shift and forward. Seeded, and nothing else is random.
 
 A frame takes its path's links one after the other: each puts whole frames on the wire at its rate, out of the queue of its egress port
-(:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there. The fabric's propagation delay passes once, at the end of
-the path, as in the emulated world: an idle path's round trip is the fabric's base RTT. drop_malformed stays 0: engines alone send here, and
-no fault touches an outer header.
+(:mod:`testbed.simulated.port`), and a switch has a frame when all of it is there; if it cuts through, it has by then sent what it had of
+it. The delay passes once, at the end of the path, as in the emulated world: an idle path's round trip is the fabric's base RTT.
+drop_malformed stays 0: engines alone send here, and no fault touches an outer header.
 Time passes in windows: :mod:`testbed.simulated.windows`. Same seed, same bytes.
 """
 
@@ -17,7 +17,7 @@ from librt.strings import BytesWriter, write_i64_le
 from librt.vecs import vec
 from mypy_extensions import i64, mypyc_attr
 
-from agents.delay_line import FAR_HOPS
+from agents.delay_line import FAR_HOPS, LOCAL_HOPS
 from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
@@ -28,10 +28,15 @@ from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
     CORRUPTED,
+    DOWN,
     FAULT_LOSS,
     FAULT_PATH,
+    LAST,
+    NIC,
     SILENT,
     SWITCH_DOWN,
+    UP,
+    WHOLE,
     SimPort,
     draw,
     is_high,
@@ -45,6 +50,8 @@ _WORDS: Final[i64] = len(layout.FAULT_WORDS)
 _FAULT: Final = {name: i for i, name in enumerate(layout.FAULT_WORDS)}
 _LOSS, _CORRUPT = _FAULT["loss"], _FAULT["corrupt"]
 _PATH_FAULT: Final = struct.Struct("=3Q")
+_STAGES: Final = {"nic": (NIC, LAST), "fabric": (UP, DOWN), "haul": (DOWN, DOWN)}
+"""The stages of a link's two ends, by its kind."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -81,7 +88,9 @@ class Network(Windows):
         """Functions by port number that get the time and the bytes of every frame that has crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
         """Counts by host of frames that have left their last link and are not due yet."""
-        self._delay: i64 = fabric.delay_ps
+        self._local: i64 = fabric.local_delay_ps
+        self._more: i64 = fabric.delay_ps - fabric.local_delay_ps  # across T1s
+        self._cut_through = fabric.cut_through
         self._haul: i64 = fabric.long_haul_delay_ps
         self._pfc_ps: i64 = fabric.pfc_ps
         numbers = {name: i for i, name in enumerate(fabric.switches)}
@@ -89,9 +98,8 @@ class Network(Windows):
         self._numbers = numbers
         self.ports: list[SimPort] = []
         for link in fabric.links:
-            for port in (link.a, link.b):
-                is_switch = port.node in numbers
-                self.ports.append(SimPort(fabric, port.number, port.plane, link.rate, is_switch, is_switch and link.kind == "nic"))
+            for port, stage in zip((link.a, link.b), _STAGES[link.kind], strict=True):
+                self.ports.append(SimPort(fabric, port.number, port.plane, link.rate, stage))
             self.ports[-1].far, self.ports[-2].far = self.ports[-2], self.ports[-1]
         by_name = {port.name: self.ports[port.number] for port in fabric.ports}
         tables = static_tables(fabric)
@@ -123,15 +131,25 @@ class Network(Windows):
             self._start(port)
         return True
 
-    def _start(self, port: SimPort) -> None:
+    def _start(self, port: SimPort, came: Frame | None = None) -> None:
+        """Put the next frame on the wire. ``came``: the frame that is all there at this moment. A switch that cuts through has begun to
+        send it when it began to come in, or when the wire was free again: it ends that much sooner, but not before now."""
         now = self.time
         took = port.take(now)
         frame = port.wire
         if took and frame is not None:
             if frame.ingress >= 0:
                 self._let_go(frame)
+            until = now + took
+            if frame is came and self._cut_through:
+                rate = self.ports[frame.port].rate
+                begun = now - frame.size * WHOLE // rate
+                if rate >= port.rate:
+                    until = (begun if begun > port.free else port.free) + took
+                    if until < now:
+                        until = now
             frame.port = port.number
-            self._calendar(port).enter(frame, now + took, port.next_order())
+            self._calendar(port).enter(frame, until, port.next_order())
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
             self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
@@ -149,6 +167,7 @@ class Network(Windows):
         if port.wire is not frame:
             return  # the cable went down meanwhile
         port.wire = None
+        port.free = self.time
         if port.waits():
             self._start(port)
         if port.host >= 0:
@@ -181,9 +200,9 @@ class Network(Windows):
             order = ARRIVAL | within_kind(frame.order)
             if self._haul and frame.hop_limit == FAR_HOPS:  # in one process only
                 self.delayed[far.host] += 1
-                self._edge.enter(frame, self.time + self._delay + self._haul, order)
+                self._edge.enter(frame, self.time + self._local + self._more + self._haul, order)
                 return
-            frame.at = self.time + self._delay
+            frame.at = self.time + self._local + (0 if frame.hop_limit == LOCAL_HOPS else self._more)
             frame.order = order
             peers = self.peers
             queue = self._down if peers is None else peers.queue(peers.host_owner[far.host], self._down)
@@ -205,7 +224,7 @@ class Network(Windows):
                 self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
-                self._start(egress)
+                self._start(egress, frame)
         elif frame.ingress >= 0:
             self._let_go(frame)
 
@@ -271,11 +290,15 @@ class Network(Windows):
     # --- hosts -----------------------------------------------------------------------------------------------
 
     def _deliver(self, frames: Fifo) -> None:
-        frame = frames.first
-        while frame is not None:
+        crossed = Fifo()
+        while frames.first is not None:
+            frame = frames.pop()
             self.delayed[self.ports[frame.port].host] += 1
-            frame = frame.next
-        self._edge.follow(frames)
+            if frame.hop_limit == LOCAL_HOPS:  # overtakes what comes across T1s
+                self._edge.enter(frame, frame.at, frame.order)
+            else:
+                crossed.append(frame)
+        self._edge.follow(crossed)
 
     def _arrive(self, frame: Frame) -> None:
         port = self.ports[frame.port]
@@ -341,6 +364,7 @@ class Network(Windows):
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
+            port.free = self.time
             for frame in port.flush():
                 if frame.ingress >= 0:
                     self._let_go(frame)
@@ -364,6 +388,7 @@ class Network(Windows):
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Set other thresholds, or another seed for random marking and for the order of what lands at one time (32 bits)."""
         self.reach = reach_of(fabric)
+        self._cut_through = fabric.cut_through
         for port in self.ports:
             port.describe(fabric, seed)
 

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
-from testbed.simulated.frame import LANDING, PORT_BITS, Fifo, Frame
+from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Fifo, Frame
 from topologies.clos import Fabric
 from topologies.units import BYTE
 
@@ -41,8 +41,12 @@ MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
 """Places in :attr:`SimPort.stats`; a value kept by class has the data class's place here, and the high class's follows."""
 
+NIC: Final = 0
+UP: Final = 1
+DOWN: Final = 2  # from T1
+LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
-_WHOLE: Final[i64] = BYTE
+WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
 """Dividends that give, over a rate, the time of a byte on the wire at that rate and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
@@ -91,13 +95,15 @@ class Pause:
 
 
 class SimPort:
-    """One end of a cable. ``switch`` is False for a host's NIC, which only drops at the tail; ``last_hop`` is True from T0 to a host."""
+    """One end of a cable. ``stage``: how many switches a frame has met: none at a host's NIC, which only drops at the tail, then those of
+    :data:`UP`, :data:`DOWN` and :data:`LAST`."""
 
-    def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, switch: bool, last_hop: bool) -> None:
+    def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
         self.number: i64 = number
         self.plane: i64 = plane
-        self.switch = switch
-        self.last_hop = last_hop
+        self.stage: i64 = stage
+        self.switch = stage != NIC
+        self.last_hop = stage == LAST
         self.far: SimPort = self  # until the network has joined them
         self.host: i64 = -1  # whose port it is, if a host's
         self.switch_number: i64 = -1  # or a switch's,
@@ -113,6 +119,7 @@ class SimPort:
         self.waiting: i64 = 0  # bytes of data; what is on the wire no longer waits, as with a token bucket
         self.waiting_high: i64 = 0
         self.wire: Frame | None = None  # the frame on the wire
+        self.free: i64 = LONG_AGO  # when the last one before it was through
         self.turns: i64 = 0  # frames that have been there so far
         self.high_until: i64 = LONG_AGO  # when the high class's bucket is full again
         self.retry_at: i64 = LONG_AGO  # when the high class is to be tried again
@@ -290,17 +297,18 @@ class SimPort:
         else:
             return 0
         self.wire = frame
-        return length * _WHOLE // self.rate
+        return length * WHOLE // self.rate
 
     def next_order(self) -> i64:
         """Draw the order of the next frame on the wire among those that land at the same time: a fixed order of ports would make the first
-        of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992)."""
+        of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the
+        draw: where switches cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
         turn = self.turns
         self.turns = turn + 1
         z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
         z = (z ^ z >> 16) * 0x21F0AAAD & 0xFFFFFFFF
         z = (z ^ z >> 15) * 0x735A2D97 & 0xFFFFFFFF
-        return LANDING | (z ^ z >> 15) << PORT_BITS | self.number
+        return LANDING | self.stage << STAGE_AT | (z ^ z >> 15) << PORT_BITS | self.number
 
     def high_at(self) -> i64:
         """Return when the high class may send again."""

@@ -37,7 +37,7 @@ END_S = 10.0
 
 def why_not(fabric: Fabric) -> str:
     """Say why one process has to simulate this fabric; empty if several can."""
-    if fabric.delay_ps == 0:
+    if fabric.local_delay_ps == 0:
         return f"fabric {fabric.name!r} has no delay, so hosts act on each other at once"
     if fabric.pfc:
         return f"fabric {fabric.name!r} has PFC, whose pauses go from one process's switches to another's hosts"

@@ -29,7 +29,7 @@ BEGIN: Final = 0
 
 def reach_of(fabric: Fabric) -> int:
     """Compute the longest window, ps: what happens in a switch reaches a host no sooner, be it a frame or a pause."""
-    return max(1, fabric.pfc_ps if fabric.pfc else fabric.delay_ps)
+    return max(1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -193,14 +193,15 @@ def to(src: int, dst: int, klass: int, length: int, ecn: int = dscp.ECT0) -> byt
     return frame(klass, length, ecn, addressing.path_address(TINY, src, dst, path_evs(TINY, src, dst)[0]))
 
 
-def test_links_store_and_forward_and_the_delay_passes_once() -> None:
-    net, hosts = network()
+@pytest.mark.parametrize(("cut_through", "far", "near"), [(False, 4, 3), (True, 1, 2)])
+def test_links_pass_frames_on_and_the_delay_passes_once(cut_through: bool, far: int, near: int) -> None:
+    net, hosts = network(TINY.with_(cut_through=cut_through))
     hosts[0].todo = [(0, to(0, 2, dscp.NO_TRIM, 1000)), (0, to(0, 1, dscp.NO_TRIM, 1000))]
     began = net.now
     net.run(began + 100 * US)
     wire_ps = 1000 * 80
-    assert [at - began for at, _, _ in hosts[2].got] == [4 * wire_ps + TINY.delay_ps]
-    assert [at - began for at, _, _ in hosts[1].got] == [3 * wire_ps + TINY.delay_ps], "behind the first on its first link"
+    assert [at - began for at, _, _ in hosts[2].got] == [far * wire_ps + TINY.delay_ps]
+    assert [at - began for at, _, _ in hosts[1].got] == [near * wire_ps + TINY.local_delay_ps], "behind the first on its first link"
 
 
 def test_both_classes_share_the_link_and_control_overtakes() -> None:
@@ -244,7 +245,7 @@ def test_an_overloaded_last_hop_trims_at_full_rate_and_headers_overtake() -> Non
     assert {len(data) for data in cut} == {TRIM_BYTES} and len(cut) == sum(p.trimmed for p in net.ports.values()) > 5
     assert sender.peak <= fabric.trim_bytes(False)
     busy = sum(len(data) for _, _, data in got) * 80
-    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps + 3 * fabric.frame_bytes * 80, rel=0.02)
+    assert got[-1][0] - began == pytest.approx(busy + fabric.delay_ps, rel=0.02)
 
 
 # --- with real engines -------------------------------------------------------------------------------------------------

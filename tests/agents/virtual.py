@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from agents.delay_line import LOCAL_HOPS
 from agents.transport import NEVER, Engine
 from tests.agents.nic.egress import Egress, is_high
 from topologies.addressing import BLOCK, host_of_inner, shift, switch_usid
@@ -40,6 +41,7 @@ class VirtualNetwork:
                 self.far[near.name] = far
                 self.link_of[near.name] = link.name
                 self.ports[near.name] = Egress(fabric, link.rate, not near.node.startswith("h"), far.node.startswith("h"), rng)
+        self.free = dict.fromkeys(self.ports, 0)  # when the last frame was through
         self.down: set[str] = set()
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
@@ -56,27 +58,31 @@ class VirtualNetwork:
         self.serial += 1
         heapq.heappush(self.queue, (when, self.serial, what))
 
-    def _egress(self, name: str, frame: bytes) -> None:
+    def _egress(self, name: str, frame: bytes, rate: int = 0) -> None:
         self.trace(self.now, name, frame)
         link = self.link_of[name]
         port = self.ports[name]
         if link in self.down or not self.fate(frame, link, self.now) or not port.offer(self.now, frame):
             self.dropped += 1
         elif not port.sending:
-            self._start(name)
+            self._start(name, rate)
 
-    def _start(self, name: str) -> None:
-        """Put the port's next frame on the wire."""
+    def _start(self, name: str, rate: int = 0) -> None:
+        """Put the port's next frame on the wire; ``rate``: of the cable over which it comes in just now."""
         port = self.ports[name]
         if self.link_of[name] in self.down:
             self.dropped += port.flush(self.now)
         frame = port.take(self.now)
         port.sending = frame is not None
         if frame is not None:
-            self.at(self.now + wire_time(len(frame), port.rate), lambda: self._done(name, frame))
+            begun = self.now
+            if self.fabric.cut_through and rate >= port.rate and not self.delay:
+                begun = max(begun - wire_time(len(frame), rate), self.free[name])
+            self.at(max(self.now, begun + wire_time(len(frame), port.rate)), lambda: self._done(name, frame))
 
     def _done(self, name: str, frame: bytes) -> None:
         """The frame has left; the next one may."""
+        self.free[name] = self.now
         link = self.link_of[name]
         key = (name, is_high(frame))
         there = max(self.now + self.delay + self.jitter(frame, link, self.now), self.arrivals.get(key, 0))
@@ -96,7 +102,9 @@ class VirtualNetwork:
         if port.node.startswith("h"):
             host = int(port.node[1:])
             far = self.fabric.sites > 1 and self.fabric.is_far(host, host_of_inner(frame[62:78]))
-            late = self.fabric.delay_ps + (self.fabric.long_haul_delay_ps if far else 0)
+            late = (self.fabric.local_delay_ps if frame[21] == LOCAL_HOPS else self.fabric.delay_ps) + (
+                self.fabric.long_haul_delay_ps if far else 0
+            )
             self.at(self.now + late, lambda: self._deliver(host, port.plane, frame))
             return
         dst = frame[38:54]
@@ -108,7 +116,7 @@ class VirtualNetwork:
         if egress is None:
             self.dropped += 1
             return
-        self._egress(egress, frame[:21] + bytes((frame[21] - 1,)) + frame[22:38] + dst + frame[54:])
+        self._egress(egress, frame[:21] + bytes((frame[21] - 1,)) + frame[22:38] + dst + frame[54:], self.ports[from_port].rate)
 
     def _deliver(self, host: int, plane: int, frame: bytes) -> None:
         self.delivered += 1

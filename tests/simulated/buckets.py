@@ -57,7 +57,7 @@ class BucketNetwork(Network):
             self.delayed[far.host] += 1
             frame.landed = True
             frame.port = far.number
-            self._edge.enter(frame, ended + self._delay, within_kind(port.next_order()))
+            self._edge.enter(frame, ended + self._local + self._more, within_kind(port.next_order()))
             return
         frame.shift()
         egress = far.table[frame.usid()]

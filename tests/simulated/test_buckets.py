@@ -13,12 +13,12 @@ from tests.simulated.buckets import BucketNetwork
 
 EMULATED_US = {"128KiB": 18.24, "256KiB": 23.57}
 """Median steps of rings on a fabric with short cables, where what a port catches up weighs most; docs/fidelity.md has them."""
-SHORT = "transport.mrc.fabric_options.delay=992.48ns"
+SHORT = ("delay=992.48ns", "hop_delay=0ns", "cut_through=false")
 
 
 @pytest.mark.parametrize("size", EMULATED_US)
 def test_ports_that_catch_up_make_a_ring_as_fast_as_the_emulated_one(size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = ["workload.steps=12", f"workload.message_bytes={size}", SHORT]
+    changes = ["workload.steps=12", f"workload.message_bytes={size}", *(f"transport.mrc.fabric_options.{key}" for key in SHORT)]
     scenario = load_scenario(str(HERE / "ring.toml"), transports=["mrc"], overrides=changes, seeds=[1])
 
     def step_us(name: str) -> float:

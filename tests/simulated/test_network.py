@@ -44,7 +44,7 @@ def test_a_link_spaces_frames_by_their_time_on_the_wire() -> None:
 
 
 def test_the_high_class_goes_first_and_has_half_the_rate_once_its_bucket_is_used_up() -> None:
-    port = SimPort(TINY, 0, 0, TINY.nic_rate, True, False)
+    port = SimPort(TINY, 0, 0, TINY.nic_rate, 1)
     for _ in range(100):
         assert port.offer(Frame(frame(500, dscp.CONTROL)))
     for _ in range(40):
@@ -68,7 +68,7 @@ def test_the_high_class_goes_first_and_has_half_the_rate_once_its_bucket_is_used
 
 
 def test_what_a_cable_held_goes_with_it_and_is_counted() -> None:
-    bench = Bench()
+    bench = Bench(cut_through=False)
     link = TINY.link("p0-t0-0:p0-t1-0")
     for _ in range(10):
         bench.net.send(0, 0, frame(4000, dscp.NO_TRIM))

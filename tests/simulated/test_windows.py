@@ -15,7 +15,7 @@ from testbed.simulated.port import SimPort
 from tests.simulated.test_queue import TINY, frame
 from topologies.units import BYTE, MS
 
-DELAY = TINY.delay_ps
+DELAY = TINY.local_delay_ps
 INNER_SOURCE_END = 54 + 8 + 15
 
 
@@ -107,7 +107,7 @@ def test_a_frame_comes_before_a_wake_up_of_the_same_time() -> None:
 
 def test_no_port_wins_all_ties_and_the_draws_follow_the_seed() -> None:
     def wins(seed: int) -> list[bool]:
-        a, b = (SimPort(TINY, number, 0, TINY.nic_rate, True, False) for number in (4, 17))
+        a, b = (SimPort(TINY, number, 0, TINY.nic_rate, 1) for number in (4, 17))
         for port in (a, b):
             port.describe(TINY, seed)
         return [a.next_order() < b.next_order() for _ in range(1000)]

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topologies import Fabric, FabricError, load_fabric
+from topologies.clos import HOP_DELAY
 from topologies.fabrics import named_fabrics
-from topologies.units import US
+from topologies.units import NS, US
 
 DEMO = load_fabric("demo")
 
@@ -25,30 +26,40 @@ def test_sizes_of_demo() -> None:
 
 def test_base_rtt_is_four_links_there_and_four_back_and_the_delay_twice() -> None:
     bits = (4238 + 154) * 8
-    near = DEMO.with_(delay_ps=0)
+    near = DEMO.with_(delay_ps=0, cut_through=False)
     assert near.base_rtt_ps == bits * 4 * 10, "a bit takes 10 ps at 100 Gb/s"
     assert near.with_(fabric_rate=2 * 10**11).base_rtt_ps == bits * 3 * 10
     assert near.local_rtt_ps == bits * 2 * 10
-    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, delay_ps=0)
+    alone = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, delay_ps=0, cut_through=False)
     assert alone.base_rtt_ps == alone.local_rtt_ps == bits * 2 * 10
     assert near.plane_bdp == bits * 4 // 8
     far = near.with_(delay_ps=US)
-    assert far.base_rtt_ps == near.base_rtt_ps + 2 * US and far.local_rtt_ps == near.local_rtt_ps + 2 * US
+    assert far.base_rtt_ps == near.base_rtt_ps + 2 * US and far.local_rtt_ps == near.local_rtt_ps + US, "hop_delay: a quarter of it"
+    assert near.with_(cut_through=True).base_rtt_ps == near.with_(cut_through=True).local_rtt_ps == bits * 10
+
+
+def test_across_t1s_a_packet_takes_two_switches_and_cables_more() -> None:
+    assert DEMO.delay_ps - DEMO.local_delay_ps == 1450 * NS == 2 * HOP_DELAY
+    assert DEMO.with_(delay_ps=US).hop_delay_ps == 250 * NS and DEMO.with_(delay_ps=0).hop_delay_ps == 0
+    with pytest.raises(FabricError, match="more than half of delay"):
+        DEMO.with_(hop_delay_ps=3 * US)
+    one = Fabric("one", planes=1, t0_per_plane=1, t1_per_plane=0, hosts_per_t0=2, hop_delay_ps=NS)
+    assert one.hop_delay_ps == 0 and one.local_rtt_ps == one.base_rtt_ps, "no path has more than one switch"
 
 
 @pytest.mark.parametrize("name", named_fabrics())
 def test_the_base_rtt_of_every_shipped_fabric_is_a_datacentres(name: str) -> None:
     fabric = load_fabric(name)
-    assert fabric.base_rtt_ps == pytest.approx(10 * US, abs=2)
+    twin, fast = name == "demo-1p", name in ("demo-1p", "cluster-d")
+    assert fabric.base_rtt_ps == pytest.approx((10.245 if twin else 10) * US, abs=300)
     serialised = 1 - 2 * fabric.delay_ps / fabric.base_rtt_ps
-    fast = name in ("demo-1p", "cluster-d")
-    assert serialised == pytest.approx(0.035 if fast else 0.14, abs=0.001)
-    assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(118 if fast else 29.5, abs=0.1), "118 at 400 Gb/s"
+    assert serialised == pytest.approx(0.0087 if fast else 0.035, abs=0.0002)
+    assert fabric.plane_bdp / fabric.frame_bytes == pytest.approx(121 if twin else 118 if fast else 29.5, abs=0.2), "118 at 400 Gb/s"
     assert Fabric.from_dict(fabric.to_dict()) == fabric
 
 
 def test_a_path_that_takes_longer_than_that_to_serialise_has_no_delay() -> None:
-    slow = Fabric("slow", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, nic_rate=10**10)
+    slow = Fabric("slow", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, nic_rate=10**9)
     assert slow.delay_ps == 0 and slow.base_rtt_ps > 10 * US
 
 

@@ -11,7 +11,10 @@ from topologies.theory import sack_share
 from topologies.timing import all_to_all_step_ns, burst_ns, fair_shares, fill_ns, frame_ns, idle_message_ns, ring_step_ns
 from topologies.units import NS
 
-TINY = load_fabric("tiny")  # 2 planes of 100 Gb/s; a full packet takes 339.04 ns, the delay is 4.29728 us
+TINY = load_fabric("tiny").with_(delay_ps=-1, cut_through=False, hop_delay_ps=0)
+"""2 planes of 100 Gb/s; a full packet takes 339.04 ns, the delay is 4.29728 us."""
+CUT = load_fabric("tiny")
+"""The same with switches that cut through: 4.824176 us, 725 ns of it for each switch."""
 FRAME, DELAY, SACK = 339.04, 4297.28, 154 * 0.08
 LINE = 200e9 * TINY.payload_share
 
@@ -32,6 +35,7 @@ def test_a_path_is_filled_link_by_link() -> None:
     assert fill_ns(TINY, False) == near(3 * FRAME + DELAY)
     assert fill_ns(TINY, True) == near(FRAME + DELAY)
     assert fill_ns(TINY, True, 4) == near((138 + 4 + 4) * 0.08 + DELAY)
+    assert fill_ns(CUT, False) == near(4824.32) and fill_ns(CUT, True) == near(4824.32 - 1450), "the first link's time is all"
 
 
 def test_a_message_is_spread_over_the_ports() -> None:

@@ -83,6 +83,6 @@ def dilation_of(data: dict[str, object]) -> float:
 
 
 WRITTEN: dict[str, type[Rate] | type[Duration]] = {
-    "nic_rate": Rate, "fabric_rate": Rate, "delay": Duration, "long_haul_rate": Rate, "long_haul_delay": Duration,
+    "nic_rate": Rate, "fabric_rate": Rate, "delay": Duration, "hop_delay": Duration, "long_haul_rate": Rate, "long_haul_delay": Duration,
 }  # fmt: skip
 """Keys of a fabric file that people write with a unit."""

@@ -186,6 +186,7 @@ def test_after_a_pause_of_the_process_nothing_is_lost() -> None:
     net, mappers = world(TINY)
     runner = Runner(TINY, mappers)
     play(net, runner, 40)
+    net.run(net.now + TINY.base_rtt_ps // 2)
     asleep = mappers[2]
     pending: list[tuple[int, bytes]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ from agents.transport import NEVER, FrameIO
 from topologies.clos import MAX_RATE, SACK_BYTES, Fabric
 from topologies.units import MS, NS, US
 
-FABRIC = Fabric("tiny", 2, 2, 2, 2, nic_rate=10**10, fabric_rate=4 * 10**10, delay_ps=10 * US)
+FABRIC = Fabric("tiny", 2, 2, 2, 2, nic_rate=10**10, fabric_rate=4 * 10**10, delay_ps=10 * US, hop_delay_ps=0, cut_through=False)
 NIC, UPPER = 2 * 800, 2 * 200  # ps per byte on the path's links of each kind
 FULL = FABRIC.frame_bytes
 CROSSING, LOCAL = 61, 63
@@ -132,6 +133,47 @@ def test_data_and_its_sack_make_the_base_rtt() -> None:
         assert line.transit(FULL, hops) + line.transit(SACK_BYTES, hops) == expected
 
 
+@pytest.mark.parametrize("upper", [10**10, 4 * 10**10, 5 * 10**9])
+@pytest.mark.parametrize("cut_through", [False, True])
+def test_paths_under_one_t0_have_two_switches_less_and_both_worlds_one_base_rtt(upper: int, cut_through: bool) -> None:
+    fabric = FABRIC.with_(fabric_rate=upper, hop_delay_ps=US, cut_through=cut_through)
+    line = DelayLine(fabric)
+    crossing, local = (line.transit(FULL, hops) + line.transit(SACK_BYTES, hops) for hops in (CROSSING, LOCAL))
+    assert (crossing, local) == (fabric.base_rtt_ps, fabric.local_rtt_ps)
+    assert fabric.base_rtt_ps - 20 * US == fabric.wire_ps(FULL, False) + fabric.wire_ps(SACK_BYTES, False)
+    assert fabric.local_rtt_ps - 16 * US == (FULL + SACK_BYTES) * (800 if cut_through else NIC), "two switches less each way"
+
+
+@pytest.mark.parametrize(
+    ("upper", "hops", "wire", "cut"),
+    [
+        (10**10, CROSSING, 800, 800),  # each switch begins with the frame: its time counts once
+        (
+            4 * 10**10,
+            CROSSING,
+            2 * 800,
+            800 + 200,
+        ),  # a T0 has all of it before a quicker link begins; the last one ends with the NIC's time
+        (5 * 10**9, CROSSING, 1600 + 800, 1600),
+        (10**10, LOCAL, 800, 800),
+    ],
+)
+def test_where_switches_cut_through_a_frame_takes_the_time_of_the_links_that_wait_for_it(
+    upper: int, hops: int, wire: int, cut: int
+) -> None:
+    line = DelayLine(FABRIC.with_(fabric_rate=upper, cut_through=True))
+    assert line.transit(FULL, hops) == 10 * US + FULL * wire
+    assert line.before_cut(1000, dscp.TRIMMED_LASTHOP, hops) == 1000 * cut and line.before_cut(1000, dscp.TRIMMED, hops) == 800_000
+
+
+def test_nobody_waits_behind_a_frame_from_another_rack() -> None:
+    kernel = Kernel(fabric=FABRIC.with_(hop_delay_ps=5 * US))
+    crossing = [kernel.arrive(0), kernel.arrive(1000)]
+    local = kernel.arrive(2000, hops=LOCAL)
+    kernel.look(3000)
+    assert run(kernel, 10**9).numbers() == [local, *crossing]
+
+
 TWO = FABRIC.with_(t0_per_plane=2, sites=2, long_haul_rate=5 * 10**9, long_haul_delay_ps=MS)
 FROM_FAR = 60
 
@@ -146,7 +188,7 @@ def test_data_and_its_sack_make_the_base_rtt_between_sites() -> None:
 def test_nobody_waits_behind_a_frame_from_the_other_site_and_those_keep_their_order() -> None:
     kernel = Kernel(fabric=TWO)
     far = [kernel.arrive(0, hops=FROM_FAR), kernel.arrive(1000, klass=dscp.CONTROL, length=154, hops=FROM_FAR)]
-    near = [kernel.arrive(2000), kernel.arrive(3000, hops=LOCAL)]
+    near = [kernel.arrive(3000, hops=LOCAL), kernel.arrive(2000)]
     last = kernel.arrive(4000, hops=FROM_FAR, length=154)
     kernel.look(5000)
     assert run(kernel, 2 * 10**9).numbers() == [*near, far[1], far[0], last]
@@ -186,8 +228,8 @@ def test_a_peer_that_lies_about_what_was_trimmed_is_late_by_a_full_frame_at_most
     kernel.arrive(0, klass=dscp.TRIMMED, length=154, was=60_000)
     kernel.arrive(0, port=1, klass=dscp.TRIMMED, length=1000, was=0)
     kernel.look(10)
-    assert kernel.ring.line.heads[2] == FABRIC.delay_ps + FULL * NIC // 2 + 154 * (NIC + UPPER)
-    assert kernel.ring.line.next == kernel.ring.line.heads[5] == FABRIC.delay_ps + 1000 * (NIC + UPPER)
+    assert kernel.ring.line.heads[5] == FABRIC.delay_ps + FULL * NIC // 2 + 154 * (NIC + UPPER)
+    assert kernel.ring.line.next == kernel.ring.line.heads[11] == FABRIC.delay_ps + 1000 * (NIC + UPPER)
 
 
 def test_control_does_not_wait_for_headers_that_were_data() -> None:
@@ -244,16 +286,16 @@ def test_nothing_early_nothing_lost_and_every_fifo_in_order(
     engine: Any = Engine()
     rng = Random(seed)
     now = 0
-    sent: dict[int, tuple[int, int, int, int]] = {}
+    sent: dict[int, tuple[int, int, tuple[int, bool], int]] = {}
     lengths: dict[int, int] = {}
     for gap, port, klass, length, hops, was in arriving:
         at = now + gap
         number = kernel.arrive(at, port, klass, length, hops, was=was)
         lengths[number] = length
-        fifo = 1 if klass == dscp.CONTROL else 2 if klass in CUT else 0
+        which = 1 if klass == dscp.CONTROL else 2 if klass in CUT else 0
         line = kernel.ring.line
-        cut = line.before_cut(was - length, klass, hops) if fifo == 2 else 0
-        sent[number] = (at, port, fifo, line.transit(length, hops) + cut)
+        cut = line.before_cut(was - length, klass, hops) if which == 2 else 0
+        sent[number] = (at, port, (which, hops == LOCAL), line.transit(length, hops) + cut)
         now = at
         if rng.random() < 0.5:
             kernel.look(now)
@@ -261,15 +303,15 @@ def test_nothing_early_nothing_lost_and_every_fifo_in_order(
     kernel.look(now)
     engine.got += run(kernel, 10**9, most).got
     assert sorted(engine.numbers()) == sorted(sent)
-    for fifo in ((port, which) for port in (0, 1) for which in (0, 1, 2)):
-        order = [number for number in engine.numbers() if sent[number][1:3] == fifo]
+    for port, which, local in itertools.product((0, 1), (0, 1, 2), (False, True)):
+        order = [number for number in engine.numbers() if sent[number][1:3] == (port, (which, local))]
         assert order == sorted(order)
     handed = {number: at for at, _, number, _ in engine.got}
-    due: dict[tuple[int, int], int] = {}
-    for number, (at, port, which, transit) in sent.items():
-        due[port, which] = max(at + transit, due.get((port, which), 0) + lengths[number] * NIC // 2)
-        assert due[port, which] <= handed[number]
-        assert handed[number] <= max(now, due[port, which])
+    due: dict[tuple[int, tuple[int, bool]], int] = {}
+    for number, (at, port, fifo, transit) in sent.items():
+        due[port, fifo] = max(at + transit, due.get((port, fifo), 0) + lengths[number] * NIC // 2)
+        assert due[port, fifo] <= handed[number]
+        assert handed[number] <= max(now, due[port, fifo])
     assert not any(kernel.memory[k * BLOCK + j * SLOT] for k in range(20) for j in range(4))
 
 

@@ -91,7 +91,10 @@ def test_faults_on_a_long_haul_cable() -> None:
 def test_the_twin_has_the_same_trunk() -> None:
     twin = twin_of(TWO)
     assert twin.long_haul_rate * twin.planes == TWO.long_haul_rate * TWO.planes
-    assert twin.long_haul_delay_ps == TWO.long_haul_delay_ps and twin.base_rtt_ps == pytest.approx(TWO.base_rtt_ps, abs=2)
+    assert twin.long_haul_delay_ps == TWO.long_haul_delay_ps
+    for local in (False, True):  # a full packet takes as long from host to host
+        delays = [fabric.local_delay_ps if local else fabric.delay_ps for fabric in (TWO, twin)]
+        assert delays[0] + TWO.data_ps(local) == delays[1] + twin.data_ps(local)
 
 
 def test_drawings_and_words_have_both_sites() -> None:
