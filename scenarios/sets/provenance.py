@@ -169,11 +169,12 @@ class Stamp(msgspec.Struct, frozen=True):
         """Whether a part is of another state of its world."""
         return any(part.fingerprint != now.get(part.world) for part in self.parts.values())
 
-    def words(self, now: Mapping[str, str]) -> str:
+    def words(self, now: Mapping[str, str] | None = None) -> str:
+        """Say worlds, commit, date and seeds; with the fingerprints of ``now`` also whether it is older."""
         worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
         commit = f", commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
-        return f"{worlds.capitalize()}{commit}, {self.date}{seeds and ', '}{seeds}{OLDER if self.older(now) else ''}"
+        return f"{worlds.capitalize()}{commit}, {self.date}{seeds and ', '}{seeds}{OLDER if now and self.older(now) else ''}"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ import click
 from mrcbed.cli.sets import conclude_apart, run_stamped, tell
 from testbed import terminal
 from testbed.errors import UserError
+from testbed.installation import is_clone
 from testbed.options import argument, option
 from testbed.world import SIMULATED, WORLDS
 
@@ -32,13 +33,15 @@ from testbed.world import SIMULATED, WORLDS
 def command(ids: tuple[str, ...], check: bool, as_list: bool, pages_only: bool, world: str | None, out: str) -> None:
     """Make the figures and tables of the paper and of the pages (all, or ID like 16, one-of-many) that are missing or stale.
 
-    For a clone. Each is written to results/reference, and its page, when its runs have ended. Stop it at any time and call it again.
+    Each is written to results/reference, and its page, when its runs have ended. Stop it at any time and call it again.
 
     Exit status: 0 all are as they must be, 1 some could not be made or (--check) are not, 2 bad input, 130 stopped.
     """
     from scenarios.sets import provenance
     from scenarios.sets.reference import Reference, chosen
 
+    if not is_clone():
+        raise UserError("figures are stored in a clone, and this is an installed package: make them with mrcbed paper and mrcbed run")
     if not (check or as_list):
         provenance.write()
     reference = Reference()

@@ -100,7 +100,8 @@ def test_a_table_asks_what_its_scenarios_have(table: Table) -> None:
             line = row.and_of(column)
             scenario = known[line.part or table.parts[0].name]
             assert line.of in {transport.name for transport in scenario.transports}, line
-            assert not line.where or any(line.where.items() <= variant.settings.items() for variant in scenario.variants), line
+            settings = [{**variant.settings, "placement": place} for variant in scenario.variants for place in scenario.workload.placement]
+            assert any(line.where.items() <= values.items() for values in settings), line
             names = [name for name in line.value.split()[::2] if not name[0].isdigit()]
             assert all(name in OF_RUNS or name.split(".")[0] in Run.__struct_fields__ for name in names) and line.form, line
     assert all(part.world for part in table.parts)  # a reader must see it here
