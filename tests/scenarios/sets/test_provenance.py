@@ -28,6 +28,7 @@ def refused(world: str, found: str, reference: Path = provenance.REFERENCE) -> s
 def test_the_simulated_world_is_the_one_that_the_file_says(tmp_path: Path) -> None:
     found = provenance.simulated(tmp_path)
     logs = b"".join(path.read_bytes() for path in tmp_path.rglob("*.jsonl"))
+    assert re.search('"pauses": [1-9]', "".join(path.read_text() for path in tmp_path.rglob("run.json")))
     kinds = [rf'"kind":"{kind}"' for kind in ("loss", "rto", "reroute", "hint", "step", "flow")]
     counts = [rf'"{count}":[1-9]' for count in ("trims", "marked_rx", "cnps_rx", "naks_rx", "retransmitted", "lost_by_port")]
     assert [pattern for pattern in kinds + counts if not re.search(pattern.encode(), logs)] == []
