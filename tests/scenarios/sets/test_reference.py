@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from testbed.errors import UserError
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED
 from tests.made import made
+from tests.scenarios.sets.test_paper_series import summary_of, write
+from tests.scenarios.sets.test_validation import called_of
 from tests.scenarios.small import undrawn
 from topologies.structs import Refused
 
@@ -218,6 +221,43 @@ def test_what_is_missing_or_stale_is_made_and_kept(tmp_path: Path, monkeypatch: 
     data = json.loads(here.reference.file(TINY).read_text())
     here.reference.file(TINY).write_text(json.dumps({**data, "stamp": None}))
     assert here.reference.state(TINY) == "unstamped"
+
+
+def test_the_command_lists_checks_and_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Made(tmp_path / "here", monkeypatch)
+    called = partial(called_of, figures.command)
+
+    def played(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
+        provenance.begin(part, scenario, directory)
+        write(directory, summary_of(scenario))
+        (directory / "runs.csv").write_text("")
+        return 0
+
+    monkeypatch.setattr(figures, "run_stamped", played)
+    monkeypatch.setattr(reference, "ITEMS", (TINY,))
+    monkeypatch.setattr(reference, "Reference", lambda: here.reference)
+    monkeypatch.setattr(provenance, "write", lambda: None)
+    out = ("--out", str(tmp_path / "out"))
+    for words, status in ((("--list",), 0), (("--check",), 1)):
+        found = called(*words)
+        assert found[0] == status and re.search(r"tiny +A tiny one +missing +\d+ s", found[1])
+    emulated = replace(TINY, parts=(replace(TINY.parts[0], world=EMULATED),))
+    monkeypatch.setattr(reference, "ITEMS", (emulated,))
+    with pytest.raises(UserError, match="tiny needs root"):
+        called(*out)
+    assert called("--world", "simulated", *out)[0] == 0 and here.reference.state(TINY) == "missing"  # it chose nothing
+    monkeypatch.setattr(reference, "ITEMS", (TINY,))
+    assert called("tiny", *out)[0] == 0 and called("--check")[0] == 0
+    readme = here.place / "README.md"
+    text = readme.read_text()
+    readme.write_text(text.replace("| MRC |", "| mine |"))
+    assert called("--check")[0] == 1 and "README.md: its tables are not those that are stored" in called("--check")[1]
+    assert called("--pages")[0] == 0 and readme.read_text() == text
+    (here.place / "more.png").write_bytes(b"")
+    assert called("--check")[0] == 1 and "more.png: without a stamp" in called("--check")[1]
+    monkeypatch.setattr(figures, "is_clone", lambda: False)
+    with pytest.raises(UserError, match="this is an installed package"):
+        called("--check")
 
 
 def test_a_table_whose_runs_fail_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
