@@ -6,7 +6,7 @@ import operator
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -119,7 +119,8 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def cell(self, line: Line, evidence: Evidence) -> Cell:
         asked = (line.part or self.parts[0].name, line.of, line.where)
-        values = [value for run in evidence.runs(*asked) if (value := of(run, line.value)) is not None]
+        all_runs = evidence.parts[asked[0]].runs if asked[0] in evidence.parts else []
+        values = [value for run in evidence.runs(*asked) if (value := of(run, line.value, all_runs)) is not None]
         low, high = median_interval(values) or (None, None)
         return Cell(
             line.form, statistics.median(values) if values else None, low, high, len(values), len(evidence.runs(*asked, ended=False))
@@ -141,18 +142,33 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def of(run: Run, words: str) -> float | None:
-    """Return a figure of a run: a key, a function of the paper's statements or a number, or "A / B + C" of them, from left to right."""
+def failures_per_step(run: Run) -> float | None:
+    return ratio(sum(len(failover.outages_ns) for failover in run.failovers), run.steps)
+
+
+FUNCTIONS = {**OF_RUNS, failures_per_step.__name__: failures_per_step}
+
+
+def of(run: Run, words: str, runs: Sequence[Run] = ()) -> float | None:
+    """Return a figure of a run: a key, a function or a number, or "A / B + C" of them, from left to right. ``runs``: for TRANSPORT:A, which
+    is that of another transport with the same seed, placement and settings."""
+
+    def figure(name: str) -> float | None:
+        transport, _, key = name.rpartition(":")
+        same = (run.seed, run.placement, run.settings)
+        its = (
+            run
+            if not transport
+            else next((r for r in runs if r.transport == transport and (r.seed, r.placement, r.settings) == same), None)
+        )
+        return float(name) if name[0].isdigit() else None if its is None else value_of(its, FUNCTIONS.get(key, key))
+
     first, *rest = words.split()
-    total = _figure(run, first)
+    total = figure(first)
     for sign, name in zip(rest[::2], rest[1::2], strict=True):
-        other = _figure(run, name)
+        other = figure(name)
         total = None if total is None or other is None else SIGNS[sign](total, other)
     return total
-
-
-def _figure(run: Run, name: str) -> float | None:
-    return float(name) if name[0].isdigit() else value_of(run, OF_RUNS.get(name, name))
 
 
 def conclude(table: Table, out: Path) -> StoredTable:

@@ -18,10 +18,9 @@ from scenarios.sets import provenance, reference
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import Evidence
 from scenarios.sets.paper.figures import FIGURES
-from scenarios.sets.paper.statement import OF_RUNS
 from scenarios.sets.provenance import OfPart, Stamp
 from scenarios.sets.reference import BLOCK, ITEMS, Reference, chosen
-from scenarios.sets.tables.table import TABLES, Cell, Row, StoredTable, Table, of, read_tables
+from scenarios.sets.tables.table import FUNCTIONS, TABLES, Cell, Row, StoredTable, Table, of, read_tables
 from testbed.errors import UserError
 from testbed.results.summary import Run, Summary
 from testbed.world import EMULATED, SIMULATED
@@ -105,8 +104,9 @@ def test_a_table_asks_what_its_scenarios_have(table: Table) -> None:
             assert line.of in {transport.name for transport in scenario.transports}, line
             settings = [{**variant.settings, "placement": place} for variant in scenario.variants for place in scenario.workload.placement]
             assert any(line.where.items() <= values.items() for values in settings), line
-            names = [name for name in line.value.split()[::2] if not name[0].isdigit()]
-            assert all(name in OF_RUNS or name.split(".")[0] in Run.__struct_fields__ for name in names) and line.form, line
+            names = [name.rpartition(":") for name in line.value.split()[::2] if not name[0].isdigit()]
+            assert all(key in FUNCTIONS or key.split(".")[0] in Run.__struct_fields__ for _, _, key in names) and line.form, line
+            assert {other for other, _, _ in names if other} < {transport.name for transport in scenario.transports}, line
     assert all(part.world for part in table.parts)  # a reader must see it here
     assert all((STORED.folder / name).suffix in (".png", ".json") for name in table.files)
 
@@ -144,6 +144,8 @@ def test_a_cell_is_the_median_of_its_runs() -> None:
     assert str(Cell(".1%", 0.97, 0.951, 0.98, 3, 3)) == "97.0 % [95.1, 98.0]"
     it = made(Run, **run(8))
     assert [of(it, words) for words in ("untrimmed_loss / 2 - 1", "untrimmed_loss / 0", "kept_during / 2")] == [3, None, None]
+    others = [made(Run, **run(seed, transport="roce", untrimmed_loss=2 * seed)) for seed in (7, 8)]
+    assert [of(it, f"untrimmed_loss / {name}:untrimmed_loss", others) for name in ("roce", "tcp")] == [0.5, None]
 
 
 def test_a_table_says_of_which_code_it_is() -> None:
