@@ -45,7 +45,7 @@ BELOW = (
 ASIDE = ("description", "expects", "file", "seeds", "text", "timeout_s")
 """Fields of a scenario that change no figure, and its seeds."""
 DIGITS = 16
-OLDER = ", *made on an older state*"
+OLDER = "*made on an older state*"
 
 
 def simulated(logs: Path | None = None) -> str:
@@ -172,9 +172,9 @@ class Stamp(msgspec.Struct, frozen=True):
     def words(self, now: Mapping[str, str] | None = None) -> str:
         """Say worlds, commit, date and seeds; with the fingerprints of ``now`` also whether it is older."""
         worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
-        commit = f", commit {self.commit}" if self.commit else ""
+        commit = f"commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
-        return f"{worlds.capitalize()}{commit}, {self.date}{seeds and ', '}{seeds}{OLDER if now and self.older(now) else ''}"
+        return ", ".join(filter(None, (worlds.capitalize(), commit, self.date, seeds, OLDER if now and self.older(now) else "")))
 
 
 def _seeds(seeds: Sequence[int]) -> str:

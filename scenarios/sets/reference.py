@@ -109,7 +109,9 @@ class Reference:
             stamps = {figure["id"]: msgspec.convert(figure["stamp"], Stamp) for figure in conclusions}
             older = [id for id, stamp in stamps.items() if stamp.older(self.now)]
             return (
-                f"{page.summary_line(conclusions)}{OLDER if older else ''}.\n" if id == CLAIMS else _differing(conclusions, stamps, older)
+                f"{page.summary_line(conclusions)}{f', {OLDER}' if older else ''}.\n"
+                if id == CLAIMS
+                else _differing(conclusions, stamps, older)
             )
         table = next((table for table in TABLES if table.id == id), None)
         if table is None:

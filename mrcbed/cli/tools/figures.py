@@ -71,9 +71,12 @@ def _show(due: list[tuple[Any, str]]) -> None:
     """Print what has to be made, and about how long that takes."""
     from scenarios.sets import estimate
 
+    if not due:
+        click.echo("Nothing is missing or stale.")
+        return
     times = estimate.seconds([item for item, _ in due], False)
     rows: list[list[terminal.Cell] | None] = [[item.id, item.title, state, estimate.format_duration(times[item.id])] for item, state in due]
-    rows += [None, ["", "all of these", "", estimate.format_duration(sum(times.values()))]] if due else []
+    rows += [None, ["", "all of these", "", estimate.format_duration(sum(times.values()))]]
     terminal.console(120).print(terminal.table(("figure", "what", "state", "about"), rows, words=("what", "state")))
 
 
