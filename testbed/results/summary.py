@@ -230,6 +230,14 @@ class Pauses(Row, kw_only=True):
     reaction_ns: Annotated[Reaction | None, Doc("how soon ports stopped; emulated world only")] = None
 
 
+class Dcqcn(Row, kw_only=True):
+    """Whether DCQCN's rates were level: each within 10 % of its mean over two windows of 1 ms."""
+
+    settled_ns: Annotated[Number | None, Doc("after the first packet, when they first were; null: not within 10 ms, or not in this run")]
+    waited_ns: Annotated[Number, Doc("after the first packet, when measuring began")]
+    level: Annotated[bool, Doc("whether they were level when measuring began")]
+
+
 class Background(Row, kw_only=True):
     """One background flow, as iperf3 reports it; what it did not report is null, and a note of the run says why."""
 
@@ -550,6 +558,7 @@ class Run(Row, kw_only=True):
     jobs: Annotated[dict[Name, Job], Doc("jobs by name; the run's own steps, and what a failure cost it, are those of the "
         "first")] = {}  # fmt: skip
     pfc: Annotated[Pauses | None, Doc("pauses, with `pfc = true`")] = None
+    dcqcn: Annotated[Dcqcn | None, Doc("whether DCQCN's rates were level, where any was cut")] = None
     background: Annotated[list[Background], Doc("background flows")] = []
     background_sent_share: Annotated[Perhaps[Amount], Doc("least `sent_bps / rate_bps` of background flows with a rate")] = UNSET
     beside_background_busbw_bps: Annotated[Perhaps[Amount], Doc("bus bandwidth that theory leaves while every background flow has its "

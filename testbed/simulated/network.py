@@ -22,7 +22,7 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
-from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Fifo, Frame, within_kind
+from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, within_kind
 from testbed.simulated.packed_counters import added, rows
 from testbed.simulated.port import (
     ARRIVED_BYTES,
@@ -131,25 +131,27 @@ class Network(Windows):
             self._start(port)
         return True
 
-    def _start(self, port: SimPort, came: Frame | None = None) -> None:
-        """Put the next frame on the wire. ``came``: the frame that is all there at this moment. A switch that cuts through has begun to
-        send it when it began to come in, or when the wire was free again: it ends that much sooner, but not before now."""
+    def _start(self, port: SimPort) -> None:
+        """Put the next frame on the wire. Where switches cut through, the far end has it from its first bit on; a host only when all of it
+        is there."""
         now = self.time
         took = port.take(now)
         frame = port.wire
         if took and frame is not None:
             if frame.ingress >= 0:
                 self._let_go(frame)
-            until = now + took
-            if frame is came and self._cut_through:
-                rate = self.ports[frame.port].rate
-                begun = now - frame.size * WHOLE // rate
-                if rate >= port.rate:
-                    until = (begun if begun > port.free else port.free) + took
-                    if until < now:
-                        until = now
             frame.port = port.number
-            self._calendar(port).enter(frame, until, port.next_order())
+            order = port.next_order()
+            if not self._cut_through or port.last_hop:
+                self._calendar(port).enter(frame, now + took, order)
+                return
+            self._calendar(port).enter(port, now + took, order)
+            if port.host >= 0:
+                frame.at = now
+                frame.order = order
+                self._climb(port, frame)
+            else:
+                self._cross(frame)
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
             self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
@@ -166,17 +168,24 @@ class Network(Windows):
         port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
-        port.wire = None
-        port.free = self.time
-        if port.waits():
-            self._start(port)
+        self._free(port)
         if port.host >= 0:
-            frame.landed = True
-            peers = self.peers
-            queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
-            queue.append(frame)
+            self._climb(port, frame)
         else:
             self._cross(frame)
+
+    def _free(self, port: Event) -> None:
+        assert isinstance(port, SimPort)
+        port.wire = None
+        if port.waits():
+            self._start(port)
+
+    def _climb(self, port: SimPort, frame: Frame) -> None:
+        """Hand a host's frame to the switches."""
+        frame.landed = True
+        peers = self.peers
+        queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
+        queue.append(frame)
 
     def _cross(self, frame: Frame) -> None:
         """Hand a frame that has crossed a cable to a switch or a host, unless a fault takes it."""
@@ -217,6 +226,16 @@ class Network(Windows):
             return
         if self._adaptive and far.switch_number in self._uplinks and egress.far.host < 0:
             egress = self._least_loaded(far.switch_number, egress, frame)
+        if self._cut_through and egress.rate > port.rate:  # all of it has to be there first
+            rest = Call(self._forward, frame, egress)
+            self._core.enter(rest, self.time + frame.size * WHOLE // port.rate, port.next_order())
+        else:
+            self._forward(frame, egress)
+
+    def _forward(self, frame: Frame, egress: SimPort) -> None:
+        """Put a frame into the queue of a switch's egress port."""
+        port = self.ports[frame.port]
+        far = port.far
         if far.lossless and frame.klass() == dscp.ROCE:
             if not far.hold(frame):
                 return
@@ -224,7 +243,7 @@ class Network(Windows):
                 self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
-                self._start(egress, frame)
+                self._start(egress)
         elif frame.ingress >= 0:
             self._let_go(frame)
 
@@ -364,8 +383,7 @@ class Network(Windows):
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
-            port.free = self.time
-            for frame in port.flush():
+            for frame in port.flush(whole=not self._cut_through or port.last_hop):
                 if frame.ingress >= 0:
                     self._let_go(frame)
             port.stops = False

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
-from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Fifo, Frame
+from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Event, Fifo, Frame
 from topologies.clos import Fabric
 from topologies.units import BYTE
 
@@ -94,11 +94,12 @@ class Pause:
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
-class SimPort:
+class SimPort(Event):
     """One end of a cable. ``stage``: how many switches a frame has met: none at a host's NIC, which only drops at the tail, then those of
-    :data:`UP`, :data:`DOWN` and :data:`LAST`."""
+    :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
+        super().__init__()
         self.number: i64 = number
         self.plane: i64 = plane
         self.stage: i64 = stage
@@ -119,7 +120,6 @@ class SimPort:
         self.waiting: i64 = 0  # bytes of data; what is on the wire no longer waits, as with a token bucket
         self.waiting_high: i64 = 0
         self.wire: Frame | None = None  # the frame on the wire
-        self.free: i64 = LONG_AGO  # when the last one before it was through
         self.turns: i64 = 0  # frames that have been there so far
         self.high_until: i64 = LONG_AGO  # when the high class's bucket is full again
         self.retry_at: i64 = LONG_AGO  # when the high class is to be tried again
@@ -314,13 +314,15 @@ class SimPort:
         """Return when the high class may send again."""
         return self.high_until - self.high_burst
 
-    def flush(self) -> list[Frame]:
-        """Lose, and count as lost, all frames that wait or are on the wire: the cable went down. Returns those of data that waited."""
+    def flush(self, whole: bool) -> list[Frame]:
+        """Lose, and count as lost, all frames that wait: the cable went down. ``whole``: with the one on the wire, which is not yet at the
+        far end in part. Returns those of data that waited."""
         lost = self.data.frames()
         self.data.clear()
         self.high.clear()
         self.waiting = self.waiting_high = 0
-        self.wire = None
+        if whole:
+            self.wire = None
         own, far = self.stats, self.far.stats
         for klass in (0, 1):
             self.flushed[klass] = own[ADMITTED_BYTES + klass] - far[ARRIVED_BYTES + klass]
