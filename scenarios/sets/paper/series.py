@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from scenarios.run.resume import write_json
 from scenarios.sets import provenance, series
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, VERDICTS, Evidence, overall
+from scenarios.sets.paper.claims import AGREES, DIFFERS, VERDICTS, Evidence, overall
 from scenarios.sets.paper.figure import PaperFigure
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.plots import DRAW
@@ -109,8 +109,8 @@ def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             for row in figure["rows"]
             if row["number"] == claim.number
         ]
-        verdict = overall([row["verdict"] for row in evidence]) if evidence else CANNOT if claim.refused else NO_DATA
-        why = "" if evidence else claim.refused or "no figure of this version, or none that was run, shows it"
+        verdict = overall([row["verdict"] for row in evidence])
+        why = "" if evidence else "no figure of this version, or none that was run, shows it"
         claims.append({**asdict(claim), "verdict": verdict, "why": why, "evidence": evidence})
     return claims
 
