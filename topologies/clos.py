@@ -19,6 +19,7 @@ cable to T1 number j of site 1, which is counted as t1_per_plane + j (docs/long-
 from __future__ import annotations
 
 import difflib
+import math
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -75,6 +76,8 @@ class FabricError(ValueError):
 
 
 Queue = Annotated[float, Meta(ge=0.1, le=1000.0)]
+Alpha = Annotated[float, Meta(ge=2.0**-7, le=2.0**6)]
+"""SAI's dynamic thresholds, which are powers of two."""
 _BDP = "BDP of the plane"
 SOURCE, ECMP, ADAPTIVE = "source", "ecmp", "adaptive"
 ROUTING = (SOURCE, ECMP, ADAPTIVE)
@@ -128,6 +131,19 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     pfc_xoff_bdp: Annotated[
         Queue, Doc("data from one port that waits in its switch, above which that port's other end is paused", _BDP)
     ] = 1.0
+    pool_mb_per_tbps: Annotated[
+        float,
+        Meta(ge=0.0, le=1000.0),
+        Doc(
+            "memory that a switch's ports share, in place of egress buffers of their own; 0: none",
+            "MB per Tb/s of the switch",
+            example="2.5",
+        ),
+    ] = 0.0
+    pool_alpha: Annotated[Alpha, Doc("what a queue of lossy data may hold, a power of two", "free bytes of the pool")] = 8.0
+    pool_alpha_lossless: Annotated[
+        Alpha, Doc("data from one port that waits in its switch, above which that port's other end is paused", "free bytes of the pool")
+    ] = 1.0
     routing: Annotated[
         str,
         one_of(ROUTING),
@@ -159,7 +175,12 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
             raise Refused("t1_per_plane", f"= 0: {self.t0_per_plane} T0 per plane need at least one T1 to reach each other")
         if self.ecn_low_bdp >= self.ecn_high_bdp:
             raise Refused("ecn_low_bdp", f"= {self.ecn_low_bdp} must be below ecn_high_bdp = {self.ecn_high_bdp}")
-        if self.trimming and max(self.trim_bdp, self.trim_last_hop_bdp) > self.buffer_bdp:
+        for key in ("pool_alpha", "pool_alpha_lossless"):
+            if math.frexp(getattr(self, key))[0] != 0.5:
+                raise Refused(key, f"= {getattr(self, key)} must be a power of two: 1/128, 1/64, ... 1, 2, ... 64")
+        if self.pool_mb_per_tbps and self._share(min(filter(None, self.pool_bytes), default=0), min(self.pool_alphas)) < self.frame_bytes:
+            raise Refused("pool_mb_per_tbps", f"= {self.pool_mb_per_tbps} is too little for a queue of one packet: raise it, or the alphas")
+        if self.trimming and not self.pool_mb_per_tbps and max(self.trim_bdp, self.trim_last_hop_bdp) > self.buffer_bdp:
             raise Refused("", f"a trimming threshold above buffer_bdp = {self.buffer_bdp} would never be reached")
         if self.host_count < 2:
             raise Refused("", "one host has nobody to talk to: raise hosts_per_t0 or t0_per_plane")
@@ -276,9 +297,37 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     # --- queues: what every egress port of a switch does with its data class, bytes waiting -------------------------
 
     @cached_property
-    def buffer_bytes(self) -> int:
-        """The backlog above which a port drops at the tail, bytes; host ports too."""
+    def port_bytes(self) -> int:
+        """A port's own buffer, bytes: of host ports, and of a switch's unless its ports share a pool."""
         return int(self.plane_bdp * self.buffer_bdp)
+
+    @cached_property
+    def buffer_bytes(self) -> int:
+        """The backlog above which a switch's port drops at the tail, bytes; with a pool the most that a queue can reach."""
+        return self._share(max(self.pool_bytes), self.pool_alphas[0]) if self.pool_mb_per_tbps else self.port_bytes
+
+    @cached_property
+    def buffer_rtts(self) -> float:
+        """:attr:`buffer_bytes` in BDPs of the plane."""
+        return self.buffer_bytes / self.plane_bdp if self.pool_mb_per_tbps else self.buffer_bdp
+
+    @cached_property
+    def pool_bytes(self) -> tuple[int, int]:
+        """The bytes that the ports of a T0 share, and those of a T1."""
+        t0 = self.hosts_per_t0 * self.nic_rate + self.t1_per_plane * self.fabric_rate
+        t1 = self.t0_per_plane // self.sites * self.fabric_rate + (self.sites - 1) * self.long_haul_rate
+        shared = tuple(int(rate * self.pool_mb_per_tbps / 10**6) for rate in (t0, t1 if self.t1_per_plane else 0))
+        return shared[0], shared[1]
+
+    @cached_property
+    def pool_alphas(self) -> tuple[int, int]:
+        """The alphas of lossy and of lossless data, in 128ths."""
+        return int(128 * self.pool_alpha), int(128 * self.pool_alpha_lossless)
+
+    @staticmethod
+    def _share(pool: int, alpha: int) -> int:
+        """Compute how much of a pool its only busy queue may hold. ``alpha`` in 128ths."""
+        return pool * alpha // (128 + alpha)
 
     @cached_property
     def ecn_bytes(self) -> tuple[int, int]:
@@ -292,14 +341,16 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     @cached_property
     def pfc_bytes(self) -> tuple[int, int]:
         """(XOFF, XON), bytes: what one ingress port's packets may hold in a switch before their sender is paused, and with what it goes
-        on."""
-        xoff = int(self.plane_bdp * self.pfc_xoff_bdp)
+        on. With a pool the most that XOFF can be, if no other port's packets wait."""
+        pool = self.pool_mb_per_tbps
+        xoff = self._share(max(self.pool_bytes), self.pool_alphas[1]) if pool else int(self.plane_bdp * self.pfc_xoff_bdp)
         return xoff, max(self.frame_bytes, xoff - PFC_GAP * self.frame_bytes)
 
     @property
     def simulated_only(self) -> str:
         """The setting that only simulated switches have, as it is written; "" if it is not in use."""
-        return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else ""
+        pool = f"pool_mb_per_tbps = {self.pool_mb_per_tbps}" if self.pool_mb_per_tbps else ""
+        return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else pool
 
     @cached_property
     def pfc_ps(self) -> int:

@@ -150,7 +150,7 @@ class Options:
         frame = fabric.mtu + MAX_HEADERS + ICRC_BYTES
         most = RING * frame
         self.window: int = knobs.window if knobs.window > 0 else max(1, int(bdp * path_bdp)) if bdp else most
-        queues = fabric.buffer_bdp * (fabric.base_rtt_ps / rtt)  # in RTTs of these paths; buffers are as large as in one site
+        queues = fabric.buffer_rtts * (fabric.base_rtt_ps / rtt)  # in RTTs of these paths; buffers are as large as in one site
         fixed = knobs.rto == "fixed"
         usual_rto = DEPLOYED_RTO if fabric.pfc and fixed else int(max(4.0, queues + 2.0) * rtt)
         self.rto_ps: int = knobs.rto_ns * NS if knobs.rto_ns > 0 else usual_rto

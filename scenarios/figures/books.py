@@ -27,7 +27,7 @@ AGENT_DROPS = ("tx_refused", "rx_ring_drops")
 """Agent counters of dropped packets: refused by the kernel (port down), dropped by the receive socket."""
 _GAUGES = (
     "plane", "backlog_bytes", "backlog_packets", "backlog_mean_bytes", "backlog_peak_bytes", "backlog_high_peak_bytes", "longest_pause_ps",
-    "longest_pause_reaction_ps",
+    "longest_pause_reaction_ps", "pool_bytes", "pool_peak_bytes",
 )  # fmt: skip
 REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported", "rx_not_connected")
 """Counters of frames that reached an agent and were refused. They must be 0 in a run in which no such frames are injected."""

@@ -6,7 +6,8 @@ books know the rules, not the engine:
 * **Rotation.** First planes are dealt: over a host's queue pairs their numbers differ by one at most. From there on planes take turns
   strictly, so the packets that a host first sends on each plane are known from each queue pair's first plane and number of packets, but for
   turns of planes that could not take one. Not where planes are weighted or a queue pair has fewer EVs than there are planes.
-* **Queues.** A port marks and trims only where enough has waited, and on a last hop without ECN nothing is marked but RoCE.
+* **Queues.** A port marks and trims only where enough has waited, and on a last hop without ECN nothing is marked but RoCE. What a switch
+  holds of its pool waits at its ports.
 
 Pure. testbed/results/summary.py has the keys.
 """
@@ -100,7 +101,7 @@ def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
         peak, hop = row["backlog_peak_bytes"], hop_of(row.port)
         if row["marked"] and peak + slack <= low:
             yield f"port {row.port} marked {row['marked']} packets above {low:,} bytes, where at most {peak:,} have ever waited"
-        trim = fabric.trim_bytes(hop == "last_hop")
+        trim = 0 if fabric.pool_mb_per_tbps else fabric.trim_bytes(hop == "last_hop")  # with a pool the rest may be what others have
         high = row["backlog_high_peak_bytes"]  # where retransmissions may be trimmed, too
         if row["trimmed"] and max(peak, high) + frame + slack <= trim:
             yield f"port {row.port} trimmed {row['trimmed']} packets above {trim:,} bytes, where at most {peak:,} have ever waited"
@@ -108,10 +109,25 @@ def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
             yield f"port {row.port} marked {row['marked']} packets on a last hop, where ECN is off"
 
 
+def _pool_breaks(rows: Sequence[PortRow]) -> Iterable[str]:
+    waits: dict[str, int] = defaultdict(int)
+    for row in rows:
+        waits[row.node] += row["backlog_bytes"]
+    for node, held in {row.node: row["pool_bytes"] for row in rows}.items():
+        if not 0 <= held <= waits[node]:
+            yield f"switch {node} holds {held:,} bytes of its pool, where {waits[node]:,} wait"
+
+
+def pool_peak_share(run: Run) -> float | None:
+    """Return ``pool_peak_share`` of a run's entry; None without pools."""
+    sizes = run.fabric.pool_bytes
+    return max((row["pool_peak_bytes"] / sizes["-t1-" in row.node] for row in run.ports if "pool_peak_bytes" in row), default=None)
+
+
 def broken(run: Run) -> list[str]:
     """List the books that a run broke, a line each, with numbers; of many ports the first, and how many more."""
     rows = [row for row in run.ports if not row.of_host and "marked" in row]
-    queues = list(_queue_breaks(run, rows))
+    queues = [*_queue_breaks(run, rows), *_pool_breaks(rows)]
     if len(queues) > 1:
         queues = [f"{queues[0]} ({len(queues)} such lines)"]
     return [*_rotation_breaks(run), *queues]

@@ -43,6 +43,9 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     trim_last_hop_bdp: Annotated[float | None, _as_in("trim_last_hop_bdp")] = None
     pfc: Annotated[bool | None, _as_in("pfc")] = None
     pfc_xoff_bdp: Annotated[float | None, _as_in("pfc_xoff_bdp")] = None
+    pool_mb_per_tbps: Annotated[float | None, _as_in("pool_mb_per_tbps")] = None
+    pool_alpha: Annotated[float | None, _as_in("pool_alpha")] = None
+    pool_alpha_lossless: Annotated[float | None, _as_in("pool_alpha_lossless")] = None
     routing: Annotated[str | None, _as_in("routing")] = None
     ecmp_hash: Annotated[str | None, _as_in("ecmp_hash")] = None
     name: Annotated[
@@ -80,7 +83,8 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
     factor = nic_rate / fabric.nic_rate
     rates = {key: round(getattr(fabric, key) * factor) for key in ("fabric_rate", "long_haul_rate")}
     delays = {key: round(getattr(fabric, key) / factor) for key in ("delay_ps", "hop_delay_ps", "long_haul_delay_ps")}
-    return fabric.with_(name=name, nic_rate=nic_rate, **rates, **delays)
+    pool = fabric.pool_mb_per_tbps / factor  # as many BDPs, too
+    return fabric.with_(name=name, nic_rate=nic_rate, pool_mb_per_tbps=pool, **rates, **delays)
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
@@ -118,6 +122,7 @@ def figures(fabric: Fabric) -> dict[str, object]:
         "last_hop_ecn": fabric.ecn and fabric.last_hop_ecn,
         "trim_bytes": fabric.trim_bytes(False) if fabric.trimming else None,
         "trim_last_hop_bytes": fabric.trim_bytes(True) if fabric.trimming else None,
+        **({"pool_bytes": list(fabric.pool_bytes)} if fabric.pool_mb_per_tbps else {}),
         "pfc_bytes": list(fabric.pfc_bytes) if fabric.pfc else None,
         "payload_share": fabric.payload_share,
         "routing": fabric.routing,

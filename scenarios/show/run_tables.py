@@ -102,6 +102,8 @@ def fabrics_table(summary: Summary, shapes: Mapping[str, Fabric]) -> Table:
         ("trimming\nabove (last\nhop) kB", lambda f: _trimming(f[1])),
         ("buffer\nkB", lambda f: _kb(f[1].buffer_bytes)),
     ]
+    if any(f.pool_bytes for _, f in rows):
+        columns.append(("pool of a\nT0, T1 kB", lambda f: ", ".join(map(_kb, f[1].pool_bytes or ())) or "none"))
     if any(f.pfc_bytes for _, f in rows):
         columns.append(("PFC XOFF–XON\nkB", lambda f: _range_kb(f[1].pfc_bytes)))
     note = "The agents add the delay: ping and iperf3 do not have it."

@@ -229,7 +229,7 @@ def port_row(
 
 _NAMED_DROPS = ("drop_trim_failed", *layout.SWITCH_DROPS)
 _DROPS = tuple(_S[name] for name in ("drop_tail_packets_data", "drop_tail_packets_high", "drop_link_down", *_NAMED_DROPS))
-_PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes")
+_PEAKS = ("backlog_peak_bytes", "backlog_high_peak_bytes", "pool_bytes", "pool_peak_bytes")
 _MASK = (1 << 64) - 1
 _PAIRS = tuple((_S[f"admitted_{w}"], _S[f"arrived_{w}"]) for w in layout.FLUSHED_WORDS)
 

@@ -47,7 +47,8 @@ class FabricFigures(Row, kw_only=True):
     haul_rtt_ns: Annotated[Positive | None, Doc("the same between two sites")] = None
     delay_ns: Annotated[Number, Doc("one-way delay that hosts add")]
     plane_bdp_bytes: Annotated[Positive, Doc("bandwidth of a plane times base RTT")]
-    buffer_bytes: Annotated[Positive, Doc("buffer of a port")]
+    buffer_bytes: Annotated[Positive, Doc("buffer of a port; of a shared pool as much as one queue alone can reach")]
+    pool_bytes: Annotated[tuple[Amount, Amount] | None, Doc("bytes that the ports of a T0 share, and those of a T1")] = None
     ecn_bytes: Annotated[tuple[Amount, Amount] | None, Doc("backlogs from which some, and all packets are marked; null: no ECN")]
     last_hop_ecn: Annotated[bool, Doc("whether the last hop marks")]
     trim_bytes: Annotated[Count | None, Doc("backlog above which packets are trimmed; null: no trimming")]
@@ -232,6 +233,14 @@ class Pauses(Row, kw_only=True):
     longest_pause_ns: Annotated[Number, Doc("longest pause")]
     tiers: Annotated[dict[str, Tier], Doc("by tier: NIC ports (nic), T0 uplinks (up), T1 downlinks (down)")]
     reaction_ns: Annotated[Reaction | None, Doc("how soon ports stopped; emulated world only")] = None
+
+
+class Dcqcn(Row, kw_only=True):
+    """Whether DCQCN's rates were level: each within 10 % of its mean over two windows of 1 ms."""
+
+    settled_ns: Annotated[Number | None, Doc("after the first packet, when they first were; null: not within 10 ms, or not in this run")]
+    waited_ns: Annotated[Number, Doc("after the first packet, when measuring began")]
+    level: Annotated[bool, Doc("whether they were level when measuring began")]
 
 
 class Background(Row, kw_only=True):
@@ -557,6 +566,8 @@ class Run(Row, kw_only=True):
     jobs: Annotated[dict[Name, Job], Doc("jobs by name; the run's own steps, and what a failure cost it, are those of the "
         "first")] = {}  # fmt: skip
     pfc: Annotated[Pauses | None, Doc("pauses, with `pfc = true`")] = None
+    dcqcn: Annotated[Dcqcn | None, Doc("whether DCQCN's rates were level, where any was cut")] = None
+    pool_peak_share: Annotated[Share | None, Doc("largest part of its pool that a switch held")] = None
     background: Annotated[list[Background], Doc("background flows")] = []
     background_sent_share: Annotated[Perhaps[Amount], Doc("least `sent_bps / rate_bps` of background flows with a rate")] = UNSET
     beside_background_busbw_bps: Annotated[Perhaps[Amount], Doc("bus bandwidth that theory leaves while every background flow has its "

@@ -161,7 +161,7 @@ class SimulatedCluster(Started, TakesFaults):
         return self._injector
 
     def counters(self) -> list[dict[str, Any]]:
-        return rows(self.fabric, self._table(), self.fabric.pfc)
+        return rows(self.fabric, self._table())
 
     def _table(self) -> Table:
         others = self.crew.figures() if self.crew is not None else []

@@ -19,7 +19,7 @@ from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
-from testbed.simulated.frame import Fifo, Frame, merged
+from testbed.simulated.frame import Fifo, Frame, in_order, merged
 
 _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, whether someone is to be told
 HEAD: Final[i64] = 32
@@ -154,7 +154,7 @@ class Peers:
                 frame = frame.next if arrivals else None  # what comes from under the same T0 overtakes
         for number, wire in enumerate(self.wires):
             if wire is not None:
-                wire.send(turn, self.out[number], arrivals, first, halted)
+                wire.send(turn, self.out[number] if arrivals else in_order(self.out[number]), arrivals, first, halted)
         both = Fifo()
         both.join(own)
         for wire in self.wires:

@@ -237,6 +237,21 @@ class Fifo:
         self.first = self.last = None
 
 
+def in_order(frames: Fifo) -> Fifo:
+    """Put a queue that is in the order of its times into that of its events, and return it."""
+    frame = frames.first
+    while frame is not None:
+        after = frame.next
+        if after is not None and before(after, frame):
+            found = sorted(frames.frames(), key=lambda one: (one.at, one.order))
+            frames.clear()
+            for one in found:
+                frames.append(one)
+            break
+        frame = after
+    return frames
+
+
 def merged(a: Fifo, b: Fifo) -> Fifo:
     """Join two queues, each in the order of its events, to one in that order. Both are empty afterwards."""
     both = Fifo()
@@ -272,9 +287,13 @@ class Calendar:
         heap[k] = event
 
     def follow(self, frames: Fifo) -> None:
-        """Append frames that are in order, and happen no sooner than those that followed before: they need no sorting. Empties
-        ``frames``."""
-        self._later.join(frames)
+        """Append frames that are in order, and happen no sooner than those that followed before: they need no sorting, but those of the
+        time of the last one. Empties ``frames``."""
+        first, last = frames.first, self._later.last
+        if first is not None and last is not None and before(first, last):
+            self._later = merged(self._later, frames)
+        else:
+            self._later.join(frames)
 
     def first_at(self) -> i64:
         """Return the time of the next event; NEVER without one."""

@@ -22,8 +22,9 @@ from agents.packets import dscp
 from agents.transport import NEVER
 from testbed.dataplane import layout
 from testbed.dataplane.counters import Row
-from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Fifo, Frame, within_kind
+from testbed.simulated.frame import ARRIVAL, PAUSE, PORT_BITS, RETRY, Calendar, Call, Event, Fifo, Frame, within_kind
 from testbed.simulated.packed_counters import added, rows
+from testbed.simulated.pool import Pool
 from testbed.simulated.port import (
     ARRIVED_BYTES,
     ARRIVED_PACKETS,
@@ -96,6 +97,8 @@ class Network(Windows):
         numbers = {name: i for i, name in enumerate(fabric.switches)}
         self._switch_states = [layout.SWITCH_WORKS] * len(numbers)
         self._numbers = numbers
+        self._pools = [Pool() for _ in numbers]
+        self._describe_pools(fabric)
         self.ports: list[SimPort] = []
         for link in fabric.links:
             for port, stage in zip((link.a, link.b), _STAGES[link.kind], strict=True):
@@ -106,6 +109,7 @@ class Network(Windows):
         for port, sim_port in zip(fabric.ports, self.ports, strict=True):
             if port.node in numbers:
                 sim_port.switch_number = numbers[port.node]
+                sim_port.pool = self._pools[numbers[port.node]]
                 sim_port.usid = switch_usid(port.node)
                 sim_port.table = {usid: by_name[name] for usid, name in tables[port.node].items()}
             else:
@@ -131,25 +135,27 @@ class Network(Windows):
             self._start(port)
         return True
 
-    def _start(self, port: SimPort, came: Frame | None = None) -> None:
-        """Put the next frame on the wire. ``came``: the frame that is all there at this moment. A switch that cuts through has begun to
-        send it when it began to come in, or when the wire was free again: it ends that much sooner, but not before now."""
+    def _start(self, port: SimPort) -> None:
+        """Put the next frame on the wire. Where switches cut through, the far end has it from its first bit on; a host only when all of it
+        is there."""
         now = self.time
         took = port.take(now)
         frame = port.wire
         if took and frame is not None:
             if frame.ingress >= 0:
                 self._let_go(frame)
-            until = now + took
-            if frame is came and self._cut_through:
-                rate = self.ports[frame.port].rate
-                begun = now - frame.size * WHOLE // rate
-                if rate >= port.rate:
-                    until = (begun if begun > port.free else port.free) + took
-                    if until < now:
-                        until = now
             frame.port = port.number
-            self._calendar(port).enter(frame, until, port.next_order())
+            order = port.next_order()
+            if not self._cut_through or port.last_hop:
+                self._calendar(port).enter(frame, now + took, order)
+                return
+            self._calendar(port).enter(port, now + took, order)
+            if port.host >= 0:
+                frame.at = now
+                frame.order = order
+                self._climb(port, frame)
+            else:
+                self._cross(frame)
         elif port.high.first is not None and port.retry_at <= now:
             port.retry_at = port.high_at()
             self._calendar(port).enter(Call(self._retry, port, None), port.retry_at, RETRY | port.number)
@@ -166,17 +172,24 @@ class Network(Windows):
         port = self.ports[frame.port]
         if port.wire is not frame:
             return  # the cable went down meanwhile
-        port.wire = None
-        port.free = self.time
-        if port.waits():
-            self._start(port)
+        self._free(port)
         if port.host >= 0:
-            frame.landed = True
-            peers = self.peers
-            queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
-            queue.append(frame)
+            self._climb(port, frame)
         else:
             self._cross(frame)
+
+    def _free(self, port: Event) -> None:
+        assert isinstance(port, SimPort)
+        port.wire = None
+        if port.waits():
+            self._start(port)
+
+    def _climb(self, port: SimPort, frame: Frame) -> None:
+        """Hand a host's frame to the switches."""
+        frame.landed = True
+        peers = self.peers
+        queue = self._up if peers is None else peers.queue(peers.plane_owner[port.plane], self._up)
+        queue.append(frame)
 
     def _cross(self, frame: Frame) -> None:
         """Hand a frame that has crossed a cable to a switch or a host, unless a fault takes it."""
@@ -217,14 +230,24 @@ class Network(Windows):
             return
         if self._adaptive and far.switch_number in self._uplinks and egress.far.host < 0:
             egress = self._least_loaded(far.switch_number, egress, frame)
+        if self._cut_through and egress.rate > port.rate:  # all of it has to be there first
+            rest = Call(self._forward, frame, egress)
+            self._core.enter(rest, self.time + frame.size * WHOLE // port.rate, port.next_order())
+        else:
+            self._forward(frame, egress)
+
+    def _forward(self, frame: Frame, egress: SimPort) -> None:
+        """Put a frame into the queue of a switch's egress port."""
+        port = self.ports[frame.port]
+        far = port.far
         if far.lossless and frame.klass() == dscp.ROCE:
             if not far.hold(frame):
                 return
-            if far.must_stop():
+            if far.held.must_stop(far.pool):
                 self._calendar(port).enter(Call(self._stop, port, None), self.time + self._pfc_ps, PAUSE | port.number)
         if egress.offer(frame):
             if egress.wire is None:
-                self._start(egress, frame)
+                self._start(egress)
         elif frame.ingress >= 0:
             self._let_go(frame)
 
@@ -265,18 +288,19 @@ class Network(Windows):
     def _let_go(self, frame: Frame) -> None:
         """Free the room that the switch kept for a frame."""
         ingress = self.ports[frame.ingress]
-        if ingress.release(frame):
+        frame.ingress = -1
+        if ingress.held.release(frame.size, ingress.pool):
             port = ingress.far
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
         """Pause the port that sends too much, unless the PAUSE is older than the cable's last fault."""
-        if port.far.stops and not port.closed and not port.pause.on:
+        if port.far.held.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)
 
     def _resume(self, port: SimPort, _: None) -> None:
-        if port.pause.on and not port.far.stops:
+        if port.pause.on and not port.far.held.stops:
             port.pause.end(self.time)
             self._tell_paused(port)
             if port.wire is None and port.waits():
@@ -364,11 +388,10 @@ class Network(Windows):
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
-            port.free = self.time
-            for frame in port.flush():
+            for frame in port.flush(whole=not self._cut_through or port.last_hop):
                 if frame.ingress >= 0:
                     self._let_go(frame)
-            port.stops = False
+            port.held.stops = False
             if port.pause.on:
                 port.pause.end(self.time)
                 self._tell_paused(port)
@@ -387,10 +410,15 @@ class Network(Windows):
 
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Set other thresholds, or another seed for random marking and for the order of what lands at one time (32 bits)."""
-        self.reach = reach_of(fabric)
+        self.fabric, self.reach = fabric, reach_of(fabric)
         self._cut_through = fabric.cut_through
+        self._describe_pools(fabric)
         for port in self.ports:
             port.describe(fabric, seed)
+
+    def _describe_pools(self, fabric: Fabric) -> None:
+        for number, pool in enumerate(self._pools):
+            pool.describe(fabric.pool_bytes[number % (fabric.t0_per_plane + fabric.t1_count) >= fabric.t0_per_plane], fabric)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -411,8 +439,10 @@ class Network(Windows):
             write_i64_le(out, port.waiting)
             for count in port.pause.row(self.time):
                 write_i64_le(out, count)
+            write_i64_le(out, port.pool.used)
+            write_i64_le(out, port.pool.peak)
         return out.getvalue()
 
     def rows(self) -> list[Row]:
         """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`, of a network in one process."""
-        return rows(self.fabric, added([self.figures()]), self.ports[0].lossless)
+        return rows(self.fabric, added([self.figures()]))

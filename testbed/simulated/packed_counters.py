@@ -18,9 +18,11 @@ from topologies.clos import Fabric
 _STATS, _FLUSHED = len(layout.STATS_WORDS), len(layout.FLUSHED_WORDS)
 _WAITING = _STATS + _FLUSHED
 _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
-WIDTH = _WAITING + 1 + len(_PAUSE)
-"""Numbers kept for a port: those of layout.STATS_WORDS and of layout.FLUSHED_WORDS, bytes of data that wait, and the pauses
-(testbed.simulated.port)."""
+_POOL = ("pool_bytes", "pool_peak_bytes")
+_POOLED = _WAITING + 1 + len(_PAUSE)
+WIDTH = _POOLED + len(_POOL)
+"""Numbers kept for a port: those of layout.STATS_WORDS and of layout.FLUSHED_WORDS, bytes of data that wait, the pauses
+(testbed.simulated.port), and what all ports of its switch hold of their pool, and have held at most."""
 
 Table = NDArray[np.int64]
 
@@ -30,8 +32,8 @@ def added(blocks: Iterable[bytes]) -> Table:
     return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks)  # type: ignore[return-value]
 
 
-def rows(fabric: Fabric, figures: Table, lossless: bool) -> list[Row]:
-    """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`."""
+def rows(fabric: Fabric, figures: Table) -> list[Row]:
+    """Return one row per port, as :meth:`testbed.dataplane.counters.Counters.rows`. ``fabric``: with the queues that its ports have."""
     out: list[Row] = []
     table = figures.tolist()
     for link in fabric.links:
@@ -40,7 +42,11 @@ def rows(fabric: Fabric, figures: Table, lossless: bool) -> list[Row]:
             flushed = own[_STATS:_WAITING]
             left = [own[k] - far[ARRIVED_BYTES + k] - flushed[k] for k in range(4)]
             row = port_row(link, near, peer, own[:_STATS], flushed, (left[0] + left[1], left[2] + left[3]))
-            out.append(row | dict(zip(_PAUSE, own[_WAITING + 1 :], strict=True)) if lossless else row)
+            if fabric.pfc:
+                row |= zip(_PAUSE, own[_WAITING + 1 : _POOLED], strict=True)
+            if fabric.pool_mb_per_tbps and near.node[0] == "p":
+                row |= zip(_POOL, own[_POOLED:], strict=True)
+            out.append(row)
     return out
 
 

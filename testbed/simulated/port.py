@@ -13,7 +13,8 @@ from mypy_extensions import i64
 from agents.packets import dscp
 from agents.transport import LONG_AGO
 from testbed.dataplane import layout
-from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Fifo, Frame
+from testbed.simulated.frame import LANDING, PORT_BITS, STAGE_AT, Event, Fifo, Frame
+from testbed.simulated.pool import Held, Pool
 from topologies.clos import Fabric
 from topologies.units import BYTE
 
@@ -94,15 +95,15 @@ class Pause:
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
-class SimPort:
+class SimPort(Event):
     """One end of a cable. ``stage``: how many switches a frame has met: none at a host's NIC, which only drops at the tail, then those of
-    :data:`UP`, :data:`DOWN` and :data:`LAST`."""
+    :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
+        super().__init__()
         self.number: i64 = number
         self.plane: i64 = plane
         self.stage: i64 = stage
-        self.switch = stage != NIC
         self.last_hop = stage == LAST
         self.far: SimPort = self  # until the network has joined them
         self.host: i64 = -1  # whose port it is, if a host's
@@ -119,7 +120,6 @@ class SimPort:
         self.waiting: i64 = 0  # bytes of data; what is on the wire no longer waits, as with a token bucket
         self.waiting_high: i64 = 0
         self.wire: Frame | None = None  # the frame on the wire
-        self.free: i64 = LONG_AGO  # when the last one before it was through
         self.turns: i64 = 0  # frames that have been there so far
         self.high_until: i64 = LONG_AGO  # when the high class's bucket is full again
         self.retry_at: i64 = LONG_AGO  # when the high class is to be tried again
@@ -132,13 +132,9 @@ class SimPort:
         self.trim_at: i64 = 0
         self.trims = self.marks = self.marks_mrc = False
         self.pmax: i64 = 0
-        # PFC. As a switch's ingress: what came in here and waits in the switch, and whether the other end has been told to stop.
+        self.pool = Pool()  # of a switch that shares its memory, until the network has given it the switch's
         self.lossless = False
-        self.held: i64 = 0
-        self.stops = False
-        self.xoff: i64 = 0
-        self.xon: i64 = 0
-        self.hold_limit: i64 = 0
+        self.held = Held()  # as a switch's ingress (PFC)
         self.pause = Pause()
         self.seed: i64 = 0
         self.set_rate(rate)
@@ -171,19 +167,18 @@ class SimPort:
 
     def describe(self, fabric: Fabric, seed: int) -> None:
         """Take limits and thresholds from ``fabric``, and ``seed`` (32 bits) for marking's draws."""
-        self.limit = fabric.buffer_bytes
-        self.limit_high = max(4096, fabric.buffer_bytes // HIGH_CLASS_SHARE)
+        self.limit = fabric.port_bytes
+        self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
         self.ecn_low, self.ecn_high, self.pmax = low, high, round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1
         self.trim_at = fabric.trim_bytes(self.last_hop)
-        self.trims = self.switch and fabric.trimming
-        self.marks = self.switch and fabric.ecn
+        self.trims = self.stage != NIC and fabric.trimming
+        self.marks = self.stage != NIC and fabric.ecn
         self.marks_mrc = self.marks and (not self.last_hop or fabric.last_hop_ecn)
         self.seed = seed & 0xFFFFFFFF
         self.lossless = fabric.pfc
         self.pause.longest_ps = 0
-        self.xoff, self.xon = fabric.pfc_bytes
-        self.hold_limit = self.xoff + fabric.pfc_headroom(self.rate)
+        self.held.describe(fabric, self.rate)
 
     def offer(self, frame: Frame) -> bool:
         """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
@@ -202,9 +197,15 @@ class SimPort:
         count = stats[MET_PACKETS]
         stats[MET_PACKETS] = count + 1
         backlog = waiting + length
-        if backlog > self.trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
+        trim_at, limit, pool = self.trim_at, self.limit, self.pool
+        shares = pool.size > 0 and frame.ingress < 0  # what an ingress holds is in the pool already
+        if shares:
+            limit = pool.room(length)
+            if limit < trim_at:
+                trim_at = limit
+        if backlog > trim_at and self.trims and (klass == dscp.TRIMMABLE or klass == dscp.TRIMMABLE_RETX):
             return self._trim(frame)
-        if backlog > self.limit and not (self.lossless and klass == dscp.ROCE):
+        if backlog > limit and not (self.lossless and klass == dscp.ROCE):
             stats[TAIL_PACKETS] += 1
             stats[TAIL_BYTES] += length
             return False
@@ -217,6 +218,8 @@ class SimPort:
         stats[ADMITTED_PACKETS] += 1
         if backlog > stats[PEAK]:
             stats[PEAK] = backlog
+        if shares:
+            pool.take(length)
         self.waiting = backlog
         self.data.append(frame)
         return True
@@ -252,29 +255,11 @@ class SimPort:
 
     def hold(self, frame: Frame) -> bool:
         """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. Returns False if there is none left."""
-        held = self.held + frame.size
-        if held > self.hold_limit:
+        if not self.held.hold(frame.size, self.pool):
             self.stats[TAIL_PACKETS] += 1
             self.stats[TAIL_BYTES] += frame.size
             return False
-        self.held = held
         frame.ingress = self.number
-        return True
-
-    def must_stop(self) -> bool:
-        """Say whether the other end is to be paused, and has not been told."""
-        if self.stops or self.held <= self.xoff:
-            return False
-        self.stops = True
-        return True
-
-    def release(self, frame: Frame) -> bool:
-        """Free the room of a frame that was held here. Returns whether the other end is to be told to go on."""
-        frame.ingress = -1
-        self.held -= frame.size
-        if not self.stops or self.held > self.xon:
-            return False
-        self.stops = False
         return True
 
     # --- the wire --------------------------------------------------------------------------------------------
@@ -294,6 +279,8 @@ class SimPort:
             frame = self.data.pop()
             length = frame.size
             self.waiting -= length
+            if self.pool.size > 0 and frame.ingress < 0:
+                self.pool.used -= length
         else:
             return 0
         self.wire = frame
@@ -314,13 +301,19 @@ class SimPort:
         """Return when the high class may send again."""
         return self.high_until - self.high_burst
 
-    def flush(self) -> list[Frame]:
-        """Lose, and count as lost, all frames that wait or are on the wire: the cable went down. Returns those of data that waited."""
+    def flush(self, whole: bool) -> list[Frame]:
+        """Lose, and count as lost, all frames that wait: the cable went down. ``whole``: with the one on the wire, which is not yet at the
+        far end in part. Returns those of data that waited."""
         lost = self.data.frames()
+        if self.pool.size > 0:
+            for frame in lost:
+                if frame.ingress < 0:
+                    self.pool.used -= frame.size
         self.data.clear()
         self.high.clear()
         self.waiting = self.waiting_high = 0
-        self.wire = None
+        if whole:
+            self.wire = None
         own, far = self.stats, self.far.stats
         for klass in (0, 1):
             self.flushed[klass] = own[ADMITTED_BYTES + klass] - far[ARRIVED_BYTES + klass]

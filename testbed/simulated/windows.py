@@ -19,7 +19,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from agents.transport import NEVER
 from testbed.simulated.exchange import Peers, Steering
-from testbed.simulated.frame import WAKE, Calendar, Call, Fifo, Frame
+from testbed.simulated.frame import WAKE, Calendar, Call, Event, Fifo, Frame, in_order
 from testbed.simulated.interrupts import breathe, uninterrupted
 from topologies.clos import Fabric
 
@@ -60,6 +60,10 @@ class Windows:
 
     def _land(self, frame: Frame) -> None:
         """Enter that all of a frame is at the far end of a cable."""
+        raise NotImplementedError
+
+    def _free(self, port: Event) -> None:
+        """Enter that a port's wire is free."""
         raise NotImplementedError
 
     def _cross(self, frame: Frame) -> None:
@@ -134,8 +138,8 @@ class Windows:
         end: i64 = until
         self.halted = False
         peers = self.peers
-        if peers is not None:
-            peers.swap(self._up, self._first(), False, False)
+        up = in_order(self._up)  # what hosts have sent since the last window
+        self._core.follow(up if peers is None else peers.swap(up, self._first(), False, False))
         while True:
             first = self._first() if peers is None else peers.first
             if first > end:
@@ -146,7 +150,7 @@ class Windows:
             self._in_window = True
             try:
                 self._pass(self._edge, last)
-                self._core.follow(self._up if peers is None else peers.swap(self._up, NEVER, False, False))
+                self._core.follow(in_order(self._up) if peers is None else peers.swap(in_order(self._up), NEVER, False, False))
                 self._pass(self._core, last)
                 if peers is None:
                     self._deliver(self._down)
@@ -180,6 +184,8 @@ class Windows:
                     self._cross(event)
             elif isinstance(event, Call):
                 event.action(event.a, event.b)
+            else:
+                self._free(event)
             self._events += 1
             if self._events & 0xFF == 0:
                 breathe()

@@ -41,7 +41,7 @@ class Lossless(Bench):
     def settle(self) -> None:
         self.net.run(self.net.time + MS)
         assert self.net.quiet() and books(self.net.rows()) == []
-        assert all(port.held == 0 and not port.stops and not port.pause.on for port in self.net.ports)
+        assert all(port.held.size == 0 and not port.held.stops and not port.pause.on for port in self.net.ports)
 
 
 def test_two_senders_on_one_uplink_lose_nothing_and_share_it() -> None:
@@ -52,7 +52,7 @@ def test_two_senders_on_one_uplink_lose_nothing_and_share_it() -> None:
     assert len(bench.got) == 1000 and sum(row["drop_tail_packets"] for row in bench.net.rows()) == 0
     for nic, ingress in (("h0-p0", "p0-t0-0-d0"), ("h1-p0", "p0-t0-0-d1")):
         assert bench.row(nic)["pauses"] > 3
-        assert bench.port(ingress).hold_limit == bench.fabric.pfc_bytes[0] + bench.fabric.pfc_headroom(TINY.nic_rate)
+        assert bench.port(ingress).held.limit == bench.fabric.pfc_bytes[0] + bench.fabric.pfc_headroom(TINY.nic_rate)
     assert bench.row(UPLINK)["pauses"] == 0
     # the uplink never stood still: two full queues took turns
     assert bench.got[-1][0] - bench.got[0][0] == pytest.approx(999 * FRAME, rel=1e-6)
@@ -114,7 +114,7 @@ def test_a_cable_that_goes_down_lets_go_of_all_that_waited_for_it() -> None:
     for host in (0, 1):
         bench.burst(host, 0, 200)
     bench.net.run(bench.net.time + 60 * FRAME)
-    assert bench.port("p0-t0-0-d0").held > 0 and bench.stopped
+    assert bench.port("p0-t0-0-d0").held.size > 0 and bench.stopped
     link = TINY.link("p0-t0-0:p0-t1-0")
     bench.net.set_link(link, up=False)
     bench.net.run(bench.net.time + 100 * US)

@@ -84,6 +84,7 @@ message_bytes = "64KiB"
 outstanding = 2
 [[transport]]
 kind = "mrc"
+fabric_options = { pool_mb_per_tbps = 0.3, pool_alpha = 1.0 }
 [[transport]]
 kind = "roce"
 name = "adaptive"

@@ -84,6 +84,12 @@ def test_thresholds_follow_from_the_bdp() -> None:
         ({"mtu": 9000}, "mtu = 9000 must be a whole number in 256..8192"),
         ({"buffer_bdp": 1.0}, "buffer_bdp = 1.0 must be a number in 2..1000"),
         ({"name": "a b"}, "name = 'a b' must be letters"),
+        ({"pool_alpha": 3.0}, "pool_alpha = 3.0 must be a power of two: 1/128, 1/64, ... 1, 2, ... 64"),
+        ({"pool_alpha_lossless": 0.75}, "pool_alpha_lossless = 0.75 must be a power of two"),
+        ({"pool_alpha": 128.0}, "pool_alpha = 128.0 must be a number in 0.0078125..64"),
+        ({"pool_mb_per_tbps": -1.0}, "pool_mb_per_tbps = -1.0 must be a number in 0..1000"),
+        ({"pool_mb_per_tbps": 0.02}, "pool_mb_per_tbps = 0.02 is too little for a queue of one packet: raise it, or the alphas"),
+        ({"pool_mb_per_tbps": 1e-9}, "pool_mb_per_tbps = 1e-09 is too little"),
         ({"t0_per_plane": 1, "hosts_per_t0": 1}, "one host has nobody to talk to"),
     ],
 )
@@ -92,6 +98,18 @@ def test_impossible_fabrics_are_refused_in_one_line(change: dict[str, Any], mess
         DEMO.with_(**change)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pool_is_shared_by_the_ports_of_a_switch_in_proportion_to_their_rate() -> None:
+    shared = DEMO.with_(pool_mb_per_tbps=2.5, trim_bdp=64.0)
+    assert shared.pool_bytes == (8 * 250_000, 2 * 250_000), "a T0 has 8 ports of 100 Gb/s, a T1 two"
+    assert shared.buffer_bytes == 2_000_000 * 8 // 9 and shared.port_bytes == DEMO.buffer_bytes
+    assert shared.with_(pool_alpha=1.0).buffer_bytes == 1_000_000
+    assert shared.with_(pool_alpha_lossless=0.125).pfc_bytes[0] == 2_000_000 // 9
+    assert DEMO.pool_bytes == (0, 0) and DEMO.with_(pool_alpha=1.0).buffer_bytes == DEMO.buffer_bytes
+    assert DEMO.with_(sites=2, pool_mb_per_tbps=2.5, long_haul_rate=10**12).pool_bytes == (8 * 250_000, 11 * 250_000)
+    alone = DEMO.with_(t0_per_plane=1, t1_per_plane=0, pool_mb_per_tbps=2.5)
+    assert alone.pool_bytes == (4 * 250_000, 0)
 
 
 def test_names_fit_linux_even_at_the_limits() -> None:

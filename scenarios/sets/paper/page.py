@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from scenarios.run.resume import write_json
 from scenarios.sets.paper.claims import AGREES, AT_THRESHOLD, CANNOT, COMPUTED, DIFFERS, NO_DATA
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import FORMAT, by_claim, concluded, counts, read_form
+from scenarios.sets.provenance import Stamp
 from scenarios.show.document import Block, Cell, Column, Document, Folded, Section, Table, Words, plain, rich
 from testbed.terminal import duration
 
@@ -116,6 +119,8 @@ def _figure(figure: Conclusion, out: Path) -> Iterator[Block]:
     from scenarios.show.html import embedded
 
     yield Words(trust(figure) + (f". {figure['note']}" if figure["note"] else ""))
+    if "stamp" in figure:  # not in those of former versions
+        yield Words(f"{convert(figure['stamp'], Stamp).words()}.")
     yield from (Words(trouble, "banner") for trouble in figure["trouble"])
     pictures = (out / name for name in figure["plots"] if name.endswith(".png"))
     yield from (embedded(path, f"Drawing of figure {figure['id']}") for path in pictures if path.is_file())

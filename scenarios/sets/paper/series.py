@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from scenarios.run.resume import write_json
-from scenarios.sets import series
+from scenarios.sets import provenance, series
 from scenarios.sets.paper.claims import AGREES, DIFFERS, VERDICTS, Evidence, overall
 from scenarios.sets.paper.figure import PaperFigure
 from scenarios.sets.paper.figures import FIGURES
@@ -69,6 +70,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "unread": unread,
         "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
         "plots": [str(path.relative_to(out)) for path in plots],
+        "stamp": to_builtins(provenance.stamp(figure, out, {name: results.summary.runs for name, results in stored.items()})),
     }
     write_json(directory / FIGURE, conclusion)
     return conclusion

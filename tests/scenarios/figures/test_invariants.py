@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.figures import invariants
 from scenarios.figures.books import port_rows
-from scenarios.figures.invariants import broken, expectations, hops, rotation
+from scenarios.figures.invariants import broken, expectations, hops, pool_peak_share, rotation
 from testbed.results import log
 from testbed.results.record import Record
 from tests.fabrics import near
@@ -96,6 +96,19 @@ def test_marks_and_trims_need_a_queue() -> None:
     assert f"above {FABRIC.trim_bytes(True):,} bytes" in last
     (several,) = broken(run_of(ports=[port(f"p{p}-t0-0-u2", 0, marked=1) for p in range(3)]))
     assert several.endswith("(3 such lines)")
+
+
+def test_what_a_switch_holds_of_its_pool_waits_and_others_may_leave_no_room_below_the_trimming_threshold() -> None:
+    ports = [port("p0-t0-0-u1", 0, trimmed=3, backlog_bytes=5000, pool_bytes=9000, pool_peak_bytes=600_000)]
+    ports += [port("p0-t0-0-d0", 0, backlog_bytes=4000, pool_bytes=9000, pool_peak_bytes=600_000)]
+    run = run_of(ports=ports)
+    run.fabric = FABRIC.with_(pool_mb_per_tbps=2.5)
+    assert broken(run) == []
+    assert pool_peak_share(run) == 600_000 / run.fabric.pool_bytes[0]
+    run = run_of(ports=ports[:1])
+    run.fabric = FABRIC.with_(pool_mb_per_tbps=2.5)
+    assert broken(run) == ["switch p0-t0-0 holds 9,000 bytes of its pool, where 5,000 wait"]
+    assert pool_peak_share(run_of(ports=[port("p0-t0-0-d0", 0)])) is None
 
 
 def test_the_last_hop_marks_roce_alone() -> None:

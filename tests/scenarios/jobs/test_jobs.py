@@ -109,11 +109,11 @@ def test_two_jobs_alone_and_together(tmp_path: Path) -> None:
 
 @pytest.mark.dear("two jobs alone and together, with the figure of their steps")
 def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> None:
-    changes = ("workload.steps=4", "workload.alone_steps=3", "workload.job.0.compute=20us", "workload.job.0.gradient=128KiB")
+    changes = ("workload.steps=8", "workload.alone_steps=3", "workload.job.0.compute=20us", "workload.job.0.gradient=128KiB")
     with only_drawn("step-times"):
         (run,) = simulate(load_scenario("two-jobs", transports=["mrc"], overrides=changes), tmp_path)["runs"]
     a, b = run["jobs"]["a"], run["jobs"]["b"]
-    assert a["steps"] == 4 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]
+    assert a["steps"] == 8 > b["steps"] > 0 and a["step_time_ns"]["max"] < b["compute_ns"] < b["typical_step_ns"]
     assert run["step_time_ns"] == a["step_time_ns"]
     stored = results.load(tmp_path)
     assert {job: (len(times), pytest.approx(times.max(), abs=1)) for job, times in stored.step_times.groupby("job")["time_ns"]} == {
@@ -125,7 +125,7 @@ def test_steps_of_a_quick_job_beside_a_slow_one_are_its_own(tmp_path: Path) -> N
     ends, _ = periods(whole)
     assert ends[-1] == whole.steps.loc[whole.steps["rank"] < 4, "end_ns"].max() < whole.steps["end_ns"].max()
     legend = (tmp_path / "plots" / "step-times-interleaved.svg").read_text()
-    assert "mrc, job a, n = 4" in legend and f"mrc, job b, n = {b['steps']}" in legend
+    assert "mrc, job a, n = 8" in legend and f"mrc, job b, n = {b['steps']}" in legend
 
 
 @pytest.mark.dear("runs of two jobs, with figures and report")

@@ -14,7 +14,7 @@ from scenarios.figures.summary import run_summary
 from scenarios.jobs import replay
 from testbed.errors import UserError
 
-STEPS = 12
+STEPS = 18
 SMALL = "ranks=2, compute='1us', gradient=4"
 GPT = f"{{name='gpt', {SMALL}, trains=true}}"
 

@@ -101,6 +101,8 @@ def test_a_cycle_is_longer_than_this_machines_scheduling(tmp_path: Path) -> None
 def test_what_only_simulated_switches_do_is_refused_in_one_line() -> None:
     with pytest.raises(ScenarioError, match=r"'adaptive' has routing = \"adaptive\".*--world simulated"):
         check_emulable(load_scenario("permutation-baselines", transports=["adaptive"]), 12_500)
+    with pytest.raises(ScenarioError, match=r"'roce-8' has pool_mb_per_tbps = 2\.5, which only simulated .*--world simulated"):
+        check_emulable(load_scenario("shared-buffer", transports=["roce-8"]), 250_000)
     check_emulable(load_scenario("permutation-baselines", transports=["mrc", "irn", "roce-pfc"]), 12_500)
 
 

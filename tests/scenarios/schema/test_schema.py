@@ -14,6 +14,7 @@ import pytest
 from mrcbed.cli import run
 from scenarios.figures.fidelity import SLOWER
 from scenarios.run.planning import plan
+from scenarios.schema.fabrics import at_rate
 from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios, twin_of
 from tests.scenarios.small import small
 from topologies import FabricError, load_fabric
@@ -55,6 +56,13 @@ def test_demo_and_comparison_are_what_the_readme_says() -> None:
 
 def test_twin_of_demo_is_the_named_one() -> None:
     assert twin_of(load_fabric("demo")) == load_fabric("demo-1p")
+
+
+def test_a_twin_and_a_fabric_at_another_rate_have_the_same_memory() -> None:
+    fabric = load_fabric("demo").with_(pool_mb_per_tbps=2.5)
+    twin = twin_of(fabric)
+    assert twin.pool_bytes == tuple(fabric.planes * size for size in fabric.pool_bytes)
+    assert at_rate(fabric, 25 * 10**9).pool_bytes == fabric.pool_bytes
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from mrcbed.cli import paper
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
+from scenarios.sets import provenance
 from scenarios.sets.paper import page, series
 from scenarios.sets.paper.claims import AGREES, COMPUTED, NO_DATA
 from scenarios.sets.paper.figures import chosen
@@ -25,6 +26,12 @@ from tests.scenarios.sets.test_validation import called_of
 from topologies.structs import plain
 
 QUICK = series.Form(quick=True)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computing a fingerprint takes seconds."""
+    monkeypatch.setattr(provenance, "fingerprint", lambda world: f"{world}-now")
 
 
 def summary_of(scenario: Scenario, **more: Any) -> Summary:
@@ -208,6 +215,9 @@ def test_running_needs_root_and_computing_does_not(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("scenarios.run.simulate.simulate", lambda s, d, **how: write(d, summary_of(s)) or summary_of(s))
     status, text = called("19", "--quick", "--out", str(tmp_path / "c"))
     assert status == 0 and "37 claims, after 1 figure" in text  # only simulated
+    stamp = json.loads((tmp_path / "c" / "19" / series.FIGURE).read_text())["stamp"]
+    assert stamp["commit"] == provenance.here()[0] and set(stamp["parts"]) == {"pair"}
+    assert (stamp["parts"]["pair"]["fingerprint"], stamp["parts"]["pair"]["seeds"]) == ("simulated-now", [1])
     status, text = called("sizing", "--out", str(tmp_path / "b"))
     assert status == 0 and "37 claims, after 1 figure: 0 agree, 0 differ, 3 computed, 34 without data" in text and "524,288" in text
     assert (tmp_path / "b" / "paper.html").is_file()

@@ -41,7 +41,7 @@ from topologies.units import NS
 
 TINY = load_fabric("tiny")
 FRAME = TINY.frame_bytes * 0.08  # ns
-FILL = 3 * FRAME + TINY.delay_ps / NS
+FILL = TINY.delay_ps / NS  # switches cut through
 QUICK = Form(quick=True)
 ROOT = Path(__file__).parents[3]
 
@@ -327,7 +327,7 @@ def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
 # --- running, concluding, showing ----------------------------------------------------------------------------------
 
 
-def write(directory: Path, scenario: Scenario, step_ns: float = 44_000, **more: Any) -> dict[str, Any]:
+def write(directory: Path, scenario: Scenario, step_ns: float = 41_000, **more: Any) -> dict[str, Any]:
     """Results as the runner leaves them: 34 steps in every run, of ``step_ns``."""
     (directory / "raw").mkdir(parents=True, exist_ok=True)
     runs, steps = [], []
@@ -370,8 +370,8 @@ def rows(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
-    found = rows(played(tmp_path, Form(), simulated=44_000, emulated=49_000))
-    assert found["p50"]["theory"] == pytest.approx(43_861.08, rel=3e-4) and found["p50"]["emulated"] == 49e3
+    found = rows(played(tmp_path, Form(), simulated=41_000, emulated=45_670))
+    assert found["p50"]["theory"] == pytest.approx(40_920.12, rel=3e-4) and found["p50"]["emulated"] == 45_670
     assert found["p50"]["n"] == {"simulated": 102, "emulated": 102}
     by = {(p["of"], p["from"]): p["beyond"] for p in found["p50"]["partings"]}
     assert by == {("simulated", "theory"): False, ("emulated", "simulated"): True}
@@ -380,7 +380,7 @@ def test_a_case_is_concluded_from_its_files(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
-    made = played(tmp_path, simulated=44_000)
+    made = played(tmp_path, simulated=41_000)
     assert made["trouble"] == ["emulated: not run"] and {row["verdict"] for row in made["rows"]} == {NO_DATA}
     assert concluding.exit_status([made]) == 1
     alone = concluding.conclude(replace(RING, worlds=(SIMULATED,)), tmp_path, QUICK)
@@ -391,8 +391,8 @@ def test_what_is_missing_is_told_and_has_no_data(tmp_path: Path) -> None:
 
 
 def test_exit_status(tmp_path: Path) -> None:
-    good = played(tmp_path / "good", simulated=44_000, emulated=44_100)
-    bad = played(tmp_path / "bad", simulated=44_000, emulated=66_000)
+    good = played(tmp_path / "good", simulated=41_000, emulated=41_100)
+    bad = played(tmp_path / "bad", simulated=41_000, emulated=66_000)
     assert concluding.exit_status([good]) == 0 and concluding.exit_status([bad]) == 1
     assert concluding.exit_status([good, {**bad, "id": "other"}], ["ring-50"]) == 0
     failed = {**good, "worlds": {**good["worlds"], "emulated": {**good["worlds"]["emulated"], "failed": 1}}}
@@ -400,12 +400,12 @@ def test_exit_status(tmp_path: Path) -> None:
 
 
 def test_the_page_says_it_all_and_needs_no_network(tmp_path: Path) -> None:
-    played(tmp_path, simulated=44_000, emulated=49_000)
+    played(tmp_path, simulated=41_000, emulated=45_670)
     path = page.write_page(tmp_path)
     text = path.read_text()
     assert (
-        "43.86 µs" in text
-        and "49.00 µs" in text
+        "40.92 µs" in text
+        and "45.67 µs" in text
         and "+11.4 %" in text
         and "Quick form" in text
         and "Ring all-reduce, ports half idle" in text
@@ -432,10 +432,10 @@ def test_doubts_reach_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_plot_has_times_and_rates_alone(tmp_path: Path) -> None:
-    made = [played(tmp_path, simulated=44_000, emulated=49_000)]
+    made = [played(tmp_path, simulated=41_000, emulated=45_670)]
     drawn = plot.points(made)
     assert [label for label, _, _ in drawn] == ["ring-50: time, median", "ring-50: goodput"]
-    assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(490 / 440)
+    assert drawn[0][1] == 0.05 and drawn[0][2]["simulated"] == 1 and drawn[0][2]["emulated"] == pytest.approx(4567 / 4100)
     (tmp_path / "validation.png").touch()  # of an earlier drawing
     assert plot.draw([], tmp_path) == [] and not list(tmp_path.glob("*.png"))
 
@@ -457,7 +457,7 @@ called = partial(called_of, validate.command)
 @pytest.fixture
 def worlds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Both worlds played, as root; ``how`` may change what a world writes or how it ends."""
-    how: dict[str, Any] = {"asked": [], EMULATED: 44_100, SIMULATED: 44_000}
+    how: dict[str, Any] = {"asked": [], EMULATED: 41_100, SIMULATED: 41_000}
 
     def in_world(world: str) -> Any:
         def run(scenario: Scenario, directory: Path, **given: Any) -> dict[str, Any]:
@@ -495,7 +495,7 @@ def test_a_difference_without_a_cause_is_status_1_and_stays_so_from_files(tmp_pa
     status, text = called("ring-50", "--quick", "--out", out)
     assert status == 1 and "DIFFERS" in text
     assert called("--report", out)[0] == 1
-    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 44_100)
+    write(tmp_path / "set" / "ring-50" / "emulated", RING.parts[0].load(True), 41_100)
     status, text = called("--report", out, "--json")
     assert status == 0 and json.loads(text)["counts"][DIFFERS] == 0
 
@@ -510,7 +510,7 @@ def test_one_world_first_and_the_other_later(tmp_path: Path, worlds: dict[str, A
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert called("ring-50", "--quick", "--resume", "--out", out)[0] == 0
     assert worlds["asked"] == [("simulated", "ring-50"), ("emulated", "ring-50")]
-    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 44.1e3
+    assert rows(concluding.concluded(tmp_path / "set")[0])["p50"]["emulated"] == 41.1e3
 
 
 def test_ctrl_c_ends_the_command(tmp_path: Path, worlds: dict[str, Any]) -> None:

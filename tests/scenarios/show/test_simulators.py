@@ -122,10 +122,10 @@ def test_a_plane_as_a_fat_tree() -> None:
     """Fixed values that htsim_uec takes; a path has the fabric's delay under one T0 and across T1s."""
     fabric = load_fabric("rack16")
     head, t0, t1 = said(topology(fabric)).values()
-    assert 2 * t0.pop("Downlink_Latency_ns") == pytest.approx(fabric.delay_ps / NS, abs=3) and t0.pop("Switch_Latency_ns") == 0
+    assert 2 * t0.pop("Downlink_Latency_ns") == pytest.approx(fabric.local_delay_ps / NS, abs=1) and t0.pop("Switch_Latency_ns") == 0
     assert head == {"Nodes": 16, "Tiers": 2, "Podsize": 16}
     assert t0 == {"Downlink_speed_Gbps": 100, "Radix_Down": 8, "Radix_Up": 8, "Oversubscribed": 1}
-    assert t1 == {"Downlink_speed_Gbps": 100, "Radix_Down": 2, "Downlink_Latency_ns": 1, "Switch_Latency_ns": 0}
+    assert t1 == {"Downlink_speed_Gbps": 100, "Radix_Down": 2, "Downlink_Latency_ns": 725, "Switch_Latency_ns": 0}
     wide = load_fabric("wide")
     head, t0, _ = said(topology(wide)).values()
     assert (head["Nodes"], t0["Radix_Down"], t0["Radix_Up"]) == (32, 16, 16) and "idle" in topology(wide)
@@ -170,7 +170,7 @@ def test_files_of_a_run(results: Path, capsys: pytest.CaptureFixture[str]) -> No
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a ring whose cable dies for good in its middle."""
     directory = tmp_path_factory.mktemp("results")
-    text = TEXT.replace("steps = 12", "steps = 70").replace('at = "10us"\nfor = "10us"', "step = 30")
+    text = TEXT.replace("steps = 12", "steps = 70").replace('"40KiB"', '"640KiB"').replace('at = "10us"\nfor = "10us"', "step = 30")
     (directory / "ring.toml").write_text(text)
     with undrawn():
         scenario = load_scenario(str(directory / "ring.toml"), transports=["mrc"])
@@ -192,19 +192,19 @@ def test_astra_sim_takes_as_long_as_the_run(results: Path, tmp_path: Path, capsy
     whole, broken = (next(tmp_path.glob(f"*-{state}.yml")) for state in ("whole", "broken"))
     run = Run(next((results / "raw").iterdir()))
     times = run.step_times
-    seen = {state: astra_ns(path, 6, 2 * 3 * 10240) for state, path in (("whole", whole), ("broken", broken))}
+    seen = {state: astra_ns(path, 6, 2 * 3 * 163840) for state, path in (("whole", whole), ("broken", broken))}
     assert seen["whole"] == pytest.approx(times.iloc[:29].median(), rel=0.02)
     assert seen["broken"] == pytest.approx(times.iloc[45:].median(), rel=0.02)
     assert seen["broken"] > 1.05 * seen["whole"], "else this tells no state from the other"
     for (node,) in read(next(tmp_path.glob("*.0.et"))).ranks:
-        assert (node.kind, node.size, node.group) == ("all_reduce", 40 * 1024, (0, 1, 2, 3))
+        assert (node.kind, node.size, node.group) == ("all_reduce", 640 * 1024, (0, 1, 2, 3))
 
 
 def test_latency_of_long_messages_is_of_the_whole_step(results: Path) -> None:
-    """With such slices that a rank sends without pause, the way counts once in a step; with long ones once in each of 6 stages."""
+    """With one slice the way counts once in each of 6 stages; with such that a rank sends without pause, once in a step."""
     run = Run(next((results / "raw").iterdir()))
-    found = [float(dict(networks(run, slices))["whole"].split("latency: [ ")[1].split()[0]) for slices in (4, 10_240)]
-    ways = [fill_ns(run.fabric, local=False, payload=10_240 // slices) for slices in (4, 10_240)]
+    found = [float(dict(networks(run, slices))["whole"].split("latency: [ ")[1].split()[0]) for slices in (1, 4)]
+    ways = [fill_ns(run.fabric, local=False)] * 2
     assert found == [pytest.approx(ways[0] / 2, rel=1e-4), pytest.approx(ways[1] / 12, rel=1e-4)]
 
 

@@ -82,7 +82,7 @@ def _why_not(run: Mapping[str, Any], scenario: Mapping[str, Any]) -> str:
         return f"{run['kind']}: the model knows MRC alone"
     if run["workload"] not in ROUNDS:
         return f"{run['workload']}: the model knows {', '.join(ROUNDS)}"
-    if any(not fault["before"] or fault["for_ns"] is not None for fault in scenario["faults"]):
+    if any(not fault["before"] or fault.get("for_ns") is not None for fault in scenario["faults"]):
         return "its faults come and go during the run"
     if any(fault["kind"] not in ("link", "port", "dead-paths") for fault in scenario["faults"]):
         return "it has faults other than links, ports and dead paths"

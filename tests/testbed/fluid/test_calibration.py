@@ -78,10 +78,10 @@ def test_the_stored_numbers_fit_their_runs() -> None:
     assert sum(d * d for d in off(Calibration())) > 4 * sum(d * d for d in off(stored()))
 
 
-def test_a_slice_of_one_packet_takes_a_packets_time_on_each_link() -> None:
+def test_a_slice_of_one_packet_takes_a_packets_time() -> None:
     fabric = FABRIC.with_(planes=4)
     shape = Shape(fabric, 8, 8 * fabric.mtu, 1, across=0.0)
-    one_way = (fabric.delay_ps + fabric.data_ps(local=True)) / NS
+    one_way = (fabric.local_delay_ps + fabric.data_ps(local=True)) / NS
     whole, half = (shape.bounds_ns(fabric.nic_rate * ports, fabric.nic_rate * ports)[1] for ports in (4, 2))
     assert whole == pytest.approx(shape.stages * one_way, rel=2e-3) and half == pytest.approx(whole, rel=2e-3)
     even = Shape(fabric, 8, 4 * 8 * fabric.mtu, 1, across=0.0)
