@@ -27,7 +27,7 @@ SOURCES := topologies agents testbed scenarios mrcbed tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs rdma-tools emulated emulated-works emulated-quiet mutations fuzz bench soak seeds man dist dist-test clean distclean apt root
+.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs rdma-tools emulated emulated-works emulated-quiet mutations fuzz bench soak seeds figures figures-check man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -41,6 +41,8 @@ help:
 	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
 	make soak       install, then the long runs                                                   (root or sudo)
 	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
+	make figures    install, then every stored figure and table that is missing or stale; WORLD=simulated: without root; ONLY="16 one-of-many"
+	make figures-check  what is missing, stale or without a stamp, and pages that differ; makes nothing
 	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
 	make verbs      the library that RDMA programs on emulated hosts are given; part of install, where gcc and libibverbs-dev are
 	make rdma-tools Debian's perftest, ibverbs-utils and python3-pyverbs: programs of RDMA verbs     (root or sudo)
@@ -268,6 +270,16 @@ SEEDS_OUT ?= results/seeds-$(shell git describe --always --dirty 2>/dev/null || 
 seeds: install
 	@status=0; .venv/bin/mrcbed tools bench seeds --out $(SEEDS_OUT) --resume || status=$$?
 	$(OWN); exit $$status
+
+# Hours; stop it at any time and call it again. Each is in results/reference, and on its page, as soon as its runs have ended.
+WORLD ?=
+ONLY ?=
+figures: install
+	@status=0; .venv/bin/mrcbed tools figures $(ONLY) $(if $(WORLD),--world $(WORLD)) || status=$$?
+	$(OWN); exit $$status
+
+figures-check: $(STAMPS)/project
+	@.venv/bin/mrcbed tools figures --check $(ONLY)
 
 lint: $(STAMPS)/dev
 	$(PY) -m ruff check $(SOURCES)

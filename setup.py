@@ -153,7 +153,9 @@ setup(
     packages=find_packages(
         include=[f"{room}{end}" for room in ("topologies", "agents", "testbed", "scenarios", "mrcbed") for end in ("", ".*")]
     ),
-    package_data={"": ["*.toml", "*.c", "library/*", "*.lua", "*.html.j2", "*.html", "*.css", "static/*", "cases/*.txt"]},
+    package_data={
+        "": ["*.toml", "*.c", "library/*", "*.lua", "*.html.j2", "*.html", "*.css", "static/*", "cases/*.txt", "fingerprint/*.toml"]
+    },
     ext_modules=extensions(),
     cmdclass={"build_ext": BuildOnAllCores},
     entry_points={"console_scripts": ["mrcbed = mrcbed.start:main"]},

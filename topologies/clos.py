@@ -31,6 +31,7 @@ from topologies.cables import Port as Port
 from topologies.cables import cables
 from topologies.cables import t0_name as t0_name
 from topologies.cables import t1_name as t1_name
+from topologies.ecmp import HASHES, RESILIENT
 from topologies.structs import Doc, Refused, convert, one_of, text
 from topologies.units import BYTE, MS, NS, US
 
@@ -148,6 +149,9 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         one_of(ROUTING),
         Doc("who chooses a packet's T1: its source by SRv6, switches by a hash, or its T0 by backlog", example='"ecmp"'),
     ] = SOURCE
+    ecmp_hash: Annotated[
+        str, one_of(HASHES), Doc("what moves when hashing switches re-route: what the failure hit, or most", example='"modulo"')
+    ] = RESILIENT
     udp_port: Annotated[
         int, Meta(ge=1024, le=65534), Doc("UDP destination port of MRC and RoCE; Clustermapper's probes have the next one", example="4971")
     ] = UDP_PORT

@@ -6,20 +6,22 @@ behalf of the switches: same paths, and one data plane for all. Pure.
 
 The hash is CRC-32 from a start value that is the fabric's, as switch ASICs do it, then MurmurHash3's 32-bit finaliser, because CRC alone is
 linear and consecutive values would fall in patterns. Among the paths the highest of mix(hash, path) wins (rendezvous hashing): a failure
-moves only what it hit, as resilient ECMP does. Plain modulo ECMP would move nearly everything and reorder the innocent; all get the kinder
-of the two that are deployed [ours].
+moves only what it hit, as resilient ECMP does. Plain ECMP, ``ecmp_hash = "modulo"``, moves nearly everything and reorders the innocent; all
+get the kinder of the two that are deployed unless a fabric says so [ours].
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from topologies.clos import Fabric
 
+RESILIENT, MODULO = "resilient", "modulo"
+HASHES: Final = (RESILIENT, MODULO)
 EVS: Final = 128
 """EVs of a pair of hosts whose switches hash, over all planes (MRC paper: 128 to 256 per queue pair)."""
 _MASK: Final = 0xFFFFFFFF
@@ -47,8 +49,10 @@ def flow_hash(seed: int, src: bytes, dst: bytes, sport: int, dport: int) -> int:
     return _mix(zlib.crc32(_TUPLE.pack(src, dst, 17, sport, dport), seed))
 
 
-def choose(hashed: int, paths: Iterable[int]) -> int:
-    """Choose the one of ``paths`` (not empty) that a hash takes."""
+def choose(hashed: int, paths: Sequence[int], how: str) -> int:
+    """Choose the one of ``paths`` (not empty) that a hash takes, under ``ecmp_hash = how``."""
+    if how == MODULO:
+        return paths[hashed % len(paths)]
     return max(paths, key=lambda path: _mix(hashed ^ _mix(path + 1)))
 
 
@@ -60,4 +64,4 @@ def uplink_of(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collec
     living = [
         j for j in uplinks if not any(f"p{plane}-t0-{t0}:p{plane}-t1-{j}" in dead_links for t0 in (first, last))
     ] if dead_links else uplinks  # fmt: skip
-    return choose(_mix(zlib.crc32(_ENTROPY.pack(src, dst, value), fabric_seed(fabric))), living or uplinks)
+    return choose(_mix(zlib.crc32(_ENTROPY.pack(src, dst, value), fabric_seed(fabric))), living or uplinks, fabric.ecmp_hash)

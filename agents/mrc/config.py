@@ -76,6 +76,7 @@ class Config:
     lookahead: int = 2
     skip: bool = True
     path_order: bool = True
+    reverse_probes: bool = True
     oblivious: bool = False
     reps: bool = False
     # No knobs, so without a plain default: what options_of() finds has one.
@@ -195,8 +196,9 @@ KEYS: Final = {
     "lookahead": (Meta(ge=1, le=64), Doc("packets that a port may be ahead of its line rate, against timer slack")),
     "skip": (Doc("an ECN mark or a trim passes a path over once"),),
     "path_order": (Doc("what is overtaken on its own path is lost (rule 1 of agents/mrc/sender/loss.py)"),),
+    "reverse_probes": (Doc("who only receives probes an EV each base RTT (MRC paper, section 2.4)"),),
     "oblivious": (Doc("spray over all paths of open planes, whatever becomes of it: none is skipped, held or given up"),),
     "reps": (Doc("spray as a UET sender with REPS does: EVs are recycled, and none is given up"),),
 }
-"""Bounds and meaning of what a scenario may set. The last four turn a mechanism off, to see what it is worth."""
+"""Bounds and meaning of what a scenario may set. The last five turn a mechanism off, to see what it is worth."""
 OPTIONS: Final = options_of(Config, KEYS)

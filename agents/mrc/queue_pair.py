@@ -47,7 +47,7 @@ class QueuePair:
         self.next_probe_id = 1 + psn % PROBE_IDS  # not from 1: who sees none of our packets must not know them [ours]
         self.to_probe: list[Path] = []  # now
         self.unexpected_nack_ps = LONG_AGO
-        self.watched = False  # the neighbours see to EV Probes while it receives
+        self.watched = not requester.config.reverse_probes  # the neighbours see to EV Probes while it receives, or need not
 
     def to(self, now: int, state: int, cause: str) -> None:
         self.state = state

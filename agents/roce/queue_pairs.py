@@ -232,7 +232,7 @@ class QueuePairs(Transmitter):
         living = living_evs(self._fabric, self._host, qp.peer, self._dead_links)
         qp.dead = not living
         if living:
-            value = ecmp.choose(qp.flow, living)
+            value = ecmp.choose(qp.flow, living, self._fabric.ecmp_hash)
             qp.take_path(value, ev_fields(value)[0], path_address(self._fabric, self._host, qp.peer, value))
         return old
 

@@ -90,6 +90,7 @@ COMMANDS = {
             "schema": Entry("Print the JSON Schema of a scenario or fabric file, for editors."),
             "completion": Entry("Print the completion script of a shell."),
             "bench": Entry("Benchmark the codec, the engine and the fabrics here.", computes=True),
+            "figures": Entry("Make stored figures and tables again: missing or stale ones.", computes=True),
             "calibrate": Entry("Measure what a packet costs here, which sets the dilation.", computes=True),
             "clean": Entry("Remove what a dead run left behind, and nothing else."),
             "machine": Entry("Carry a part of a fabric for --on of another machine.", computes=True),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mrcbed.cli.sets import conclude_apart, run_part, set_directory, set_options, show_list, show_set, tell
+from mrcbed.cli.sets import conclude_apart, run_stamped, set_directory, set_options, show_list, show_set, tell
 from scenarios.sets.series import Form
 from testbed import terminal
 from testbed.errors import UserError
@@ -47,7 +47,7 @@ def command(
             _refuse_emulated(selection, FIGURES, form)
         directory = set_directory("paper", out, resume)
         series.open_directory(directory, form, resume)
-        status = series.run_series(selection, directory, form, run_part, conclude_apart(series.conclude), tell)
+        status = series.run_series(selection, directory, form, run_stamped, conclude_apart(series.conclude), tell)
     _show(directory, as_json)
     sys.exit(status)
 

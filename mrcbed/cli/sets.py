@@ -80,6 +80,14 @@ def run_part(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
     return run_one(scenario, directory, resume)
 
 
+def run_stamped(part: Any, scenario: Any, directory: Path, resume: bool) -> int:
+    """The same, and a note of which code the runs are."""
+    from scenarios.sets import provenance
+
+    provenance.begin(part, scenario, directory)
+    return run_part(part, scenario, directory, resume)
+
+
 def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated", apart: bool = True, jobs: int = 1) -> int:
     """Run it into ``directory``; the exit status, 130 if the user stopped it. ``apart``: in a sandbox, which needs root."""
     from testbed.machine import sandbox

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from scenarios.figures.flows import all_on, rate_in
 from scenarios.figures.leaving import departures, worst_of
 from scenarios.figures.measure import Run
-from scenarios.figures.outages import ENDLESS, LATE_RTTS, Failures, Outage, Pair, kind_of
+from scenarios.figures.outages import ENDLESS, LATE_RTTS, NO_LOSS, Failures, Outage, Pair, kind_of
 from testbed.results import log, summary
 
 SETTLE_RTTS = 20
@@ -152,20 +152,21 @@ def dead_at_start(failures: Failures) -> summary.DeadAtStart:
     """Find the paths between sending pairs that were dead before any data was sent: how many, how many were detected, and how long that
     took. The time counts from when the sender of the path began, because ranks begin one after the other."""
     start = failures.traffic_start()
-    dead = {
-        (pair, ev)
-        for outage in failures.outages
-        if outage.kills and outage.begin <= start
-        for pair, evs in failures.dead(outage).items()
-        if pair in failures.pairs
-        for ev in evs
-    }
+    outages = [outage for outage in failures.outages if outage.kills and outage.begin <= start]
+    dead = {(pair, ev) for outage in outages for pair, evs in failures.dead(outage).items() if pair in failures.pairs for ev in evs}
     detected: dict[tuple[Pair, int], float] = {}
+    given_up: dict[tuple[Pair, int | None, int], float] = {}
     for v in failures.verdicts:  # the first verdict of any queue pair counts
         if (v.pair, v.ev) in dead:
             detected.setdefault((v.pair, v.ev), v.t_ns - failures.traffic_start(v.host))
-    missed = len(dead) - len(detected)
-    return summary.DeadAtStart(evs=len(dead), found=len(detected), missed=missed, found_ns=max(detected.values(), default=None))
+            given_up.setdefault((v.pair, v.qpn, v.ev), v.t_ns)
+    lost = [line for line in failures.losses if (line.pair, line.ev) in dead and line.rule not in NO_LOSS]
+    leaving = departures(failures, outages, since=-ENDLESS)
+    return summary.DeadAtStart(
+        evs=len(dead), found=len(detected), missed=len(dead) - len(detected), found_ns=max(detected.values(), default=None), lost=len(lost),
+        lost_again=sum(line.sent_ns > given_up.get((line.pair, line.qpn, line.ev), ENDLESS) for line in lost),
+        ev_loss_excess=worst_of([departure.excess for departure in leaving]),
+    )  # fmt: skip
 
 
 def killed(failures: Failures) -> list[summary.Killed]:

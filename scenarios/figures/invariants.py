@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scenarios.figures.books import PortRow
 from scenarios.figures.measure import Run
@@ -59,7 +59,12 @@ def rotation(run: Run) -> Rotation | None:
         sent_packets=totals, apart=_apart(totals) / mean if mean else None,
         apart_allowed=(sum(_apart(line.due) for line in hosts) + passed) / mean if mean else None,
         host_apart=max(_apart(line.sent) for line in hosts), host_allowed=max(_apart(line.due) for line in hosts), turns_passed=passed,
+        repeats=max((line.repeats / (sum(line.sent) - 1) for line in hosts if _queue_pairs(line) == 1 < sum(line.sent)), default=None),
     )  # fmt: skip
+
+
+def _queue_pairs(line: log.Rotation) -> int:
+    return sum(line.first) + line.unsure
 
 
 def _rotation_breaks(run: Run) -> Iterable[str]:
@@ -156,19 +161,23 @@ def hops(run: Run) -> dict[str, Hop]:
 
 def expectations(run: Run) -> Expectations:
     """Return ``expectations`` of a run's entry; None for a figure that the run does not give."""
-    pairs = [line for line in run.of(log.Rotation) if sum(line.first) + line.unsure > 1]
+    pairs = [line for line in run.of(log.Rotation) if _queue_pairs(line) > 1]
     steps = [line.repeats / (sum(line.sent) - 1) for line in pairs if sum(line.sent) > 1]
-    return Expectations(ev_spread=_ev_spread(run), lockstep=max(steps, default=None), queue_wait=_queue_wait(run))
-
-
-def _ev_spread(run: Run) -> float | None:
     counts: dict[tuple[int, int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for line in run.of(log.Evs):
         for ev, n in line.tx.items():
             counts[line.host, line.peer, ev >> 16][ev] += n
+    used = [sum(n > 0 for n in by_ev.values()) for by_ev in counts.values()]
+    return Expectations(
+        ev_spread=_ev_spread(counts.values()), evs_least=min(used, default=None), evs_most=max(used, default=None),
+        lockstep=max(steps, default=None), queue_wait=_queue_wait(run),
+    )  # fmt: skip
+
+
+def _ev_spread(counts: Iterable[Mapping[int, int]]) -> float | None:
     spreads = [
         _apart(list(by_ev.values())) * len(by_ev) / total
-        for by_ev in counts.values()
+        for by_ev in counts
         if len(by_ev) > 1 and (total := sum(by_ev.values())) >= FEWEST_ON_EV * len(by_ev)
     ]
     return max(spreads, default=None)

@@ -144,9 +144,10 @@ def queues_of(failures: Failures, pair: Pair) -> list[int | None]:
     return sorted(qpns, key=lambda qpn: -1 if qpn is None else qpn)
 
 
-def departures(failures: Failures, outages: Sequence[Outage]) -> list[Departure]:
-    """Return :func:`departure_from` over all senders and all outages of a fault that began after the traffic."""
-    start = failures.traffic_start()
+def departures(failures: Failures, outages: Sequence[Outage], since: float | None = None) -> list[Departure]:
+    """Return :func:`departure_from` over all senders and all outages of a fault that began after ``since``, ns, by default the begin of
+    the traffic."""
+    start = failures.traffic_start() if since is None else since
     found = [
         departure_from(failures, outage, pair, evs, qpn)
         for outage in outages

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from agents.kernel.options import KINDS as KERNEL_KINDS
-from scenarios.figures import capacity, cost, fidelity, invariants, iperf_flows, pauses, ports
+from scenarios.figures import capacity, cost, fidelity, invariants, iperf_flows, pauses, ports, settling
 from scenarios.figures import failures as failure_figures
 from scenarios.figures import flaps as flap_figures
 from scenarios.figures import flows as flow_figures
@@ -96,6 +96,7 @@ def run_summary(run: Run, expected: str = "done") -> summary.Run:
     # Of all ranks, as nccl-tests has it: ranks pass from step to step one by one, and a stall holds some in one step, some in the next.
     mean_ns = (run.whole_steps["end_ns"] - run.whole_steps["start_ns"]).mean() if ideal and len(times) else None
     algbw = None if mean_ns is None else record.message_bytes * 8 / (mean_ns / 1e9)
+    level = settling.figures(run)
     faults, false_verdicts = failure_figures.failovers(failures), failure_figures.false_bad(failures)
     used = [row for row in faults if row.left_queue_pairs]
     flaps = flap_figures.flap_rows(fabric, flap_figures.given_up(failures.moves), failures.outages)
@@ -131,7 +132,8 @@ def run_summary(run: Run, expected: str = "done") -> summary.Run:
         lossy_paths=flap_figures.lossy_paths(failures) if run.named_flows and all_on(run) else None,
         failure_cost=cost.figures(failures), mapper=mapper_figures.figures(failures), faults_missed=record.faults_missed,
         cpu_percent=fidelity.cpu_percent(record.cpu, *run.window), measured_ns=measured_ns, outcome=record.outcome, reason=record.reason,
-        distrust=reasons, fidelity=fidelity.figures(assessment, run.of(log.Loop), packets.causes, record.watch), notes=record.notes,
+        distrust=reasons, fidelity=fidelity.figures(assessment, run.of(log.Loop), packets.causes, record.watch),
+        dcqcn=level, notes=[*record.notes, *settling.note(level)],
         run=run.key, verdict=verdict,
     )  # fmt: skip
     flow_figures.fill(entry, run)

@@ -81,13 +81,14 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _git() -> dict[str, Any] | None:
-    """Commit of this checkout, and whether files differ from it. Without optional locks: a run killed meanwhile leaves no index.lock."""
+def git(*below: str) -> dict[str, Any] | None:
+    """Commit of this checkout, and whether files differ from it, those ``below`` or all. Without optional locks: a run killed meanwhile
+    leaves no index.lock."""
     if not (ROOT / ".git").exists():
         return None
-    git = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
-    commit = _output(*git, "rev-parse", "HEAD")
-    dirty = _output(*git, "status", "--porcelain")
+    command = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
+    commit = _output(*command, "rev-parse", "HEAD")
+    dirty = _output(*command, "status", "--porcelain", "--", *below)
     return {"commit": commit, "dirty": bool(dirty)} if commit else None
 
 
@@ -135,7 +136,7 @@ def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emu
         "command_line": command_line,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seeds": list(scenario.seeds),
-        "git": _git(),
+        "git": git(),
         "python": sys.version,
         "versions": {name: _version(name) for name in DISTRIBUTIONS},
         "tools": {tool: (_output(tool, flag) or "absent").splitlines()[0] for tool, flag in TOOLS},

@@ -47,6 +47,7 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True):
     pool_alpha: Annotated[float | None, _as_in("pool_alpha")] = None
     pool_alpha_lossless: Annotated[float | None, _as_in("pool_alpha_lossless")] = None
     routing: Annotated[str | None, _as_in("routing")] = None
+    ecmp_hash: Annotated[str | None, _as_in("ecmp_hash")] = None
     name: Annotated[
         Annotated[str, text(r"[a-z0-9][\w-]{0,30}", "lower-case letters, digits, '-' or '_'")] | None,
         Doc("ends the name of the fabric so made", default="what differs", example='"deep"'),
@@ -98,7 +99,7 @@ def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
 def _suffix(change: tuple[str, Any]) -> str:
     key, value = change
     word = key.replace("_", "-")
-    if key == "routing":
+    if key in ("routing", "ecmp_hash"):
         return str(value)
     if isinstance(value, bool):
         return word if value else f"no-{word}"

@@ -83,6 +83,9 @@ class _Steps(_Table, frozen=True, kw_only=True):
 
 class _Pattern(_Table, frozen=True, kw_only=True):
     outstanding: Annotated[int, Meta(ge=1, le=256), Doc("messages that a sender has posted at once")] = 4
+    settle: Annotated[
+        Duration | None, Doc("part of the flows' time, at its beginning, that figures leave out", default="20 base RTTs", example='"8ms"')
+    ] = None
 
 
 class _Flows(_Pattern, frozen=True, kw_only=True):
@@ -95,18 +98,17 @@ class _Flows(_Pattern, frozen=True, kw_only=True):
             raise Refused("flow", 'is empty: add a [[workload.flow]] with src = "h0", dst = "h1", for = "400us"')
         if len(set(names)) < len(names):
             raise Refused("flow", f"names are not unique ({', '.join(names)}): give each its own name")
+        if self.settle and self.settle >= min(flow.for_ or 0 for flow in self.flow):
+            raise Refused("settle", "must be shorter than each flow's 'for': it is the part of it that figures leave out")
 
     def workload(self) -> Workload:
         flows = tuple(flow.named() for flow in self.flow)
-        return Workload(self.kind, message_bytes=self.message_bytes, outstanding=self.outstanding, flows=flows)
+        return Workload(self.kind, message_bytes=self.message_bytes, outstanding=self.outstanding, settle_ps=self.settle or 0, flows=flows)
 
 
 class _Permutation(_Pattern, frozen=True, kw_only=True):
     duration: Annotated[Span | None, Doc("network time for which flows post messages", default="see messages", example='"800us"')] = None
     messages: Annotated[Messages | None, Doc("number of messages of each flow", default="see duration", example="100")] = None
-    settle: Annotated[
-        Duration | None, Doc("part of duration, at its beginning, that figures leave out", default="20 base RTTs", example='"8ms"')
-    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +130,9 @@ class _Permutation(_Pattern, frozen=True, kw_only=True):
 
 class _Incast(_Permutation, frozen=True, kw_only=True):
     senders: Annotated[int, Meta(ge=1, le=1 << 20), Doc("hosts that send to the target", example="7")]
+    stagger: Annotated[
+        Duration | None, Doc("network time from one sender's begin to the next one's; duration counts from the last", default="0")
+    ] = None
     victim: Annotated[bool, Doc("one more flow, to a neighbour of the target")] = False
     victim_alone: Annotated[
         Duration | None, Doc("network time for which the victim flow runs before the others begin", default="0", example='"200us"')
@@ -137,11 +142,19 @@ class _Incast(_Permutation, frozen=True, kw_only=True):
         super().__post_init__()
         if self.victim_alone and not self.victim:
             raise Refused("victim_alone", "needs victim = true")
+        if self.stagger and self.duration is None:
+            raise Refused("stagger", "needs 'duration': all send together for so long")
         if self.victim and self.duration is None:
             raise Refused("victim", "needs 'duration': nobody knows when the last of 'messages' arrives")
 
     def workload(self) -> Workload:
-        return replace(super().workload(), senders=self.senders, victim=self.victim, victim_alone_ps=self.victim_alone or 0)
+        return replace(
+            super().workload(),
+            senders=self.senders,
+            stagger_ps=self.stagger or 0,
+            victim=self.victim,
+            victim_alone_ps=self.victim_alone or 0,
+        )
 
 
 class JobTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -87,6 +87,7 @@ class Workload:
     duration_ps: int | None = None
     messages: int | None = None  # of each flow
     senders: int = 0  # of an incast
+    stagger_ps: int = 0  # from one sender's begin to the next one's
     victim: bool = False
     victim_alone_ps: int = 0  # how long the victim runs before the incast begins
     settle_ps: int = 0  # of the duration, what figures leave out at its beginning
@@ -94,6 +95,11 @@ class Workload:
     # jobs
     jobs: tuple[Job, ...] = ()
     alone_steps: int = 0  # that each job makes before, while the others wait
+
+    @property
+    def lasts_ps(self) -> int:
+        """How long a permutation or incast that has a duration sends."""
+        return self.victim_alone_ps + max(0, self.senders - 1) * self.stagger_ps + (self.duration_ps or 0)
 
     @property
     def is_pattern(self) -> bool:
@@ -194,11 +200,15 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
         )
     if work.senders > len(far) + len(near):
         raise WorkloadError(f"workload.senders = {work.senders}: fabric {fabric.name!r} has {len(far) + len(near)} hosts beside the target")
-    start_ps = work.victim_alone_ps
-    flows = [Flow(f"h{h}-h{target}", "incast", h, target, start_ps, work.duration_ps, work.messages) for h in (far + near)[: work.senders]]
+    start_ps, late_ps = work.victim_alone_ps, (work.senders - 1) * work.stagger_ps
+    flows = []
+    for i, h in enumerate((far + near)[: work.senders]):
+        after_ps = i * work.stagger_ps
+        for_ps = None if work.duration_ps is None else work.duration_ps + late_ps - after_ps
+        flows.append(Flow(f"h{h}-h{target}", "incast", h, target, start_ps + after_ps, for_ps, work.messages))
     if work.victim:
         assert work.duration_ps is not None
-        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, start_ps + work.duration_ps, None))
+        flows.append(Flow("victim", "victim", far[work.senders], near[0], 0, start_ps + late_ps + work.duration_ps, None))
     return flows
 
 

@@ -68,7 +68,7 @@ def simulated_seconds(spec: Spec) -> float:
     elif work.flows:
         sending_ns = sum(flow.for_ps or 0 for flow in work.flows) / NS
     else:
-        sending_ns = (1 if work.kind == "incast" else fabric.host_count) * (work.victim_alone_ps + (work.duration_ps or 0)) / NS
+        sending_ns = (1 if work.kind == "incast" else fabric.host_count) * work.lasts_ps / NS
     return fabric.host_rate * sending_ns / 8e9 / fabric.frame_bytes / SIMULATED_PACKETS
 
 
@@ -82,7 +82,7 @@ def measured_ns(spec: Spec) -> float:
     """Estimate the measured part of a run and its steps to warm up, ns of the network."""
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
     if work.is_pattern:
-        return max(work.victim_alone_ps + (work.duration_ps or 0), *(f.start_ps + (f.for_ps or 0) for f in work.flows), 0) / NS
+        return max(work.lasts_ps, *(f.start_ps + (f.for_ps or 0) for f in work.flows), 0) / NS
     hosts = place_ranks(fabric, spec.placement)
     if work.jobs:
         passes = work.steps + work.warmup_steps + work.alone_steps * len(work.jobs)

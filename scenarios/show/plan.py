@@ -141,7 +141,7 @@ def horizon_ns(scenario: Scenario) -> tuple[float, float]:
         return 0.0, 0.0
     if work.is_pattern:
         ends = [flow.start_ps + (flow.for_ps or 0) for flow in work.flows]
-        return max([work.victim_alone_ps + (work.duration_ps or 0), *ends]) / NS, 0.0
+        return max([work.lasts_ps, *ends]) / NS, 0.0
     step = min(_step_ns(work, fabric, placement) for placement in work.placement)
     return work.steps * step, step
 

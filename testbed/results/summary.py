@@ -95,6 +95,8 @@ class Rotation(Row, kw_only=True):
     host_apart: Annotated[Count, Doc("the most less the least of the worst host, packets")]
     host_allowed: Annotated[Count, Doc("what dealing allows of that")]
     turns_passed: Annotated[Count, Doc("turns of planes that could not take a packet")]
+    repeats: Annotated[Share | None, Doc("share of the packets of hosts with one sending queue pair that left by the plane of the one "
+        "before; as many or fewer left by its EV")] = None  # fmt: skip
 
 
 class Hop(Row, kw_only=True):
@@ -110,6 +112,8 @@ class Expectations(Row, kw_only=True):
 
     ev_spread: Annotated[Amount | None, Doc("most less fewest packets over the EVs of a plane, as a share of their mean, largest of all "
         "pairs of hosts and planes with 8 packets per EV")]  # fmt: skip
+    evs_least: Annotated[Count | None, Doc("fewest EVs of a plane that carried packets from one host to another")] = None
+    evs_most: Annotated[Count | None, Doc("most of them")] = None
     lockstep: Annotated[Share | None, Doc("share of a host's data packets that left by the plane of the one before, largest of all hosts "
         "with several sending queue pairs: 1 / planes if they are independent")]  # fmt: skip
     queue_wait: Annotated[dict[str, Amount], Doc("in the simulated world, by hop: the backlog that packets met, over what M/D/1 has at the "
@@ -231,6 +235,14 @@ class Pauses(Row, kw_only=True):
     reaction_ns: Annotated[Reaction | None, Doc("how soon ports stopped; emulated world only")] = None
 
 
+class Dcqcn(Row, kw_only=True):
+    """Whether DCQCN's rates were level: each within 10 % of its mean over two windows of 1 ms."""
+
+    settled_ns: Annotated[Number | None, Doc("after the first packet, when they first were; null: not within 10 ms, or not in this run")]
+    waited_ns: Annotated[Number, Doc("after the first packet, when measuring began")]
+    level: Annotated[bool, Doc("whether they were level when measuring began")]
+
+
 class Background(Row, kw_only=True):
     """One background flow, as iperf3 reports it; what it did not report is null, and a note of the run says why."""
 
@@ -290,6 +302,9 @@ class DeadAtStart(Row, kw_only=True):
     found: Annotated[Count, Doc("how many were given up")]
     missed: Annotated[Count, Doc("how many never were")]
     found_ns: Annotated[Number | None, Doc("how long the slowest took, from the begin of its own sender")]
+    lost: Annotated[Count, Doc("verdicts of loss on them")] = 0
+    lost_again: Annotated[Count, Doc("those on packets that left after their queue pair had given the path up")] = 0
+    ev_loss_excess: Annotated[Whole | None, Doc("most losses of a queue pair on one of them beyond ceil(window / EVs) + 1")] = None
 
 
 class Killed(Row, kw_only=True):
@@ -551,6 +566,7 @@ class Run(Row, kw_only=True):
     jobs: Annotated[dict[Name, Job], Doc("jobs by name; the run's own steps, and what a failure cost it, are those of the "
         "first")] = {}  # fmt: skip
     pfc: Annotated[Pauses | None, Doc("pauses, with `pfc = true`")] = None
+    dcqcn: Annotated[Dcqcn | None, Doc("whether DCQCN's rates were level, where any was cut")] = None
     pool_peak_share: Annotated[Share | None, Doc("largest part of its pool that a switch held")] = None
     background: Annotated[list[Background], Doc("background flows")] = []
     background_sent_share: Annotated[Perhaps[Amount], Doc("least `sent_bps / rate_bps` of background flows with a rate")] = UNSET

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,4 +68,6 @@ def test_what_exists_passes(tmp_path: Path, text: str) -> None:
 
 
 def test_the_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) < 900
+    """Its tables aside, which are generated."""
+    text = (ROOT / "README.md").read_text()
+    assert len(re.sub(r"<!-- table: .*?<!-- end -->", "", text, flags=re.DOTALL).split()) < 820

@@ -7,7 +7,7 @@ from collections import Counter
 from topologies import load_fabric
 from topologies.addressing import inner_address, sid_list, usid_fields
 from topologies.clos import Fabric
-from topologies.ecmp import choose, fabric_seed, flow_hash
+from topologies.ecmp import RESILIENT, choose, fabric_seed, flow_hash
 from topologies.paths import path_evs, path_links
 
 DEMO = load_fabric("demo")
@@ -16,7 +16,7 @@ DEMO = load_fabric("demo")
 def chosen(fabric: Fabric) -> list[int]:
     """The EV of 64 flows from h0 to h4."""
     seed, evs = fabric_seed(fabric), list(path_evs(fabric, 0, 4))
-    return [choose(flow_hash(seed, inner_address(0), inner_address(4), port, 4791), evs) for port in range(50_000, 50_064)]
+    return [choose(flow_hash(seed, inner_address(0), inner_address(4), port, 4791), evs, RESILIENT) for port in range(50_000, 50_064)]
 
 
 def route_of(fabric: Fabric, src: int, dst: int, value: int) -> tuple[int, int]:
@@ -53,3 +53,13 @@ def test_switches_that_converge_move_only_the_evs_of_the_dead_link() -> None:
     every = {link.name for link in fabric.links if link.kind == "fabric" and link.plane == 1}
     value = path_evs(fabric, 0, 4)[40]
     assert sid_list(fabric, 0, 4, value, every) == sid_list(fabric, 0, 4, value), "no T1 is left: nothing to move to"
+
+
+def test_by_modulo_most_evs_of_the_plane_move_when_switches_converge() -> None:
+    fabric = DEMO.with_(name="demo-modulo", routing="ecmp", ecmp_hash="modulo")
+    dead = "p1-t0-1:p1-t1-2"
+    evs = path_evs(fabric, 0, 4)
+    moved = [value for value in evs if sid_list(fabric, 0, 4, value) != sid_list(fabric, 0, 4, value, {dead})]
+    over = [value for value in evs if dead in {link.name for link in path_links(fabric, 0, 4, value)}]
+    assert set(over) < set(moved) and {value >> 16 for value in moved} == {1} and len(moved) > 16, "of 32 in the plane"
+    assert sorted(Counter(route_of(fabric, 0, 4, value) for value in evs if value >> 16 == 1)) == [(1, t1) for t1 in range(4)]

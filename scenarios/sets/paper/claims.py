@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from testbed.results.summary import Run, Summary
 from testbed.results.values import number_at
 
 AGREES, DIFFERS, CANNOT, NO_DATA = "agrees", "differs", "cannot be emulated here", "no data"
-VERDICTS = (AGREES, DIFFERS, CANNOT, NO_DATA)
+AT_THRESHOLD, COMPUTED = "at the threshold", "computed"
+VERDICTS = (AGREES, DIFFERS, AT_THRESHOLD, COMPUTED, CANNOT, NO_DATA)
 
 Figure = str | Callable[[Run], float | None]
 """A dotted key of a run's entry, or a function of it."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A statement with its result, as paper.json has it. ``why``: reason for a verdict other than "agrees"."""
+    """A statement with its result, as paper.json has it. ``low`` and ``high``: interval of the value over ``n`` seeds
+    (scenarios.figures.stats), None below two. ``why``: reason for a verdict other than "agrees"."""
 
     number: int  # of the claim
     claim: str  # the statement
@@ -32,15 +35,20 @@ class Row(msgspec.Struct, frozen=True):
     ideal: str
     verdict: str
     why: str
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for paper.json, which has no infinity."""
-        return {**msgspec.structs.asdict(self), "value": self.value if self.value is None or math.isfinite(self.value) else None}
+        values = msgspec.structs.asdict(self).items()
+        return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values}
 
 
 def overall(verdicts: Collection[str]) -> str:
-    """Return the verdict on several rows: "differs" if any does, else "no data" if any lacks data, else "agrees" if any agrees."""
-    return next((v for v in (DIFFERS, NO_DATA, AGREES) if v in verdicts), CANNOT if verdicts else NO_DATA)
+    """Return the verdict on several rows, the first of these that any has: differs, no data, at the threshold, agrees, computed."""
+    order = (DIFFERS, NO_DATA, AT_THRESHOLD, AGREES, COMPUTED)
+    return next((verdict for verdict in order if verdict in verdicts), CANNOT if verdicts else NO_DATA)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,16 @@ class Evidence:
     """Available summaries of a figure's parts."""
 
     parts: Mapping[str, Summary] = field(default_factory=dict)
+
+    def by_seed(self) -> list[Evidence]:
+        """Return the evidence of each seed alone."""
+        seeds = sorted({run.seed for summary in self.parts.values() for run in summary.runs})
+        return [
+            Evidence(
+                {name: replace(summary, runs=[run for run in summary.runs if run.seed == seed]) for name, summary in self.parts.items()}
+            )
+            for seed in seeds
+        ]
 
     def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
         """Return the runs of a transport at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
@@ -91,13 +109,6 @@ def bus_share(run: Run) -> float | None:
     if run.busbw_bps is None:
         return 0.0 if run.outcome in ("timeout", "failed") else None
     return run.busbw_bps / run.ideal_busbw_bps
-
-
-def all_hold(values: Collection[bool | None]) -> bool | None:
-    """Whether all conditions hold; None if one is unknown and none fails."""
-    if any(value is False for value in values):
-        return False
-    return None if not values or any(value is None for value in values) else True
 
 
 def ratio(a: float | None, b: float | None) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from scenarios.run.resume import FINISHED
-from scenarios.sets.paper.claims import Evidence, ratio
+from scenarios.sets.paper.claims import Evidence, or_never, ratio
 from testbed.results.summary import Run
 from testbed.results.values import known, number_at
 
@@ -14,6 +15,24 @@ def on_dead_us(run: Run) -> float | None:
     """Return the time from a path's failure to the last packet on it, the longest of the run, in us."""
     durations_us = [f.last_on_dead_rtts * f.srtt_ns / 1e3 for f in run.failovers if f.last_on_dead_rtts is not None and f.srtt_ns]
     return max(durations_us, default=None)
+
+
+def found_us(run: Run) -> float | None:
+    """Return the time from a failure until the last sender had found it, the longest of the run, in us."""
+    return _since_us(run, "detected_ns")
+
+
+def delivered_us(run: Run) -> float | None:
+    """Return the time from a failure until all that was lost to it had arrived after all, in us; infinite if a packet never did."""
+    return _since_us(run, "delivered_ns")
+
+
+def _since_us(run: Run, key: str) -> float | None:
+    """Return the longest time from a failure to an event of the senders that it concerned, in us. A fault that comes and goes has one such
+    event for all of its outages, so only the time of one with a single outage says something."""
+    failovers = [f for f in run.failovers if len(f.outages_ns) == 1 and f.lost]
+    times_ns = [or_never(None if (at := number_at(f, key)) is None else at - f.at_ns, True) for f in failovers]
+    return max((ns / 1e3 for ns in times_ns if ns is not None), default=None)
 
 
 def beyond_theory(run: Run) -> float | None:
@@ -28,6 +47,38 @@ def beyond_theory(run: Run) -> float | None:
 def lost_share(run: Run) -> float | None:
     """Return the time lost to failures, as a share of the healthy time of all steps."""
     return ratio(number_at(run, "failure_cost.extra_percent"), 100)
+
+
+def flaps_had(run: Run) -> float | None:
+    """Return how often something was down."""
+    return float(sum(len(f.outages_ns) for f in run.failovers)) or None
+
+
+def flap_us(run: Run) -> float | None:
+    """Return the time lost to an outage beyond the cost of the lost capacity, in us: the mean of the run."""
+    cost = run.failure_cost
+    extra_ns = None if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None else cost.extra_ns - cost.ideal_extra_ns
+    return ratio(None if extra_ns is None else extra_ns / 1e3, flaps_had(run))
+
+
+def packets_a_flap(run: Run) -> float | None:
+    """Return the packets that a queue pair lost to an outage: the mean of those that lost any."""
+    return ratio(float(sum(f.lost for f in run.failovers)), sum(f.left_queue_pairs for f in run.failovers))
+
+
+QPS = 4
+"""Queue pairs of a rank in job-t1-reboots.toml."""
+
+
+def touched_share(run: Run) -> float | None:
+    """Return the share of the queue pairs that a failed switch touched: the mean over the failures."""
+    return statistics.mean(f.left_queue_pairs for f in run.failovers) / (QPS * run.ranks) if run.failovers else None
+
+
+def longer(run: Run) -> float | None:
+    """Return by how much the slowest step since a failure was longer than a healthy one, as a share."""
+    slowdown = number_at(run, "failure_cost.slowdown")
+    return None if slowdown is None else slowdown - 1
 
 
 def ride(e: Evidence, part: str) -> dict[str, Any]:
@@ -55,9 +106,9 @@ def left_share(run: Run) -> float | None:
     return min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None) if ideal else None
 
 
-def slowest_lower(run: Run) -> float | None:
-    """Return how much lower throughput is in the slowest step than in a healthy one, as a share."""
-    share = ratio(number_at(run, "failure_cost.healthy_step_ns"), run.step_time_ns.max)
+def lower_during(run: Run) -> float | None:
+    """Return how much less payload arrived while something was broken than before, as a share."""
+    share = ratio(number_at(run, "failure_cost.during_bps"), number_at(run, "failure_cost.before_bps"))
     return None if share is None else 1 - share
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenarios.sets.paper.claims import Evidence, all_hold, percent, ratio
+from scenarios.sets.paper.claims import Evidence, percent, ratio
 
 SENDERS = "workload.senders"
 XOFF_BYTES = 1_000_000
@@ -14,13 +14,14 @@ XOFF_BYTES = 1_000_000
 def profiles(e: Evidence, part: str) -> dict[str, Any]:
     counts = e.settings(part, SENDERS)
     many = counts[-1] if counts else None
-    few = [count for count in counts if count <= 10]
+    few = [count for count in counts if count < 10]
 
     def used(name: str, count: int | None) -> float | None:
         return e.median(part, name, "groups.incast.of_line", {SENDERS: count})
 
     held = [ratio(e.median(part, "default", "groups.incast.queue_mean_bytes", {SENDERS: count}), XOFF_BYTES) for count in few]
     queues = ", ".join(f"{count} flows: {percent(share)} of XOFF" for count, share in zip(few, held, strict=True))
+    few_pauses = [e.median(part, "default", "pfc.pauses", {SENDERS: count}) for count in few]
     pauses, line = e.median(part, "default", "pfc.pauses", {SENDERS: many}), used("default", many)
     tenth, fifth = (
         min((share for count in counts if (share := used(name, count)) is not None), default=None)
@@ -28,7 +29,7 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
     )
     return {
         "fullest": max((share for share in held if share is not None), default=None),
-        "below": all_hold([None if share is None else share <= 1 for share in held]),
+        "few_pauses": max((count for count in few_pauses if count is not None), default=None),
         "queues": queues,
         "pauses": pauses,
         "many": many,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scenarios.sets.paper.claims import Evidence, or_never, percent, value_of
-from testbed.results.summary import Run
+from testbed.results.summary import PortPhase, Run
 
 
 def settled_down(run: Run) -> float | None:
@@ -22,14 +22,14 @@ def _has(run: Run, phase: str) -> bool:
 
 
 def ladder(e: Evidence, part: str) -> dict[str, str]:
-    """Write the shares that the live ports carried, and those that they could."""
-    shares = {
-        (row.live, row.expected): row.share
-        for run in e.runs(part, "mrc")
-        for row in (run.ports or ())
-        if row.phase == "down" and row.share is not None
-    }
+    """Write the shares that the live ports carried, and those that they could: of each number of ports the phase that is farthest off, of
+    all runs and both directions."""
+    worst: dict[int, PortPhase] = {}
+    for row in (row for run in e.runs(part, "mrc") for row in run.ports if row.phase == "down" and row.share is not None):
+        if row.live not in worst or (row.error or 0) > (worst[row.live].error or 0):
+            worst[row.live] = row
+    rows = [row for _, row in sorted(worst.items(), reverse=True)]
     return {
-        "ladder": ", ".join(f"{live} ports: {percent(share, 1)}" for (live, _), share in sorted(shares.items(), reverse=True)),
-        "expected": ", ".join(f"{live} ports: {percent(share, 1)}" for live, share in sorted(shares, reverse=True)),
+        "ladder": ", ".join(f"{row.live} ports: {percent(row.share, 1)}" for row in rows),
+        "expected": ", ".join(f"{row.live} ports: {percent(row.expected, 1)}" for row in rows),
     }

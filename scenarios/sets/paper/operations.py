@@ -7,11 +7,25 @@ from typing import Any
 from scenarios.run.resume import FINISHED
 from scenarios.sets.paper.claims import Evidence, or_never, ratio, value_of, values
 from testbed.results.summary import Run
+from testbed.results.values import number_at
+
+SPANS = ("5s", "20s")
+"""How long all ports are down in only-transceiver.toml; the first is the flap that is judged."""
 
 
 def left_of_ideal(run: Run) -> float | None:
     """Return the share of the healthy fabric's bus bandwidth that theory leaves with planes loaded equally."""
     return ratio(run.degraded_busbw_bps, run.ideal_busbw_bps)
+
+
+def beside_share(run: Run) -> float | None:
+    """Return the bus bandwidth over what theory leaves beside background traffic with planes loaded equally."""
+    return ratio(run.busbw_bps, number_at(run, "beside_background_busbw_bps"))
+
+
+def rotation_packets(run: Run) -> float | None:
+    """Return the first transmissions of all hosts over all planes."""
+    return float(sum(run.rotation.sent_packets)) if run.rotation else None
 
 
 def named_ms(run: Run) -> float | None:
@@ -24,8 +38,8 @@ def errors(e: Evidence, part: str) -> dict[str, Any]:
     """Count the runs with queue pairs in error, by how long the ports were down."""
     found = {
         span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r.outcome in FINISHED), "qp_errors")
-        for span in ("1ms", "40ms")
+        for span in SPANS
     }
     failed = {span: sum(n > 0 for n in counts) for span, counts in found.items()}
     shown = ", ".join(f"{span}: in error in {failed[span]} of {len(counts)} runs" for span, counts in found.items() if counts)
-    return {"value": float(failed["40ms"]), "long": len(found["40ms"]) or None, "counts": shown}
+    return {"value": float(failed[SPANS[0]]), "long": len(found[SPANS[0]]) or None, "counts": shown}

@@ -6,17 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from scenarios.run.resume import write_json
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA
+from scenarios.sets.paper.claims import AGREES, AT_THRESHOLD, CANNOT, COMPUTED, DIFFERS, NO_DATA
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.registry import CLAIMS
 from scenarios.sets.paper.series import FORMAT, by_claim, concluded, counts, read_form
+from scenarios.sets.provenance import Stamp
 from scenarios.show.document import Block, Cell, Column, Document, Folded, Section, Table, Words, plain, rich
 from testbed.terminal import duration
 
 NAME, DATA = "paper.html", "paper.json"
-WORDS = {AGREES: "agree", DIFFERS: "differ", CANNOT: "cannot be emulated here", NO_DATA: "without data"}
-MARKS = {AGREES: "good", DIFFERS: "doubt", CANNOT: "soft", NO_DATA: "bad"}
+WORDS = {
+    AGREES: "agree",
+    DIFFERS: "differ",
+    AT_THRESHOLD: "at the threshold",
+    COMPUTED: "computed",
+    CANNOT: "cannot be emulated here",
+    NO_DATA: "without data",
+}
+MARKS = {AGREES: "good", DIFFERS: "doubt", AT_THRESHOLD: "doubt", COMPUTED: "soft", CANNOT: "soft", NO_DATA: "bad"}
 
 _ABOUT = (
     "Claims are those of arXiv 2605.04333, in our words. The condition for each verdict is this testbed's own reading of the claim. "
@@ -40,13 +50,19 @@ def trust(figure: Conclusion) -> str:
 
 
 def _verdict(row: Conclusion) -> Cell:
-    flag = "\nnot trustworthy" if row["doubtful"] and row["verdict"] in (AGREES, DIFFERS) else ""
+    flag = "\nnot trustworthy" if row["doubtful"] and row["verdict"] in (AGREES, DIFFERS, AT_THRESHOLD) else ""
     return [(row["verdict"], MARKS[row["verdict"]]), (flag, "bad")]
+
+
+def _seen(row: Conclusion) -> Cell:
+    low, high = row.get("low"), row.get("high")
+    seeds = "" if low is None or high is None or low == high else f"\n{low:.4g} to {high:.4g} {row['unit']}, {row['n']} seeds"
+    return [(row["seen"], ""), (seeds, "soft"), (f"\n{row['why']}" if row["why"] else "", "soft")]
 
 
 _EVIDENCE: list[Column] = [
     ("of the paper", lambda row: str(row["claim"])),
-    ("here", lambda row: [(row["seen"], ""), (f"\n{row['why']}" if row["why"] else "", "soft")]),
+    ("here", _seen),
     ("condition", lambda row: str(row["asked"])),
     ("ideal", lambda row: str(row["ideal"])),
     ("verdict", _verdict),
@@ -103,6 +119,8 @@ def _figure(figure: Conclusion, out: Path) -> Iterator[Block]:
     from scenarios.show.html import embedded
 
     yield Words(trust(figure) + (f". {figure['note']}" if figure["note"] else ""))
+    if "stamp" in figure:  # not in those of former versions
+        yield Words(f"{convert(figure['stamp'], Stamp).words()}.")
     yield from (Words(trouble, "banner") for trouble in figure["trouble"])
     pictures = (out / name for name in figure["plots"] if name.endswith(".png"))
     yield from (embedded(path, f"Drawing of figure {figure['id']}") for path in pictures if path.is_file())

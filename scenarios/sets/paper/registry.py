@@ -11,12 +11,11 @@ from topologies.structs import convert
 
 
 class PaperClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``source``: section or figure of the paper. ``refused``: why nothing here can judge it; "" if something does."""
+    """``source``: section or figure of the paper."""
 
     number: int
     source: str
     text: str
-    refused: str = ""
 
 
 _TEXTS = tomllib.loads((HERE / "claims.toml").read_text(encoding="utf-8"))

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from scenarios.run.resume import write_json
-from scenarios.sets import series
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, VERDICTS, Evidence, overall
+from scenarios.sets import provenance, series
+from scenarios.sets.paper.claims import AGREES, DIFFERS, VERDICTS, Evidence, overall
 from scenarios.sets.paper.figure import PaperFigure
 from scenarios.sets.paper.figures import FIGURES
 from scenarios.sets.paper.plots import DRAW
@@ -69,6 +70,7 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
         "unread": unread,
         "parts": [part_figures(name, results.summary, figure) for name, results in stored.items()],
         "plots": [str(path.relative_to(out)) for path in plots],
+        "stamp": to_builtins(provenance.stamp(figure, out, {name: results.summary.runs for name, results in stored.items()})),
     }
     write_json(directory / FIGURE, conclusion)
     return conclusion
@@ -107,8 +109,8 @@ def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             for row in figure["rows"]
             if row["number"] == claim.number
         ]
-        verdict = overall([row["verdict"] for row in evidence]) if evidence else CANNOT if claim.refused else NO_DATA
-        why = "" if evidence else claim.refused or "no figure of this version, or none that was run, shows it"
+        verdict = overall([row["verdict"] for row in evidence])
+        why = "" if evidence else "no figure of this version, or none that was run, shows it"
         claims.append({**asdict(claim), "verdict": verdict, "why": why, "evidence": evidence})
     return claims
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from string import Formatter
 from typing import Annotated, Any
 
 import msgspec
 
+from scenarios.figures.stats import interval_name, median_interval
 from scenarios.sets.paper import collectives, failures, lossless, nic_ports, one_path, operations, pairs, sizing
-from scenarios.sets.paper.claims import AGREES, CANNOT, DIFFERS, NO_DATA, Evidence, Row, all_hold, number, ratio
+from scenarios.sets.paper.claims import AGREES, AT_THRESHOLD, CANNOT, DIFFERS, NO_DATA, Evidence, Row, number, overall, ratio
 from testbed.results.summary import Run
 from testbed.terminal import duration
 from topologies.structs import one_of, text
@@ -24,7 +25,9 @@ Places = Mapping[str, Any]
 OF_RUNS: dict[str, Callable[[Run], float | None]] = {
     function.__name__: function
     for function in (
-        *(failures.on_dead_us, failures.beyond_theory, failures.lost_share, failures.worst_ev, failures.left_share, failures.slowest_lower),
+        *(failures.on_dead_us, failures.beyond_theory, failures.lost_share, failures.worst_ev, failures.left_share, failures.lower_during),
+        *(failures.found_us, failures.delivered_us, failures.flaps_had, failures.flap_us, failures.packets_a_flap, failures.longer),
+        *(failures.touched_share, operations.beside_share, operations.rotation_packets, collectives.raw_flows),
         *(failures.lost_per_rank, failures.back_share, failures.out_first, failures.out_last, nic_ports.settled_down, nic_ports.settled_up),
         *(one_path.losses_per_qp, one_path.per_dead_path, one_path.found_rtts, one_path.used_after_loss, one_path.backups),
         *(one_path.evs_back, one_path.separation_time, operations.left_of_ideal, operations.named_ms),
@@ -66,26 +69,41 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def judged(self, evidence: Evidence) -> Row:
         """Return the row with the verdict. Raises KeyError for a place that nothing fills."""
-        part = self.part or "main"
-        places = dict(OF_PARTS[self.by](evidence, part)) if self.by else {}
-        shown = bool(self.seen) and (not self.by or bool(places.keys() - {"value"}))
-        for name, words in self.numbers.items():
-            places[name] = _number(words, evidence, part, places)
+        places = self._places(evidence)
+        seeds = [self._places(one) for one in evidence.by_seed()]
+        shown = self._shows(places)
+        each = [own.get("value") for own in seeds]
+        over_seeds = [value for value in each if value is not None and math.isfinite(value)]
+        low, high = median_interval(over_seeds) or (None, None)
 
         def filled(text: str) -> str:
             return _Texts().vformat(text, (), places)
 
-        ok = _held(self.holds, places) if self.holds and shown else None
-        if self.cannot:
-            verdict, why = CANNOT, self.cannot
-        elif ok is None:
-            verdict, why = NO_DATA, "no run that ended well has this figure"
-        else:
-            verdict, why = (AGREES, "") if ok else (DIFFERS, filled(self.why))
+        judged = [seed for seed in seeds if self._shows(seed)]
+        conditions = self.holds.split(", ") if shown and not self.cannot else []
+        verdict = CANNOT if self.cannot else overall([_state(condition, places, judged) for condition in conditions])
+        near = f"the {interval_name(len(over_seeds))} over seeds lies on both sides of the bound; {{}}"
+        why = {
+            CANNOT: self.cannot,
+            NO_DATA: "no run that ended well has this figure",
+            AT_THRESHOLD: near.format(filled(self.why)),
+            DIFFERS: filled(self.why),
+        }.get(verdict, "")
         seen = filled(self.seen) if shown else ""
         return Row(
-            self.claim, self.text, filled(self.asked), seen or "–", places.get("value"), self.unit, filled(self.ideal), verdict, why
+            self.claim, self.text, filled(self.asked), seen or "–", places.get("value"), self.unit, filled(self.ideal), verdict, why,
+            low, high, len(over_seeds),
         )  # fmt: skip
+
+    def _places(self, evidence: Evidence) -> dict[str, Any]:
+        part = self.part or "main"
+        places = dict(OF_PARTS[self.by](evidence, part)) if self.by else {}
+        for name, words in self.numbers.items():
+            places[name] = _number(words, evidence, part, places)
+        return places
+
+    def _shows(self, places: Places) -> bool:
+        return bool(self.seen) and (not self.by or bool(places.keys() - {"value", *self.numbers}))
 
 
 def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
@@ -102,14 +120,21 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
     raise ValueError(f"numbers: {words!r} is no number")
 
 
-def _held(conditions: str, places: Places) -> bool | None:
-    """Whether all conditions hold; None if a number is missing and none fails."""
-    results = []
-    for condition in conditions.split(", "):
-        left, how, right = condition.split()
-        a, b = places[left], places[right] if right in places else float(Fraction(right))
-        results.append(None if a is None or b is None else bool(_COMPARE[how](a, b)))
-    return all_hold(results)
+def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
+    """Return the verdict on a condition: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
+    left, how, right = condition.split()
+
+    def less_bound(of: Places) -> float | None:
+        a, b = of[left], of[right] if right in of else float(Fraction(right))
+        return None if a is None or b is None or math.isnan(a - b) else a - b
+
+    margin = less_bound(places)
+    if margin is None:
+        return NO_DATA
+    ends = median_interval([own for one in seeds if (own := less_bound(one)) is not None])
+    if how != "==" and ends and _COMPARE[how](ends[0], 0) != _COMPARE[how](ends[1], 0):
+        return AT_THRESHOLD
+    return AGREES if _COMPARE[how](margin, 0) else DIFFERS
 
 
 class _Texts(Formatter):

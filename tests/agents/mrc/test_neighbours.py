@@ -175,6 +175,13 @@ def test_who_only_receives_probes_once_per_rtt_and_who_sends_does_not() -> None:
     assert len(rig.ops(7, wire.ENDPOINT_REQUEST)) == n  # nothing comes any more: nothing is asked
 
 
+def test_without_reverse_probes_nobody_asks() -> None:
+    rig = Pair(options={"reverse_probes": False})
+    rig.stream(2)
+    rig.rtts(20)
+    assert not rig.ops(7, wire.ENDPOINT_REQUEST) and any(op_of(f) == wire.SACK for _, h, f in rig.sent if h == 7)
+
+
 def test_an_answer_while_another_queue_pair_is_being_made() -> None:
     """Peers' queue pairs stand while new ones wait for their parameters: those have no reverse EVs yet."""
     rig = Pair()

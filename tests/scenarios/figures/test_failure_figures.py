@@ -218,6 +218,16 @@ def test_paths_dead_from_the_start(tmp_path: Path) -> None:
     lines = [verdict(1, 2, 0, 0.5, 0.4), verdict(1, 2, 1, 0.7, 0.4), verdict(3, 0, 0, 1.5, 1.4), verdict(1, 2, 0, 9, 8.9)]
     made = left(tmp_path, lines, early)["dead_at_start"]
     assert made == {"evs": 4, "found": 3, "missed": 1, "found_ns": 1.5 * NET_S}
+    # Two before the verdict, one on a packet that left after it; one was trimmed, one took another path.
+    lost = [
+        loss(1, 2, 0, 0.4, 0.3),
+        loss(1, 2, 0, 0.45, 0.3),
+        loss(1, 2, 0, 9, 8.9),
+        loss(1, 2, 0, 0.4, 0.3, rule="trim"),
+        loss(1, 2, 5, 1, 0.9),
+    ]
+    made = left(tmp_path, [*lines, *lost], early)["dead_at_start"]
+    assert (made["lost"], made["lost_again"]) == (3, 1)
 
 
 def test_traffic_begins_with_the_first_step(tmp_path: Path) -> None:

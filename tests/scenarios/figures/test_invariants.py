@@ -52,6 +52,8 @@ def test_what_is_dealt_and_in_turn_breaks_nothing() -> None:
         "turns_passed": 1,
     }  # fmt: skip
     assert rotation(run_of()) is None and broken(run_of()) == []
+    alone = rotation(run_of([LINE, LINE | {"host": 1, "first": [0, 1, 0, 0], "repeats": 12}]))
+    assert alone and alone.repeats == 12 / 120  # of the host with one queue pair
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,7 @@ def test_hops_and_what_is_usual() -> None:
     assert plain(hops(run)) == {"t0_up": {"marked": 1, "trimmed": 2, "backlog_mean_bytes": FABRIC.frame_bytes}}
     usual = plain(expectations(run))
     assert usual["lockstep"] == 4 / 120  # a host with one queue pair cannot be out of step
+    assert (usual["evs_least"], usual["evs_most"]) == (1, 4)
     assert usual["ev_spread"] == 0.4  # of 10 on each of four EVs, 12 and 8
     assert usual["queue_wait"] == {"t0_up": pytest.approx(4, rel=0.01)}  # M/D/1 at half load: a quarter of a packet waits
     run.record.world = "emulated"

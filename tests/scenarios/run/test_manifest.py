@@ -25,7 +25,7 @@ def test_a_checkout_is_looked_at_and_not_locked(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(manifest, "ROOT", tmp_path)
     os.utime(file, (1, 1))  # its entry in the index is out of date: git would write a new one
     before = index.read_bytes()
-    found = manifest._git()
+    found = manifest.git()
     assert found is not None and found["commit"] and not found["dirty"] and index.read_bytes() == before
     file.write_text("another")
-    assert (manifest._git() or {})["dirty"]
+    assert (manifest.git() or {})["dirty"]

@@ -36,12 +36,17 @@ SECOND = '[[workload.flow]]\nsrc = "h0"\ndst = "h9"\nmessages = 2\n'
         (INCAST.replace("= 7", "= 8\nvictim = true"), "workload.senders = 8: a victim needs a host under another T0"),
         (INCAST + 'victim_alone = "50us"\n', "workload.victim_alone needs victim = true"),
         (INCAST + 'settle = "100us"\n', "workload.settle must be shorter than 'duration'"),
+        (INCAST.replace('duration = "100us"', 'messages = 3\nstagger = "5us"'), "workload.stagger needs 'duration'"),
+        (
+            FLOWS.replace("[[workload.flow]]", 'settle = "100us"\n[[workload.flow]]'),
+            "workload.settle must be shorter than each flow's 'for'",
+        ),
         (INCAST.replace('duration = "100us"', "messages = 3\nvictim = true"), "workload.victim needs 'duration'"),
         (INCAST + "messages = 3\n", "workload needs either 'duration' (like '800us') or 'messages'"),
         (INCAST.replace('"100us"', "0"), "workload.duration = 0 must be longer than 0"),
         (
             INCAST + "steps = 3\n",
-            "workload.steps is not for kind = 'incast', which has outstanding, duration, messages, settle, senders, victim",
+            "workload.steps is not for kind = 'incast', which has outstanding, settle, duration, messages, senders, stagger, victim",
         ),
         (INCAST + 'placement = "packed"\n', "workload.placement is not for kind = 'incast'"),
         (INCAST.replace("64KiB", "16MiB"), "workload.message_bytes = 16777216 : the flows of rank 8 need"),
@@ -85,6 +90,13 @@ def test_seven_to_one_with_a_victim() -> None:
     ports = watched_ports(flows, RACK, ALL)
     assert [p for p, group in ports.items() if group == "incast"] == [f"p{p}-t0-1-d0" for p in range(4)]
     assert [p for p, group in ports.items() if group == "victim"] == [f"p{p}-t0-1-d1" for p in range(4)]
+
+
+def test_senders_come_one_after_the_other_and_end_together() -> None:
+    work = load_scenario("incast-victim", overrides=["workload.duration=400us", "workload.stagger=50us"]).workload
+    flows = resolve_flows(work, RACK, ALL, 1)
+    assert [f.start_ps for f in flows[:7]] == [400 * US + i * 50 * US for i in range(7)]
+    assert {f.start_ps + (f.for_ps or 0) for f in flows} == {1100 * US} == {work.lasts_ps}
 
 
 def test_fifteen_to_one_is_everyone_else() -> None:

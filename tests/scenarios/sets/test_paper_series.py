@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from mrcbed.cli import paper
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import Scenario, ScenarioError
+from scenarios.sets import provenance
 from scenarios.sets.paper import page, series
-from scenarios.sets.paper.claims import AGREES, NO_DATA
+from scenarios.sets.paper.claims import AGREES, COMPUTED, NO_DATA
 from scenarios.sets.paper.figures import chosen
 from testbed.errors import UserError
 from testbed.results.summary import Summary
@@ -25,6 +26,12 @@ from tests.scenarios.sets.test_validation import called_of
 from topologies.structs import plain
 
 QUICK = series.Form(quick=True)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computing a fingerprint takes seconds."""
+    monkeypatch.setattr(provenance, "fingerprint", lambda world: f"{world}-now")
 
 
 def summary_of(scenario: Scenario, **more: Any) -> Summary:
@@ -69,7 +76,7 @@ def test_each_figure_is_run_judged_and_kept(tmp_path: Path) -> None:
     status, told = played(["10", "12", "13", "sizing"], tmp_path, run)
     assert status == 0 and [name for name, _, _ in run.asked] == ["pair-t0", "t0-dead", "ev-loss-20", "pair-ev-loss"]  # 13: 12's
     made = {figure["id"]: figure for figure in series.concluded(tmp_path)}
-    assert list(made) == ["sizing", "10", "12", "13"] and {figure["verdict"] for figure in made.values()} == {AGREES}
+    assert list(made) == ["sizing", "10", "12", "13"] and {figure["verdict"] for figure in made.values()} == {COMPUTED, AGREES}
     assert made["10"]["parts"][1]["seeds"] == 1
     assert made["13"]["parts"][0]["directory"] == "12/main"
     again = Played()
@@ -102,7 +109,7 @@ def test_a_figure_that_fails_is_told_and_left_behind(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_series_with_what_there_is(tmp_path: Path) -> None:
     run = Played(pair_t0=lambda scenario, directory: 130)
     status, _ = played(["9a", "10", "11"], tmp_path, run)
-    assert status == 130 and [name for name, _, _ in run.asked] == ["nic-ports-one-by-one", "pair-ports", "pair-t0"]
+    assert status == 130 and [name for name, _, _ in run.asked] == ["nic-ports-one-by-one", "pair-ports", "job-port", "pair-t0"]
     assert [figure["id"] for figure in series.concluded(tmp_path)] == ["9a", "10"]
 
 
@@ -208,8 +215,11 @@ def test_running_needs_root_and_computing_does_not(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("scenarios.run.simulate.simulate", lambda s, d, **how: write(d, summary_of(s)) or summary_of(s))
     status, text = called("19", "--quick", "--out", str(tmp_path / "c"))
     assert status == 0 and "37 claims, after 1 figure" in text  # only simulated
+    stamp = json.loads((tmp_path / "c" / "19" / series.FIGURE).read_text())["stamp"]
+    assert stamp["commit"] == provenance.here()[0] and set(stamp["parts"]) == {"pair"}
+    assert (stamp["parts"]["pair"]["fingerprint"], stamp["parts"]["pair"]["seeds"]) == ("simulated-now", [1])
     status, text = called("sizing", "--out", str(tmp_path / "b"))
-    assert status == 0 and "37 claims, after 1 figure: 3 agree, 0 differ" in text and "524,288" in text
+    assert status == 0 and "37 claims, after 1 figure: 0 agree, 0 differ, 3 computed, 34 without data" in text and "524,288" in text
     assert (tmp_path / "b" / "paper.html").is_file()
     with pytest.raises(UserError, match="holds figures already"):
         called("sizing", "--out", str(tmp_path / "b"))
