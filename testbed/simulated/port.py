@@ -104,7 +104,6 @@ class SimPort(Event):
         self.number: i64 = number
         self.plane: i64 = plane
         self.stage: i64 = stage
-        self.switch = stage != NIC
         self.last_hop = stage == LAST
         self.far: SimPort = self  # until the network has joined them
         self.host: i64 = -1  # whose port it is, if a host's
@@ -173,8 +172,8 @@ class SimPort(Event):
         low, high = fabric.ecn_bytes
         self.ecn_low, self.ecn_high, self.pmax = low, high, round(fabric.ecn_pmax * layout.ECN_CERTAIN) << 1
         self.trim_at = fabric.trim_bytes(self.last_hop)
-        self.trims = self.switch and fabric.trimming
-        self.marks = self.switch and fabric.ecn
+        self.trims = self.stage != NIC and fabric.trimming
+        self.marks = self.stage != NIC and fabric.ecn
         self.marks_mrc = self.marks and (not self.last_hop or fabric.last_hop_ecn)
         self.seed = seed & 0xFFFFFFFF
         self.lossless = fabric.pfc
