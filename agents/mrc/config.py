@@ -47,7 +47,6 @@ class Config:
     """The knobs of one endpoint; every default without a source is [ours]. :data:`KEYS` says what each means."""
 
     base_rtt: int  # configured; of the paths of a queue pair (:meth:`between_sites`)
-    plane_bdp: int  # bytes
     port_rate: int  # bits/s
     mtu: int  # payload bytes
     trimming: bool  # switches trim: data asks for it
@@ -82,6 +81,11 @@ class Config:
     # No knobs, so without a plain default: what options_of() finds has one.
     longest_rtt: int = field(default_factory=int)  # for timestamps; 0: as follows from the base RTT
     site_rtt: int = field(default_factory=int)  # of a queue pair between sites: base RTT within one
+
+    @property
+    def plane_bdp(self) -> int:
+        """The bandwidth-delay product of one plane, bytes."""
+        return self.port_rate * self.base_rtt // BYTE
 
     @property
     def blind(self) -> bool:
@@ -125,7 +129,7 @@ class Config:
         if fabric.sites > 1:
             full = 2 * fabric.buffer_bytes * BYTE // fabric.long_haul_rate
             knobs = {**knobs, "longest_rtt": 63 * fabric.base_rtt_ps + fabric.haul_rtt_ps + full}
-        return cls(fabric.base_rtt_ps, fabric.plane_bdp, fabric.nic_rate, fabric.mtu, fabric.trimming, **knobs)
+        return cls(fabric.base_rtt_ps, fabric.nic_rate, fabric.mtu, fabric.trimming, **knobs)
 
     def between_sites(self, fabric: Fabric) -> Config:
         """Make the configuration of a queue pair whose ends are in different sites [ours]. Windows and timers follow its own base RTT; the
@@ -136,7 +140,7 @@ class Config:
         window = int(FAR_WINDOW * bdp * fabric.planes) // self.mtu + 1
         doublings = (rtt // self.base_rtt).bit_length()
         mpr = max(self.mpr, min(-(-window // 128), 255) * 128)
-        return replace(self, base_rtt=rtt, site_rtt=self.base_rtt, plane_bdp=bdp, timeout=min(self.timeout + doublings, 31), mpr=mpr)
+        return replace(self, base_rtt=rtt, site_rtt=self.base_rtt, timeout=min(self.timeout + doublings, 31), mpr=mpr)
 
 
 KEYS: Final = {

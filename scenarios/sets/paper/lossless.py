@@ -23,10 +23,7 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
     queues = ", ".join(f"{count} flows: {percent(share)} of XOFF" for count, share in zip(few, held, strict=True))
     few_pauses = [e.median(part, "default", "pfc.pauses", {SENDERS: count}) for count in few]
     pauses, line = e.median(part, "default", "pfc.pauses", {SENDERS: many}), used("default", many)
-    tenth, fifth = (
-        min((share for count in counts if (share := used(name, count)) is not None), default=None)
-        for name in ("aggressive", "most-aggressive")
-    )
+    tenth = min((share for count in counts if (share := used("nvidia", count)) is not None), default=None)
     return {
         "fullest": max((share for share in held if share is not None), default=None),
         "few_pauses": max((count for count in few_pauses if count is not None), default=None),
@@ -35,5 +32,4 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
         "many": many,
         "line": line,
         "tenth": tenth,
-        "fifth": fifth,
     }

@@ -9,7 +9,7 @@ from scenarios.sets.paper.claims import Evidence, or_never, ratio, value_of, val
 from testbed.results.summary import Run
 from testbed.results.values import number_at
 
-SPANS = ("5s", "20s")
+SPANS = ("5s", "12s")
 """How long all ports are down in only-transceiver.toml; the first is the flap that is judged."""
 
 

@@ -266,7 +266,7 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
     **{id: both(("main",)) for id in ("9b", "13")},
     **{id: both(("main", "pair")) for id in ("9c", "9d", "11")},
     "9a": both(("main", "pair", "job")),
-    "5-7": both(("t0-t1", "wide", "optic", "technician")),
+    "5-7": both(("t0-t1", "wide", "optic", "pair", "technician")),
     "8": both(("main", "reboots", "pair")),
     "10": {
         good: {**both(("main",))[good], "pair": [run(kept_during=share, kept_after=share + 0.1, wrong=0 if good else 1)]}
@@ -304,11 +304,11 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
         good: {
             "main": [
                 run(name, {SENDERS: count}, groups={"incast": {"of_line": used, "queue_mean_bytes": queue}}, pfc={"pauses": pauses})
-                for name, used in zip(("default", "aggressive", "most-aggressive"), shares, strict=True)
+                for name, used in zip(("default", "nvidia"), shares, strict=True)
                 for count, pauses in ((2, few), (15, many))
             ]
         }
-        for good, shares, queue, few, many in ((True, (0.99, 0.9, 0.8), 3e5, 0, 40), (False, (0.9, 0.99, 0.99), 3e6, 7, 0))
+        for good, shares, queue, few, many in ((True, (0.99, 0.9), 3e5, 0, 40), (False, (0.9, 0.99), 3e6, 7, 0))
     },
     "endpoint": {
         good: {

@@ -68,7 +68,7 @@ def record() -> tuple[dict[str, Any], list[list[Any]]]:
     assert crowd.wrong == 0
     c = mine.config
     told = {
-        "base_rtt": c.base_rtt, "plane_bdp": c.plane_bdp, "port_rate": c.port_rate, "mtu": c.mtu, "trimming": c.trimming,
+        "base_rtt": c.base_rtt, "port_rate": c.port_rate, "mtu": c.mtu, "trimming": c.trimming,
         "path_rtt": mine.path_rtt,
     }  # fmt: skip
     return told, mine.calls

@@ -32,7 +32,7 @@ FULL = 225_000
 
 def config(**changes: Any) -> Config:
     values: dict[str, Any] = {
-        "base_rtt": RTT, "plane_bdp": 150_000, "port_rate": 10**11, "mtu": 3912, "trimming": True,
+        "base_rtt": RTT, "port_rate": 10**11, "mtu": 3912, "trimming": True,
         "sack_bytes": 0,  # what the peer holds until its next SACK has a test of its own
         **changes,
     }  # fmt: skip

@@ -93,7 +93,7 @@ STREAMS = st.lists(st.one_of(SACKS, SACKS, SACKS, NACKS, OTHERS), max_size=60)
 @given(STREAMS, st.booleans(), st.sampled_from([120, 60]), st.integers(1, 4))
 def test_any_stream(events: list[Any], trimming: bool, idle: int, planes: int) -> None:
     """Any mixture of signals at any gaps, in tenths of a us; ``idle`` is the true RTT, at first unknown."""
-    pair = Pair(Config(RTT, 150_000, 10**11, 3912, trimming), RTT)
+    pair = Pair(Config(RTT, 10**11, 3912, trimming), RTT)
     pair.tell("planes_changed", planes)
     now = 100 * US
     for name, gap, *args in events:
@@ -112,7 +112,7 @@ def test_long_streams_of_one_kind(seed: int) -> None:
     """A thousand SACKs at one delay: each cell of the table driven to where it ends."""
     d = (0, 50, 95, 200)[seed]
     for ecn in (False, True):
-        pair = Pair(Config(RTT, 150_000, 10**11, 3912, True), RTT)
+        pair = Pair(Config(RTT, 10**11, 3912, True), RTT)
         pair.tell("on_loss", 0, 200_000)
         for k in range(1000):
             pair.tell("on_sack", 100 * US + k * 13 * TENTH, 4000, 50_000, ecn, RTT if k == 0 else RTT + d * TENTH, 0, False)
