@@ -73,6 +73,7 @@ def ring(e: Evidence, part: str) -> dict[str, Any]:
         "one_qp": one_qp,
         "many_qps": sixteen,
         "half": ratio(one_qp, mrc),
+        "packed": e.median("packed", "roce-1p", bus_share),
         "eight_to_one": ratio(eight, one_qp),
         "gain": ratio(sixteen, eight),
         "lead": ratio(mrc, sixteen),

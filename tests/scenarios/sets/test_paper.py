@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scenarios.run.planning import plan
 from scenarios.schema.scenario import named_scenarios
 from scenarios.sets import estimate
-from scenarios.sets.paper import collectives
+from scenarios.sets.paper import collectives, nic_ports, page
 from scenarios.sets.paper.claims import (
     AGREES,
     AT_THRESHOLD,
@@ -116,7 +116,7 @@ def test_the_full_set_fits_two_hours_and_the_short_one_twenty_minutes() -> None:
 
 
 def test_an_estimate_follows_what_is_run() -> None:
-    specs = plan(chosen(["16"])[0].parts[1].load(False))
+    specs = plan(chosen(["16"])[0].parts[-1].load(False))
     worst = {(s.transport.name, s.settings[SIZE], s.settings[LOSS]): estimate.run_seconds(s, 12_500) for s in specs}
     assert worst["mrc", "4MiB", 0.0] < worst["mrc", "4MiB", 0.01] <= 180 + estimate.COLLECTIVE_S
     assert worst["mrc", "256KiB", 0.0] < worst["mrc", "4MiB", 0.0]
@@ -586,3 +586,16 @@ def test_an_incast_from_records_to_verdict(tmp_path: Path) -> None:
 
     files = DRAW[figure.draw]({"main": Stored(tmp_path)}, tmp_path, "fig-18")
     assert [path.name for path in files] == ["fig-18.png", "fig-18.svg"] and all(path.stat().st_size > 5000 for path in files)
+
+
+def test_a_ladder_shows_the_direction_that_is_farthest_off() -> None:
+    phases = [("down", 3, 0.74, 0.013), ("down", 3, 0.7, 0.06), ("down", 2, 0.5, 0.0), ("up", 3, 0.1, 0.9)]
+    ports = [{"phase": at, "live": live, "expected": 0.75, "share": share, "error": error} for at, live, share, error in phases]
+    shown = nic_ports.ladder(evidence({"main": [run(ports=ports), run(ports=ports[2:], seed=2)]}), "main")
+    assert shown == {"ladder": "3 ports: 70.0 %, 2 ports: 50.0 %", "expected": "3 ports: 75.0 %, 2 ports: 75.0 %"}
+
+
+def test_a_page_shows_the_seeds_beside_a_number() -> None:
+    row = judged(7, True).to_dict() | {"seen": "4 us", "unit": "us"}
+    assert [text for text, _ in page._seen({**row, "low": 3.0, "high": 4.25, "n": 10})] == ["4 us", "\n3 to 4.25 us, 10 seeds", ""]
+    assert [text for text, _ in page._seen({**row, "low": None, "why": "so"})] == ["4 us", "", "\nso"]
