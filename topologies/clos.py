@@ -237,8 +237,8 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.mtu / self.frame_bytes
 
     def payload_rate(self, kind: str) -> float:
-        """Compute the most payload of a host, bits/s, under a kind of transport: RoCE's packets but the first of a message have neither METH,
-        TSETH nor RETH."""
+        """Compute the most payload of a host, bits/s, under a kind of transport: RoCE's packets but the first of a message have neither
+        METH, TSETH nor RETH."""
         size = self.mtu + ROCE_HEADERS if kind == "roce" else self.frame_bytes
         return self.host_rate * self.mtu / size
 
