@@ -51,6 +51,8 @@ BTH = 12
 ICRC = 4
 DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
 """Bytes before the payload of an MRC data packet: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
+ROCE_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + ICRC
+"""Bytes beside the payload of RoCE's packets in the middle of a message."""
 SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
 """Bytes of an MRC SACK on the wire: the same stack, then SETH and CC_STATE."""
 
@@ -231,8 +233,14 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def payload_share(self) -> float:
-        """Payload bytes per byte on the wire, of full data packets."""
+        """Payload bytes per byte on the wire, of MRC's full data packets."""
         return self.mtu / self.frame_bytes
+
+    def payload_rate(self, kind: str) -> float:
+        """Compute the most payload of a host, bits/s, under a kind of transport: RoCE's packets but the first of a message have neither
+        METH, TSETH nor RETH."""
+        size = self.mtu + ROCE_HEADERS if kind == "roce" else self.frame_bytes
+        return self.host_rate * self.mtu / size
 
     def turns(self, local: bool, far: bool = False, whole: bool = True) -> tuple[int, int, int]:
         """Count how often a frame on an idle path takes the time of a NIC's link, of one between switches, and of a long-haul cable;

@@ -65,7 +65,7 @@ def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
 
 def flow_rows(run: Run) -> dict[str, summary.Flow]:
     """Return ``flows`` of a run's summary, by name."""
-    line = run.fabric.host_rate * run.fabric.payload_share
+    line = run.fabric.payload_rate(run.record.kind)
     window, hosts, notes = all_on(run), run.record.ranks, run.record.flow_notes
     rows = {}
     for number, flow in enumerate(run.named_flows):

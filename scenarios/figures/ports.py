@@ -106,7 +106,7 @@ def rows_of(failures: Failures) -> list[summary.PortPhase]:
     """Make a row per host, direction and phase of a run of flows."""
     run, fabric = failures.run, failures.run.fabric
     hosts, rtt = run.record.ranks, run.base_rtt_ns
-    line = fabric.host_rate * fabric.payload_share
+    line = fabric.payload_rate(run.record.kind)
     rows: list[summary.PortPhase] = []
     for host in sorted(hosts):
         host_phases = phases(failures, host)

@@ -27,7 +27,7 @@ MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch: a seed that fails is most likely among these."""
 LARGE = ("pod512-tree",)
 """A seed takes minutes: one by default."""
-SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "pod64-ring")
+SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "placement", "pod64-ring")
 """The longest first: 170 to 20 s of a core per seed on a quick machine, where any other scenario takes at most 15."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 

@@ -531,6 +531,7 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
     """Write notes on what makes the baselines faster or slower here than in a real network."""
     if any(r.kind == "roce" and not fabrics[r.fabric].pfc_bytes for r in runs):
         yield NOTE
+    yield from _illustrations(runs)
     if any(r.kind in KERNEL_KINDS and not r.delayed for r in runs):
         yield KERNEL_NOTE
     waiting = [r for r in runs if r.reconvergence_ns is not None and r.failovers]
@@ -546,6 +547,14 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
             f"The network re-routes around a failure after {after}. Real networks take milliseconds to seconds: waiting costs these "
             "transports far more there."
         )
+
+
+def _illustrations(runs: Sequence[Run]) -> list[str]:
+    return (
+        ["TCP and MPTCP illustrate, they are no comparison: their figures move with this machine (docs/tcp.md)."]
+        if any(r.kind in KERNEL_KINDS for r in runs)
+        else []
+    )
 
 
 # --- the terminal --------------------------------------------------------------------------------------------------
@@ -583,4 +592,5 @@ def against(summary: Summary) -> list[Block]:
     lines = failed_lines(summary.checks)
     lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
     notes = {note: run.run for run in reversed(summary.runs) for note in run.notes}
-    return [Words(line, "") for line in [*lines, *([(f"{name}: {note}", "doubt")] for note, name in notes.items())]]
+    lines += [[(f"{name}: {note}", "doubt")] for note, name in notes.items()]
+    return [Words(line, "") for line in [*lines, *_illustrations(summary.runs)]]

@@ -148,7 +148,7 @@ def test_headroom_suffices_whatever_the_pool(alpha: float, size_mb: float) -> No
     bench.burst(1, 1, 150)
     bench.settle()
     assert len(bench.got) == 300 and sum(row["drop_tail_packets"] for row in bench.net.rows()) == 0
-    assert all(port.pool.peak <= port.pool.size for port in bench.net.ports if port.switch)
+    assert all(port.pool.peak <= port.pool.size for port in bench.net.ports if port.host < 0)
     assert bench.row("h0-p0")["pauses"] and bench.row("p0-t1-0-d1")["pauses"]
 
 
@@ -183,6 +183,6 @@ def test_each_switch_has_a_pool_of_its_own_rate() -> None:
     fabric = TINY.with_(hosts_per_t0=4, pool_mb_per_tbps=3.0)
     assert fabric.pool_bytes == (6 * 300_000, 2 * 300_000)
     bench = Shared()
-    pools = {id(port.pool): port.pool.size for port in bench.net.ports if port.switch}
+    pools = {id(port.pool): port.pool.size for port in bench.net.ports if port.host < 0}
     assert list(pools.values()) == [SIZE if "t0" in name else SIZE // 2 for name in TINY.switches]
-    assert all(port.pool.size == 0 for port in bench.net.ports if not port.switch)
+    assert all(port.pool.size == 0 for port in bench.net.ports if port.host >= 0)

@@ -56,6 +56,13 @@ class Evidence:
     """Available summaries of a figure's parts."""
 
     parts: Mapping[str, Summary] = field(default_factory=dict)
+    asked: dict[str, Run] = field(default_factory=dict, compare=False)
+    """The runs that were asked so far, by part and name."""
+
+    def unsettled(self) -> str:
+        """Say how many of the runs that were asked had DCQCN's rates not level; "" if none had."""
+        found = [run.dcqcn.level for run in self.asked.values() if run.dcqcn]
+        return f"; DCQCN unsettled in {len(found) - sum(found)} of {len(found)} runs" if not all(found) else ""
 
     def by_seed(self) -> list[Evidence]:
         """Return the evidence of each seed alone."""
@@ -69,13 +76,15 @@ class Evidence:
 
     def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
         """Return the runs of a transport at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
-        return [
+        found = [
             run
             for run in self._runs(part)
             if run.transport == transport
             and all({**run.settings, "placement": run.placement}.get(key) == value for key, value in (where or {}).items())
             and (not ended or run.outcome == "done")
         ]
+        self.asked.update((f"{part}/{run.run}", run) for run in found)
+        return found
 
     def _runs(self, part: str) -> list[Run]:
         return self.parts[part].runs if part in self.parts else []

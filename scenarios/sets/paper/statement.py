@@ -69,7 +69,8 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def judged(self, evidence: Evidence) -> Row:
         """Return the row with the verdict. Raises KeyError for a place that nothing fills."""
-        places = self._places(evidence)
+        asked = Evidence(evidence.parts)
+        places = self._places(asked)
         seeds = [self._places(one) for one in evidence.by_seed()]
         shown = self._shows(places)
         each = [own.get("value") for own in seeds]
@@ -89,7 +90,7 @@ class Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             AT_THRESHOLD: near.format(filled(self.why)),
             DIFFERS: filled(self.why),
         }.get(verdict, "")
-        seen = filled(self.seen) if shown else ""
+        seen = filled(self.seen) + asked.unsettled() if shown else ""
         return Row(
             self.claim, self.text, filled(self.asked), seen or "–", places.get("value"), self.unit, filled(self.ideal), verdict, why,
             low, high, len(over_seeds),

@@ -92,7 +92,7 @@ class StoredTable(msgspec.Struct, frozen=True):
     def markdown(self, now: Mapping[str, str]) -> str:
         """Return the table and what is said below it. ``now``: the fingerprints of the worlds."""
         assert self.stamp
-        lines = [self.heads, ["---"] * len(self.heads), *([row.head, *map(str, row.cells)] for row in self.rows)]
+        lines = [self.heads, ["---"] * (" | ".join(self.heads).count("|") + 1), *([row.head, *map(str, row.cells)] for row in self.rows)]
         intervals = interval_note(cell.n for row in self.rows for cell in row.cells)
         said = f"{self.stamp.words(now)}: medians{f' [{intervals}]' if intervals else ''}"
         doubts = f"; {len(self.doubts)} doubts" if self.doubts else ""

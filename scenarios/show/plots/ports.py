@@ -46,7 +46,7 @@ def ports(stored: Stored, run: Run) -> Any:
     end = max(row.until_ns for row in run.ports)
     width = bin_ns * max(1, round((end - begin) / POINTS / bin_ns))
     edges = np.arange(begin, end + 1, width)
-    payload_line = fabric.host_rate * fabric.payload_share
+    payload_line = fabric.payload_rate(run.kind)
     x = (edges[:-1] + width / 2 - begin) / 1e3
     last = (end - begin) / 1e3
     colours = [PLANES[plane % len(PLANES)] for plane in range(fabric.planes)]

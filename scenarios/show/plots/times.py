@@ -20,6 +20,8 @@ Curve = tuple[str, str]
 """Transport and job."""
 FEWEST_FOR_TAIL = 20
 """A tail is drawn if some transport has so many values: fewer show no more than the upper panel [ours]."""
+FEWEST_SEEDS = 3
+"""Seeds that show how far they lie apart [ours]."""
 LONGEST_LABEL = 48
 """The longest line of the legend, in characters: longer ones are broken."""
 MARKERS = 5
@@ -40,6 +42,33 @@ def step_times(stored: Stored, runs: list[Run]) -> Any:
 @per_placement(lambda stored, run: len(stored.steps))
 def transfer_times(stored: Stored, runs: list[Run]) -> Any:
     return _times(stored, runs, "transfers", "time of one transfer", stored.transfer_times)
+
+
+@per_placement(lambda stored, run: run.typical_step_ns)
+def seeds(stored: Stored, runs: list[Run]) -> Any:
+    """Draw how far a transport's typical step of each seed is from the median of all: how well one run predicts the next."""
+    apart = apart_of(runs)
+    if not apart or max(map(len, apart.values())) < FEWEST_SEEDS:
+        return None
+    head = f"How far seeds lie apart: typical steps{stored.settings_words}"
+    fig, (ax,) = panels(1, 1.3 + 0.3 * len(apart), head=head, x="off the median of the transport, %")
+    for place, (name, values) in enumerate(reversed(apart.items())):
+        colour, marker = look_of(stored, name)
+        ax.plot(values, [place] * len(values), linestyle="", marker=marker, markersize=5, alpha=0.7, color=colour)
+    names = [f"{name}, {len(values)} seeds: {min(values):+.1f} to {max(values):+.1f} %" for name, values in reversed(apart.items())]
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(-0.6, len(names) - 0.4)
+    ax.axvline(0, color="#777777", linewidth=0.8)
+    return fig
+
+
+def apart_of(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Return by transport how far each run's typical step is from their median, per cent."""
+    steps: dict[str, list[float]] = {}
+    for run in runs:
+        if run.outcome == "done" and run.typical_step_ns:
+            steps.setdefault(run.transport, []).append(run.typical_step_ns)
+    return {name: [100 * (value / float(np.median(values)) - 1) for value in sorted(values)] for name, values in steps.items()}
 
 
 def curve(n: int) -> Any:

@@ -47,7 +47,7 @@ def test_shipped_scenarios_are_valid() -> None:
 
 def test_demo_and_comparison_are_what_the_readme_says() -> None:
     demo, five = load_scenario("demo"), load_scenario("link-failure")
-    assert [(t.name, t.fabric.name) for t in demo.transports] == [("mrc", "demo"), ("roce-1p", "demo-1p"), ("tcp", "demo")]
+    assert [(t.name, t.fabric.name) for t in demo.transports] == [("mrc", "demo"), ("roce-1p", "demo-1p-pfc"), ("tcp", "demo")]
     assert [(f.kind, f.on) for f in demo.faults] == [("link", "used-by-qp"), ("port", "h0-p0")]
     assert [(t.name, t.fabric.name, t.qps) for t in five.transports] == [
         ("mrc", "demo", 1), ("roce-1p", "demo-1p", 1), ("roce-16", "demo-1p", 16), ("tcp", "demo", 4), ("mptcp", "demo", 1),
@@ -275,7 +275,7 @@ def test_a_slower_fabric_is_the_same_in_slow_motion() -> None:
         a, b = before.fabric, after.fabric
         assert (b.nic_rate * 4, b.fabric_rate * 4) == (a.nic_rate, a.fabric_rate) and b.delay_ps == a.delay_ps * 4
         assert b.base_rtt_ps == a.base_rtt_ps * 4 and b.plane_bdp == a.plane_bdp
-    assert [t.fabric.name for t in slow.transports] == ["demo-25Gbit", "demo-25Gbit-1p", "demo-25Gbit"]
+    assert [t.fabric.name for t in slow.transports] == ["demo-25Gbit", "demo-25Gbit-1p-pfc", "demo-25Gbit"]
     assert load_scenario("demo", overrides=["nic_rate=100Gbit"]).fabric == was.fabric
     for rate in ("true", "fast", "1"):
         with pytest.raises(ScenarioError, match="nic_rate"):

@@ -388,6 +388,23 @@ def judged(claim: int, ok: bool | None) -> Row:
     return Statement(claim, "text", seen="seen", numbers=numbers, holds=f"value == {int(ok or 0)}").judged(evidence({"main": [run()]}))
 
 
+def test_what_dcqcn_has_not_settled_is_said_beside_the_figure() -> None:
+    level, moving = ({"dcqcn": {"settled_ns": 2e6, "waited_ns": 3e6, "level": so}} for so in (True, False))
+    runs = [
+        run("roce", run="a", **level),
+        run("roce", run="b", seed=2, **moving),
+        run("other", run="c", **moving),
+        run("mrc", run="d", seed=4),
+    ]
+    seen = {
+        name: Statement(1, "text", seen="{value}", numbers={"value": f"{name} seed"}, holds="value > 0")
+        .judged(evidence({"main": runs}))
+        .seen
+        for name in ("mrc", "roce")
+    }
+    assert seen == {"mrc": "4.0", "roce": "1.5; DCQCN unsettled in 1 of 2 runs"}
+
+
 def verdicts(id: str, parts: dict[str, list[dict[str, Any]]]) -> list[Row]:
     return [row for row in chosen([id])[0].evaluate(evidence(parts)) if row.verdict != CANNOT]
 

@@ -157,6 +157,8 @@ def test_a_table_says_of_which_code_it_is() -> None:
     said = "| | a |\n| --- | --- |\n| MRC | 7 [6, 8] |\n\nSimulated, commit abc, 2026-01-02, seeds 1 to 3{}: medians [range]."
     assert table.markdown(now).replace("|  |", "| |") == said.format("")
     assert table.markdown({**now, SIMULATED: "t"}).replace("|  |", "| |") == said.format(f", {provenance.OLDER}")
+    two = replace(table, heads=["hosts | every", "a"], rows=[Row("MRC | 3", table.rows[0].cells)])
+    assert two.markdown(now).startswith("| hosts | every | a |\n| --- | --- | --- |\n| MRC | 3 | 7 [6, 8] |\n")
     both = Stamp("", "2026-01-02", {"main": part, "other": OfPart(EMULATED, "e", seeds=(4, 7), runs=2)})
     assert both.words(now) == "Simulated and emulated, 2026-01-02, seeds 1 to 3 and seeds 4, 7"
     assert "7 doubts" not in table.markdown(now) and "; 2 doubts." in replace(table, doubts=["a", "b"]).markdown(now)
