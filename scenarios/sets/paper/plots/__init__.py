@@ -58,7 +58,7 @@ DRAW: dict[str, Draw] = {
     "shares": shares,
     "sizes": sizes,
     "sizing": sizing,
-    "start_up": start_up,
+    "start_up": only("main", start_up),
     "two_hosts": only("pair", flows),
 }
 """The drawings by name in figures.toml."""
