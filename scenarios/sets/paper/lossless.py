@@ -23,7 +23,9 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
     queues = ", ".join(f"{count} flows: {percent(share)} of XOFF" for count, share in zip(few, held, strict=True))
     few_pauses = [e.median(part, "default", "pfc.pauses", {SENDERS: count}) for count in few]
     pauses, line = e.median(part, "default", "pfc.pauses", {SENDERS: many}), used("default", many)
-    tenth = min((share for count in counts if (share := used("nvidia", count)) is not None), default=None)
+    nvidia, often = (
+        min((share for count in counts if (share := used(name, count)) is not None), default=None) for name in ("nvidia", "often")
+    )
     return {
         "fullest": max((share for share in held if share is not None), default=None),
         "few_pauses": max((count for count in few_pauses if count is not None), default=None),
@@ -31,5 +33,6 @@ def profiles(e: Evidence, part: str) -> dict[str, Any]:
         "pauses": pauses,
         "many": many,
         "line": line,
-        "tenth": tenth,
+        "nvidia": nvidia,
+        "often": often,
     }

@@ -304,11 +304,11 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
         good: {
             "main": [
                 run(name, {SENDERS: count}, groups={"incast": {"of_line": used, "queue_mean_bytes": queue}}, pfc={"pauses": pauses})
-                for name, used in zip(("default", "nvidia"), shares, strict=True)
+                for name, used in zip(("default", "nvidia", "often"), shares, strict=True)
                 for count, pauses in ((2, few), (15, many))
             ]
         }
-        for good, shares, queue, few, many in ((True, (0.99, 0.9), 3e5, 0, 40), (False, (0.9, 0.99), 3e6, 7, 0))
+        for good, shares, queue, few, many in ((True, (0.99, 0.9, 0.8), 3e5, 0, 40), (False, (0.9, 0.9, 0.8), 3e6, 7, 0))
     },
     "endpoint": {
         good: {

@@ -165,7 +165,7 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
     with figure(2, 2.9) as (fig, axes):
         for ax, (part, label, figure_of, unit) in zip(axes, parts, strict=True):
             runs = stored[part].runs if part in stored else []
-            for x, dst in enumerate(("h1", "h4")):
+            for x, dst in enumerate(("h1", "h2")):
                 pair_runs = [run for run in runs if run.settings.get("workload.flow.pair.dst") == dst]
                 samples = [(value_of(run, figure_of), value_of(run, unit) if unit else 1.0) for run in pair_runs]
                 ratios = [value / base for value, base in samples if value is not None and base]
