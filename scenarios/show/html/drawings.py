@@ -30,7 +30,7 @@ KINDS = (
         "step-times", "Step times",
         "Share of steps done within a time, all seeds pooled. Below it, if there are enough steps, the tail on a log scale.",
     ),
-    ("seeds", "How far seeds lie apart", "The typical step of each seed, off the median of its transport: how well one run predicts the next."),
+    ("seeds", "How far seeds lie apart", "Typical step of each seed, off its transport's median: how well one run tells the next."),
     (
         "transfer-times", "Transfer times",
         "A transfer is one slice of a message: from when its sender posts it until its receiver has all of it. Share done within a time, "
