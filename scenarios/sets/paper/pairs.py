@@ -5,7 +5,9 @@ Simulated: cluster B with 256 paths between the two, cluster D with 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from scenarios.sets.paper.claims import Evidence, percent, values
@@ -42,10 +44,15 @@ def phases(run: Run) -> list[tuple[float, float]]:
     return shares
 
 
+def _median(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return median(found) if found else None
+
+
 def uplinks(e: Evidence, part: str) -> dict[str, Any]:
     wide, narrow = (e.runs(part, "mrc", {"fabric": name}) for name in ("cluster-d", "cluster-d-100.toml"))
-    least = min((kept for run in wide for kept, _ in phases(run)), default=None)
+    least = _median(min((kept for kept, _ in phases(run)), default=None) for run in wide)
     pairs = [pair for run in narrow for pair in phases(run)]
-    worst = max((abs(kept / left - 1) for kept, left in pairs), default=None)
+    worst = _median(max((abs(kept / left - 1) for kept, left in phases(run)), default=None) for run in narrow)
     shown = ", ".join(f"{percent(kept)} ({percent(left)})" for kept, left in pairs[: len(pairs) // max(1, len(narrow))])
     return {"least": least, "worst": worst, "faults": shown}
