@@ -21,8 +21,8 @@ SCENES: dict[str, tuple[Setting, list[Action]]] = {
         [*LOAD, Wait(4), Break("port", 0), Wait(8), Mend(), Wait(20), Post(0, 9_000), Break("flap", 1, 50), Wait(90)],
     ),
     "nothing gets through for a while": (
-        Setting("small", seed=1),
-        [*LOAD, Wait(3), Weather("loss", 0), Wait(150), Mend(), Wait(40), Weather("loss", 1), Post(1, 5_000), Wait(200)],
+        Setting("small", seed=5),
+        [*LOAD, Wait(4), Weather("loss", 0), Wait(150), Mend(), Wait(40), Weather("loss", 1), Post(1, 5_000), Wait(200)],
     ),
     "half is lost both ways, without trimming": (
         Setting("small", trimming=False, congestion="fixed"), [Weather("loss", 0, -1, 40), Weather("loss", 1, -1, 40), *LOAD, Wait(300)],

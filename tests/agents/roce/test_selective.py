@@ -15,7 +15,7 @@ from agents.transport import OK, RECEIVE, Completion
 from tests.agents.roce.network import Network, pair
 from tests.agents.roce.test_delivery import TINY, exchange, random_loss
 from topologies import load_fabric
-from topologies.units import NS, US
+from topologies.units import NS
 
 RTT = TINY.base_rtt_ps
 
@@ -108,7 +108,7 @@ def test_the_window_is_a_bdp_unless_it_is_set() -> None:
     demo = load_fabric("demo-1p")
     assert Options(demo, {"recovery": "selective"}).window == demo.plane_bdp
     assert Options(demo, {"recovery": "selective", "window_bdp": 2.0}).window == 2 * demo.plane_bdp
-    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ps == 15 * US
+    assert Options(demo, {"recovery": "selective", "reorder_rtts": 1.5}).reorder_ps == 3 * demo.base_rtt_ps // 2
 
 
 def test_copies_of_an_early_packet_do_not_pile_up() -> None:

@@ -37,7 +37,7 @@ def offered(line: str) -> set[str]:
         ("run demo --fabric ", {*named_fabrics(), "<file>"}),
         ("run demo --resu", {"--resume"}),
         ("run demo -t ", {"mrc", "roce", "tcp", "mptcp"}),
-        ("run demo --set workload.st", {"workload.steps="}),
+        ("run demo --set workload.st", {"workload.stagger=", "workload.steps="}),
         ("run demo --out fo", {"<dir>"}),
         ("results report ", {"<dir>"}),
         ("results packets ", {"<file>"}),
