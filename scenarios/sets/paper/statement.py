@@ -43,7 +43,7 @@ OF_PARTS: dict[str, Callable[[Evidence, str], Places]] = {
 }
 """What no median gives, by the name that ``by`` has: (evidence, part) -> places. One that saw nothing gives no more than the value."""
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], float | None]] = {"/": ratio, "-": operator.sub, "+": operator.add}
+ARITHMETIC: dict[str, Callable[[Any, Any], float | None]] = {"/": ratio, "-": operator.sub, "+": operator.add}
 _COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 _CONDITION = rf"\w+ (?:{'|'.join(_COMPARE)}) [\w./]+"
 _FORM = re.compile(r"(?P<before>.*?)(?P<form>[+,]*\.\d[f%])(?P<after>.*)")
@@ -114,7 +114,7 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
             return places[name]
         case [left, ("/" | "-" | "+") as sign, right]:
             a, b = places[left], places[right]
-            return None if a is None or b is None else _ARITHMETIC[sign](a, b)
+            return None if a is None or b is None else ARITHMETIC[sign](a, b)
         case [transport, figure, *settings]:
             where = dict(setting.split("=", 1) for setting in settings)
             return evidence.median(part, transport, OF_RUNS.get(figure, figure), where)

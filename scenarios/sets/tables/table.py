@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,7 @@ from scenarios.sets import provenance
 from scenarios.sets.paper.claims import Evidence, number, ratio, value_of
 from scenarios.sets.paper.figure import Part
 from scenarios.sets.paper.figures import FIGURES
-from scenarios.sets.paper.statement import OF_RUNS
+from scenarios.sets.paper.statement import ARITHMETIC, OF_RUNS
 from scenarios.sets.provenance import Stamp
 from scenarios.sets.series import doubts_of
 from testbed.results.reading import read
@@ -28,7 +27,6 @@ from testbed.results.values import Setting
 from topologies.structs import convert, text
 
 CONCLUDED = "table.json"
-SIGNS: dict[str, Callable[[float, float], float | None]] = {"/": ratio, "-": operator.sub, "+": operator.add}
 UNITS = {" µs": 1e3, " ms": 1e6, " GB/s": 8e9, " kB": 1e3}
 """What a value is divided by for a unit: times are in ns, rates in bits/s, sizes in bytes."""
 FORM = re.compile(r"(?P<form>[+,]*\.\d[f%])(?P<unit>.*)")
@@ -167,7 +165,7 @@ def of(run: Run, words: str, runs: Sequence[Run] = ()) -> float | None:
     total = figure(first)
     for sign, name in zip(rest[::2], rest[1::2], strict=True):
         other = figure(name)
-        total = None if total is None or other is None else SIGNS[sign](total, other)
+        total = None if total is None or other is None else ARITHMETIC[sign](total, other)
     return total
 
 
