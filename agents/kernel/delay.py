@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
 
 from agents import tun
 from agents.delay_line import DelayLine
@@ -52,13 +53,14 @@ class Delay:
         """Return when the next packet is due; NEVER without one."""
         return self._line.next
 
-    def take(self, now: int) -> None:
+    def take(self, clock: Callable[[], int]) -> None:
+        """Read what came. Each packet's time is told after it was read: one that came during this turn is not due by the turn's start."""
         for _ in range(MOST):
             try:
                 packet = os.read(self._fd, LARGEST)
             except BlockingIOError:
                 return
-            self.put(now, packet)
+            self.put(clock(), packet)
 
     def put(self, now: int, packet: bytes) -> None:
         """Hold a frame without its Ethernet header. The kernel itself sends some to every interface, which end here."""

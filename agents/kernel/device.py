@@ -208,7 +208,7 @@ class KernelDevice:
         if self._delay is not None:
             if self._delay in readable:
                 readable.remove(self._delay)
-                self._delay.take(now)
+                self._delay.take(self.clock)
             self._delay.release(now)
         for sock in writable:
             writing[sock].writable(now)

@@ -12,7 +12,7 @@ from agents.kernel.delay import Delay
 from agents.transport import NEVER
 from topologies import load_fabric
 from topologies.addressing import host_usid, inner_address, outer_address
-from topologies.units import BYTE
+from topologies.units import BYTE, NS
 
 DEMO = load_fabric("demo")
 HOST = 5
@@ -67,12 +67,33 @@ def test_a_packet_is_held_for_what_its_path_takes(ends: Ends, hops: int, links: 
     delay, far = ends
     sent = inner(0, 4140)
     far.send(outer(sent, hops))
-    delay.take(T)
+    delay.take(lambda: T)
     assert delay.due == pytest.approx(T + on_the_way_ps(4140, links), abs=2)
     delay.release(delay.due - 1)
     assert arrivals(far) == []
     delay.release(delay.due)
     assert arrivals(far) == [sent] and delay.due == NEVER and delay.held == 1
+
+
+def test_a_packet_that_comes_while_others_are_read_is_not_early(ends: Ends) -> None:
+    delay, far = ends
+    late = T + 1000 * NS
+    sent = [inner(0, 4140), inner(1, 60)]
+
+    def clock() -> int:
+        """Read after the first packet: the second one comes now."""
+        if delay.held == 0:
+            far.send(outer(sent[1], THREE, plane=1))
+            return T
+        return late
+
+    far.send(outer(sent[0], THREE))
+    delay.take(clock)
+    assert delay.held == 2
+    delay.release(late + DEMO.delay_ps - 1)
+    assert arrivals(far) == sent[:1], "the short one is due sooner after it came"
+    delay.release(late + round(on_the_way_ps(60, 4)) + 2)
+    assert arrivals(far) == sent[1:]
 
 
 def test_a_short_packet_overtakes_no_long_one_of_its_port_and_waits_for_no_other_ports(ends: Ends) -> None:
