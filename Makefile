@@ -247,7 +247,7 @@ emulated-quiet: root install $(STAMPS)/dev
 	@echo "--- emulated tests that measure, $(QUIET) sandboxes at once"
 	$(CONTAINED) -- $(PY) -m pytest $(EMULATED) -m "quiet and not soak" $(call IN_SANDBOXES,$(QUIET)) $(WRITE)
 
-# Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/testing.md.
+# Other kernels than this machine's. An hour or more; RELEASES, PART and LIMIT (seconds in each guest) choose less. docs/how/testing.md.
 RELEASES ?= bookworm trixie
 PART ?=
 LIMIT ?= 7200

@@ -4,8 +4,8 @@ The engine is compiled where a C compiler and mypyc are at hand; otherwise, or w
 runs interpreted: correct, slower. One line beginning with ``mrcbed:`` says which. Dependencies are pinned in
 requirements*.txt, the one place for them, and the version stands in VERSION.
 
-`make install` sets MRCBED_WITH_RYU=1: it can build Ryu, which no plain `pip install` can any more (docs/release.md). Without it the package
-requires os-ken, and Ryu is an extra.
+`make install` sets MRCBED_WITH_RYU=1: it can build Ryu, which no plain `pip install` can any more (docs/how/release.md). Without it the
+package requires os-ken, and Ryu is an extra.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def shared_files() -> list[tuple[str, list[str]]]:
     ]
     folders = sorted({str(Path(page).parent) for page in pages})
     documents = [(str(Path(DOCUMENTS, folder)), [page for page in pages if str(Path(page).parent) == folder]) for folder in folders]
-    return [("share/man/man1", ["docs/mrcbed.1"]), *documents]
+    return [("share/man/man1", ["docs/reference/mrcbed.1"]), *documents]
 
 
 REQUIRED, FOR_RYU = requirements()

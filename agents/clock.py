@@ -1,4 +1,4 @@
-"""Clocks of the network's time: ps since a run began, whatever a machine or a model takes for it (docs/time.md).
+"""Clocks of the network's time: ps since a run began, whatever a machine or a model takes for it (docs/why/time.md).
 
 :class:`WallClock` is the only place where network time and this machine's meet: it runs ``dilation`` times slower. The other clock is that
 of a simulated fabric (testbed/world.py), where time passes because somebody waits.

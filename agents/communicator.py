@@ -1,4 +1,4 @@
-"""Collectives and messages for a program of your own, on NumPy arrays (docs/jobs.md).
+"""Collectives and messages for a program of your own, on NumPy arrays (docs/how/jobs.md).
 
     from agents.communicator import Communicator
     comm = Communicator.open()

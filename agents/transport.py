@@ -193,7 +193,7 @@ def known_ps(t: int) -> int | None:
 
 
 Event = tuple[int, str, Mapping[str, object]]
-"""An event, (time, kind, fields), that a run's log keeps. Rare things only, never one per packet. docs/results.md lists the kinds."""
+"""An event, (time, kind, fields), that a run's log keeps. Rare things only, never one per packet. docs/how/results.md lists the kinds."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -230,7 +230,7 @@ class Reports:
         raise NotImplementedError
 
     def counters(self) -> dict[str, int]:
-        """Return cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/results.md)."""
+        """Return cumulative counters by name; every frame in or out is in exactly one of the tx_*/rx_* sums (docs/how/results.md)."""
         raise NotImplementedError
 
     def goodput(self) -> tuple[list[int], list[int]]:

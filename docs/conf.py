@@ -12,7 +12,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
-INCLUDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "results/README.md"]
+INCLUDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "results/README.md"]
 FRONT = "README"
 GROUPS = "## Where to go"
 """The heading in the README whose list is the navigation: a group a line, ``- **Name**: [title](page), ...``."""

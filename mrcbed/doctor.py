@@ -240,7 +240,7 @@ def built() -> Iterator[Check]:
     why = "a compiled engine carries about twice the packets"
     try:
         compiled, found = engine_state()
-        fix = remedy() if is_clone() else "apt-get install gcc python3-dev, then pip install the source archive (docs/release.md)"
+        fix = remedy() if is_clone() else "apt-get install gcc python3-dev, then pip install the source archive (docs/how/release.md)"
         yield _check("build", "engine", compiled, found, why, fix, "limited")
     except OSError as error:
         yield Check("build", "engine", "unknown", f"cannot be read: {error.strerror}", why, "use sudo")

@@ -12,7 +12,7 @@ from topologies.clos import SOURCE
 from topologies.units import US
 
 RECONVERGENCE = 40 * US
-"""Time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/scenarios.md."""
+"""Time from a cable's change until flows are re-routed, where a scenario does not say otherwise [ours]; docs/how/scenarios.md."""
 
 
 class Reconvergence:

@@ -1,6 +1,6 @@
 """A *session*: a fabric brought up in one of the two worlds, broken by faults, and taken down again.
 
-Shared by the commands that run something on a living fabric, and by Python programs (docs/python.md).
+Shared by the commands that run something on a living fabric, and by Python programs (docs/how/python.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 :class:`testbed.emulated.cluster.Cluster` is a world of processes and packets, :class:`testbed.simulated.cluster.SimulatedCluster` one in
 virtual time, :class:`testbed.machines.world.Machines` one whose processes are on several machines; scenarios.run knows no more of any of
-them than this page. All times are ps of the network (docs/time.md).
+them than this page. All times are ps of the network (docs/why/time.md).
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class World(Protocol):
         """End all agents; they flush their logs."""
 
     def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
-        """Return what the controller saw and did after a time (docs/controller.md)."""
+        """Return what the controller saw and did after a time (docs/why/controller.md)."""
 
     def reroute(self, dead_links: Sequence[str]) -> None:
         """Note that the network has converged around these links, all that are down."""
@@ -232,7 +232,7 @@ class World(Protocol):
         """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises."""
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Begin a fault of the catalogue (docs/faults.md); ``run_seed`` is its seed unless it has its own. If this raises, nothing has
+        """Begin a fault of the catalogue (docs/how/faults.md); ``run_seed`` is its seed unless it has its own. If this raises, nothing has
         begun."""
 
     def strike(self, target: Target) -> Injected:

@@ -13,7 +13,7 @@ T0 number 1), ``p0-t1-0-s1`` (a T1's long-haul port to site 1); link ``h3:p0-t0-
 characters.
 
 With two sites [ours] a plane's T0s are divided between them, each site has T1s of its own, and T1 number j of site 0 has one long-haul
-cable to T1 number j of site 1, which is counted as t1_per_plane + j (docs/long-haul.md).
+cable to T1 number j of site 1, which is counted as t1_per_plane + j (docs/how/long-haul.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from topologies.structs import Doc, Refused, convert, one_of, text
 from topologies.units import BYTE, MS, NS, US
 
 MAX_PLANES = 16
-"""The most planes: the uSID has four bits for the plane [ours; docs/addressing.md]."""
+"""The most planes: the uSID has four bits for the plane [ours; docs/why/addressing.md]."""
 MAX_INDEX = 1 << 10
 """The most switches of a tier, and downlinks of a T0: the uSID has ten bits for their number [ours]."""
 MAX_NAME = 15

@@ -1,7 +1,7 @@
 """Defines units of time, and reads times, rates and sizes as people write them, for Structs of input and for the prompt. Pure.
 
 Time in mrcbed is network time: a whole number of picoseconds of the network that is tried, whatever this machine takes for it. A 400 Gb/s
-port sends a byte in 20 ps; 64 bits hold 106 days. docs/time.md has the bounds of every product.
+port sends a byte in 20 ps; 64 bits hold 106 days. docs/why/time.md has the bounds of every product.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Config:
 KEYS: Final = {
     "congestion": (
         text(r"[\w.:]{0,120}", "nscc, fixed, or module:Class, of 120 letters at most"),
-        Doc("nscc, fixed, or module:Class of your own (docs/congestion.md)", example='"fixed"'),
+        Doc("nscc, fixed, or module:Class of your own (docs/why/congestion.md)", example='"fixed"'),
     ),
     "receiver_penalty": (
         Meta(ge=0, le=127),

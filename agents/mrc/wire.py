@@ -1,8 +1,8 @@
 """MRC on the wire: every header after the BTH, byte for byte. No state, no I/O. What comes before is agents/packets/headers.py.
 
 Called by the endpoint, by tests and by tools; what is done for every data packet and SACK reads and writes these layouts with functions of
-the compiler (arrivals.py, framing.py). Layouts follow the third-party readings of OCP MRC 1.0 that docs/protocol.md lists; values marked
-[ours] are this project's own choice.
+the compiler (arrivals.py, framing.py). Layouts follow the third-party readings of OCP MRC 1.0 that docs/why/protocol.md lists; values
+marked [ours] are this project's own choice.
 """
 
 from __future__ import annotations

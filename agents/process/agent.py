@@ -270,7 +270,7 @@ class Agent:
         self.engine.quiesce()
 
     def op_mapper_start(self, seed: int, options: dict[str, object] | None = None, report: bool = True) -> None:
-        """Begin to probe (docs/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
+        """Begin to probe (docs/why/clustermapper.md). ``report``: counts go to whoever steers us, as notifications."""
         self.reports = report
         self.device.start_mapper(options or {}, seed)
 

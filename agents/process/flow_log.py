@@ -1,4 +1,4 @@
-"""Logs, once per goodput bin of a host, packets per EV and windows, and of flows the bytes that arrived (docs/results.md).
+"""Logs, once per goodput bin of a host, packets per EV and windows, and of flows the bytes that arrived (docs/how/results.md).
 
 All from the engine's cumulative figures, so a bin that came late loses nothing. Used by the host process alone.
 """

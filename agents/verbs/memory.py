@@ -1,5 +1,5 @@
 """A program's memory, as its agent reaches it: by system calls through the program's own /proc/self/mem, so that what is not mapped is an
-error and not a crash, or as a mapping of a file that cannot shrink. docs/verbs.md says why.
+error and not a crash, or as a mapping of a file that cannot shrink. docs/how/verbs.md says why.
 """
 
 from __future__ import annotations

@@ -101,8 +101,9 @@ COMMANDS = {
 PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
 """What to type for each command, by its name."""
 FORMER = {
-    "sweep": "mrcbed run", "head": "dask scheduler (docs/sweeps.md)", "worker": "dask worker (docs/sweeps.md)", "block": "mrcbed run -",
-    "certs": "a few lines of openssl (docs/sweeps.md)",
+    "sweep": "mrcbed run", "head": "dask scheduler (docs/how/sweeps.md)",
+    "worker": "dask worker (docs/how/sweeps.md)", "block": "mrcbed run -",
+    "certs": "a few lines of openssl (docs/how/sweeps.md)",
 }  # fmt: skip
 """What is there instead of commands that are gone."""
 FIRST = """\

@@ -36,7 +36,7 @@ def command(
     target: str, cases: tuple[str, ...], files: tuple[Path, ...], connect: str | None, fabric: str, base_rtt: str | None,
     listed: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send scripted packets to TARGET, an MRC endpoint, and hold it to what docs/protocol.md says must come back.
+    """Send scripted packets to TARGET, an MRC endpoint, and hold it to what docs/why/protocol.md says must come back.
 
     TARGET is engine (ours), MODULE:FACTORY (an endpoint in Python without sockets), or interfaces, one per plane, on which one is reached.
     CASE is a name or a pattern, like 'sack/*'. Exit status 0, 1 if a case failed, 127 if none could be played.

@@ -53,7 +53,7 @@ def command(
     program: str, arguments: tuple[str, ...], session: Session, twin: str, scenario: str | None, ranks: int | None, log: Path | None,
     verbs: bool, timed: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run PROGRAM (a Python file, or any command) with its ARGUMENTS on every host; it uses mrcbed.Communicator. See docs/jobs.md.
+    """Run PROGRAM (a Python file, or any command) with its ARGUMENTS on every host; it uses mrcbed.Communicator. See docs/how/jobs.md.
 
     What rank 3 prints begins with "3: ". Exit status 0, or 1 if a rank failed.
 

@@ -22,7 +22,7 @@ from testbed.session import Session
 @session_options(argument("fabric", default="demo"))
 @option("--json", "as_json", is_flag=True, help="Print figures as JSON instead of a table.")
 def command(operation: str, session: Session, twin: str, as_json: bool, **given: Any) -> None:
-    """Measure OPERATION on FABRIC (a file or a name; demo). See docs/jobs.md.
+    """Measure OPERATION on FABRIC (a file or a name; demo). See docs/how/jobs.md.
 
     Exit status 0, 1 if an element was wrong or a rank was lost, or 130 after Ctrl-C; the rows before are there.
     """

@@ -50,7 +50,7 @@ def command(
     trace: Path, session: Session, twin: str, ranks: int | None, sigma: float, passes: int, warmup: int, groups: Path | None, check: bool,
     within: str, qps: int, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on FABRIC. See docs/traces.md.
+    """Replay TRACE (AICB's text, or Chakra's NAME.0.et and its siblings, also JSON or gzip) on FABRIC. See docs/how/traces.md.
 
     Exit status 0, 1 if a rank was lost or an element arrived wrong, or 130 after Ctrl-C; the passes before count.
     """

@@ -20,7 +20,7 @@ WHEN = (0.15, 0.4, 0.6, 0.8)
 @option("--quick", is_flag=True, help="MRC alone.")
 def command(steps: int, quick: bool, transports: tuple[str, ...], fabric: str | None, **options: Any) -> None:
     """Train a model through a cable cut, a flapping NIC port, a rebooting switch and a silent one: run the scenario train, with the options
-    of mrcbed run. See docs/jobs.md.
+    of mrcbed run. See docs/how/jobs.md.
 
     Exit status: that of mrcbed run; 1 if parameters differ between ranks or transports.
     """

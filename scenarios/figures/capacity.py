@@ -1,4 +1,5 @@
-"""Computes how close a collective comes to what theory allows, given what is broken at the time. docs/results.md says what each key means.
+"""Computes how close a collective comes to what theory allows, given what is broken at the time. docs/how/results.md says what each key
+means.
 
 Pure.
 """

@@ -1,6 +1,6 @@
 """Compares transports side by side: for each figure the median over the seeds, its interval, and what theory allows.
 
-Called by the runner at the end of a run, and by `mrcbed results compare`. docs/comparison.md says
+Called by the runner at the end of a run, and by `mrcbed results compare`. docs/how/comparison.md says
 how intervals are computed and what is left out.
 """
 

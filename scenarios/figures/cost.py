@@ -2,7 +2,7 @@
 deliver.
 
 Theory: the cost expected if throughput fell in proportion to the fabric's capacity (the linear programme of topologies.theory without the
-cables that were dead at the time). scenarios.figures.summary calls :func:`figures`. Pure. docs/report.md says how to read the figures.
+cables that were dead at the time). scenarios.figures.summary calls :func:`figures`. Pure. docs/how/report.md says how to read the figures.
 """
 
 from __future__ import annotations

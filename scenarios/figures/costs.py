@@ -1,4 +1,4 @@
-"""Compares what failures cost transports: a row each, with medians over the seeds. Pure; docs/report.md says how to read it."""
+"""Compares what failures cost transports: a row each, with medians over the seeds. Pure; docs/how/report.md says how to read it."""
 
 from __future__ import annotations
 

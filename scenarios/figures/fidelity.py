@@ -1,4 +1,4 @@
-"""Judges the fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/time.md states the
+"""Judges the fidelity of a run: whether its figures are trustworthy, doubtful or invalid, and why. Pure; docs/why/time.md states the
 thresholds.
 
 **Invalid**: something cannot be right, such as wrong sums or bytes, packets that vanished, ports off their rate, a clock that stepped.

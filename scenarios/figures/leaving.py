@@ -1,6 +1,6 @@
 """Computes how a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them.
 
-Called by scenarios.figures.failures. Pure. docs/results.md says what each key means.
+Called by scenarios.figures.failures. Pure. docs/how/results.md says what each key means.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The directory of a run holds ``run.json`` and ``runner.jsonl`` (scenarios.run.one_run) and one ``h<i>.jsonl`` per agent. Everything else in
 a results directory is computed from these files, so that a later version can compute it again. They are in this machine's time; all that
-leaves this module is in the network's. docs/results.md describes the columns.
+leaves this module is in the network's. docs/how/results.md describes the columns.
 """
 
 from __future__ import annotations

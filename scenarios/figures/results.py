@@ -1,6 +1,6 @@
 """Gives one results directory as pandas frames, for notebooks, lessons and scripts of your own: ``results.load(directory)``.
 
-Reads what ``mrcbed run`` wrote, and writes nothing. docs/python.md shows it at work.
+Reads what ``mrcbed run`` wrote, and writes nothing. docs/how/python.md shows it at work.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Results:
     """The tables of a results directory, each read when it is first asked for.
 
     Times are in ns of the network, counted in each run from the begin of its first measured step (of flows: from their begin). Rates are
-    in bit/s of the network, sizes in bytes. Each frame has ``run``, ``transport`` and ``seed``. docs/results.md explains the columns. Every
-    table raises :class:`ResultsError`, which names the file, if that is missing or damaged.
+    in bit/s of the network, sizes in bytes. Each frame has ``run``, ``transport`` and ``seed``. docs/how/results.md explains the columns.
+    Every table raises :class:`ResultsError`, which names the file, if that is missing or damaged.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -68,7 +68,7 @@ class Results:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """What happened: ``t_ns``, ``host``, ``kind`` (docs/results.md lists the kinds), and what belongs to that kind."""
+        """What happened: ``t_ns``, ``host``, ``kind`` (docs/how/results.md lists the kinds), and what belongs to that kind."""
         return self._table("events")
 
     @cached_property

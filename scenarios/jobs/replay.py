@@ -109,9 +109,9 @@ def training_text(directory: Path) -> Path:
     stay, whatever was edited since. Raises :class:`UserError` where there are none."""
     file, place = directory / "text.txt", documents()
     if not file.exists():
-        text = b"\n".join(path.read_bytes() for path in (place / "README.md", *sorted((place / "docs").glob("*.md"))) if path.is_file())
+        text = b"\n".join(path.read_bytes() for path in (place / "README.md", *sorted((place / "docs").rglob("*.md"))) if path.is_file())
         if len(text) < 10_000:
-            raise UserError("a job that trains reads docs/*.md of the project, which are not there: use a complete clone or wheel")
+            raise UserError("a job that trains reads the project's pages below docs/, which are not there: use a complete clone or wheel")
         part = file.with_suffix(f".{os.getpid()}")
         part.write_bytes(text)
         part.rename(file)

@@ -25,7 +25,7 @@ def what_ended_the_wait(results: Mapping[str, Results]) -> str:
 LESSON = Lesson(
     2,
     "a cable dies, MRC and RoCE",
-    "docs/lessons/2-cable.md",
+    "docs/start/lessons/2-cable.md",
     (RUN,),
     (
         Question(

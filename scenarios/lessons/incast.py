@@ -35,7 +35,7 @@ def kept_percent(results: Mapping[str, Results], transport: str) -> float:
 LESSON = Lesson(
     3,
     "incast and trimming",
-    "docs/lessons/3-incast.md",
+    "docs/start/lessons/3-incast.md",
     (RUN,),
     (
         Question(

@@ -32,7 +32,7 @@ def paths_used(results: Mapping[str, Results], transport: str) -> int:
 LESSON = Lesson(
     1,
     "planes and spraying",
-    "docs/lessons/1-planes.md",
+    "docs/start/lessons/1-planes.md",
     (RUN,),
     (
         Question(

@@ -43,7 +43,7 @@ def denied_link(results: Mapping[str, Results]) -> str:
 LESSON = Lesson(
     4,
     "a port lost and a lossy link",
-    "docs/lessons/4-ports.md",
+    "docs/start/lessons/4-ports.md",
     (PORTS, LOSSY),
     (
         Question(

@@ -72,7 +72,7 @@ def log(results: Mapping[str, Any], run: Launched) -> Logs:
 LESSON = Lesson(
     6,
     "an RDMA program while a plane dies",
-    "docs/lessons/6-verbs.md",
+    "docs/start/lessons/6-verbs.md",
     (MRC, ROCE),
     (
         Question(

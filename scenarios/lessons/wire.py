@@ -74,7 +74,7 @@ def held(results: Mapping[str, Results]) -> int:
 LESSON = Lesson(
     5,
     "the wire, and a scenario of your own",
-    "docs/lessons/5-wire.md",
+    "docs/start/lessons/5-wire.md",
     (WIRE, OWN),
     (
         Question(

@@ -1,7 +1,7 @@
 """What every port carried while a run went on, sampled into ``ports.jsonl``. Called by scenarios.run.one_run; views show it.
 
 A line: ``t``, ``span_ps`` since the line before, and ``rows`` of the ports that carried, queued, marked, trimmed or dropped anything since:
-[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/results.md has it, too.
+[port number, bytes that left, bytes of the data class waiting now, packets marked, trimmed, dropped]. docs/how/results.md has it, too.
 """
 
 from __future__ import annotations

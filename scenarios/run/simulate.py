@@ -1,6 +1,6 @@
 """Runs scenarios in the simulated world, and refuses those that it cannot run. Called by ``mrcbed run --world simulated`` and by tests.
 
-Needs no root and no sandbox. docs/simulated.md is the manual.
+Needs no root and no sandbox. docs/why/simulated.md is the manual.
 """
 
 from __future__ import annotations

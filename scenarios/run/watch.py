@@ -145,7 +145,7 @@ class Watch(threading.Thread):
         self._kernel.close()
 
     def result(self) -> dict[str, object]:
-        """Return the entry of run.json, after :meth:`stop`; docs/results.md has the keys."""
+        """Return the entry of run.json, after :meth:`stop`; docs/how/results.md has the keys."""
         self._look_at_clocks()
         first, last = self._first, self._last
         elapsed = last.raw - first.raw

@@ -1,4 +1,4 @@
-"""Blocks on Dask's workers of other machines, and their runs in the results directory of a plain run. docs/sweeps.md is the manual.
+"""Blocks on Dask's workers of other machines, and their runs in the results directory of a plain run. docs/how/sweeps.md is the manual.
 
 Disk is the truth: a run whose folder is in ``raw/`` is finished, and any other is still to do. The scheduler keeps nothing that is needed
 after a crash of any process.
@@ -155,7 +155,7 @@ def connected(address: str) -> Iterator[Client]:
     try:
         context = security.get_connection_args("client")["ssl_context"]
     except (OSError, ssl.SSLError) as error:
-        raise UserError(f"--on {address}: Dask's certificates cannot be read ({first_line(error)}): see docs/sweeps.md") from None
+        raise UserError(f"--on {address}: Dask's certificates cannot be read ({first_line(error)}): see docs/how/sweeps.md") from None
     if context is None:
         need = ("CA_FILE", "CLIENT__CERT", "CLIENT__KEY")
         names = ", ".join(f"DASK_DISTRIBUTED__COMM__TLS__{name}" for name in need)

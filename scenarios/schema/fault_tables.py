@@ -1,6 +1,6 @@
 """Reads the ``[[fault]]`` entries of a scenario file: when, for how long, and the keys of the kind, which the catalogue defines.
 
-Used by scenarios.schema.scenario. Pure; docs/faults.md is the manual.
+Used by scenarios.schema.scenario. Pure; docs/how/faults.md is the manual.
 """
 
 from __future__ import annotations

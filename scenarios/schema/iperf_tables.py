@@ -1,6 +1,6 @@
 """Reads the ``[[background]]`` entries of a scenario file: traffic of an ordinary program that shares the fabric with the workload.
 
-Used by scenarios.schema.scenario. Pure; docs/scenarios.md is the manual. scenarios/run/iperf_flows.py runs these flows.
+Used by scenarios.schema.scenario. Pure; docs/how/scenarios.md is the manual. scenarios/run/iperf_flows.py runs these flows.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manife
 """Name of a file -> its Struct; of a log that of any line."""
 NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
 _HEAD = (
-    "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../results.md) says how figures are "
+    "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
     "computed, and in what units. `runs[].flows{}` is one of the flows, by name, of one of the runs; ? is a key that may be "
     "missing. `mrcbed explain KEY` shows the same."
 )

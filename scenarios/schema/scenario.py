@@ -1,6 +1,6 @@
 """Reads scenario files: TOML in, one frozen :class:`Scenario` out, or one line about what is wrong.
 
-Called by the command line and the runner. It reads files and nothing else: no network, no root. docs/scenarios.md is the manual.
+Called by the command line and the runner. It reads files and nothing else: no network, no root. docs/how/scenarios.md is the manual.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them.
 
-Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner, for the names. Pure. docs/scenarios.md is
-the manual.
+Called by scenarios.schema.scenario, which reads a scenario once per setting, and by the runner, for the names. Pure. docs/how/scenarios.md
+is the manual.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A scenario's workload: a collective in steps, a pattern of flows, or jobs; and on a fabric, who sends to whom.
 
 scenarios/schema/workload_tables.py reads it from a file, the runner resolves it on a fabric. Pure: a fabric and a seed give the same flows
-everywhere. docs/scenarios.md is the manual.
+everywhere. docs/how/scenarios.md is the manual.
 """
 
 from __future__ import annotations

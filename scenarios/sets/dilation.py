@@ -2,7 +2,7 @@
 
 *Dilation* is how many times slower. A fabric file has one of its own; ``auto`` stretches further, in steps, where this machine would be
 busy for more than :data:`MOST_BUSY` of its free time. When a run ends doubtful all the same for want of CPU time or because timers were
-late, the whole series is repeated once at the next step. docs/time.md explains it.
+late, the whole series is repeated once at the next step. docs/why/time.md explains it.
 """
 
 from __future__ import annotations

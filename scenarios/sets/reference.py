@@ -99,7 +99,7 @@ class Reference:
 
     def paths(self) -> list[Path]:
         return [
-            path for path in (self.pages / "README.md", *sorted((self.pages / "docs").glob("*.md"))) if "<!-- table: " in path.read_text()
+            path for path in (self.pages / "README.md", *sorted((self.pages / "docs").rglob("*.md"))) if "<!-- table: " in path.read_text()
         ]
 
     def block(self, id: str) -> str | None:

@@ -551,7 +551,7 @@ def _baseline_notes(runs: Sequence[Run], fabrics: Mapping[str, FabricFigures]) -
 
 def _illustrations(runs: Sequence[Run]) -> list[str]:
     return (
-        ["TCP and MPTCP illustrate, they are no comparison: their figures move with this machine (docs/tcp.md)."]
+        ["TCP and MPTCP illustrate, they are no comparison: their figures move with this machine (docs/why/tcp.md)."]
         if any(r.kind in KERNEL_KINDS for r in runs)
         else []
     )
@@ -575,7 +575,7 @@ def show(console: Console, summary: Summary, directory: Path, everything: bool =
         if path == directory or path.is_file():
             console.print(line, soft_wrap=True)
     if not everything:
-        console.print(rich(Words("All tables: the report, or --all. How to read them: docs/report.md.")))
+        console.print(rich(Words("All tables: the report, or --all. How to read them: docs/how/report.md.")))
 
 
 def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:

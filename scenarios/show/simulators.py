@@ -132,7 +132,7 @@ def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
         halves = [(hosts[r], hosts[r // m * m + (r + 1) % m], max(1, size // m)) for r in range(n) if m > 1]
         twins = [(hosts[r], hosts[(r + m) % n], max(1, size // m)) for r in range(n)]
         return [*[halves] * (m - 1), twins, *[halves] * (m - 1)]
-    raise UserError(f"{collective} is no list of transfers here: export results of a collective of docs/scenarios.md, or of flows")
+    raise UserError(f"{collective} is no list of transfers here: export results of a collective of docs/how/scenarios.md, or of flows")
 
 
 def matrix(record: Record, summary: Entry, fabric: Fabric) -> str:

@@ -1,7 +1,8 @@
 """Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched.
 
 Kept in one file per machine. It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was made
-with another version of the project, another kernel, processor, number of cores or CPU quota. docs/time.md explains what follows from it.
+with another version of the project, another kernel, processor, number of cores or CPU quota. docs/why/time.md explains what follows from
+it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Scripts for any endpoint: frames to send to it, frames that must come back, and frames that must not. docs/conform.md is the manual."""
+"""Scripts for any endpoint: frames to send to it, frames that must come back, and frames that must not. Manual: docs/how/conform.md."""

@@ -1,4 +1,4 @@
-"""Reads cases: text files of steps. docs/conform.md has the language; this module knows nothing of packets."""
+"""Reads cases: text files of steps. docs/how/conform.md has the language; this module knows nothing of packets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One case. ``name`` is FILE/CASE; ``source`` says which section of docs/protocol.md it holds the target to."""
+    """One case. ``name`` is FILE/CASE; ``source`` says which section of docs/why/protocol.md it holds the target to."""
 
     name: str
     title: str

@@ -30,7 +30,7 @@ def fields_of(opcode: int) -> Iterable[Bits]:
 
 
 def icrc(frame: bytes) -> bytes:
-    """Compute the invariant CRC of a frame without it (docs/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    """Compute the invariant CRC of a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"

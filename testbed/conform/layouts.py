@@ -1,4 +1,4 @@
-"""Layouts on the wire, as data: every header's fields, and the values that have names. docs/protocol.md, section 4, is made from it.
+"""Layouts on the wire, as data: every header's fields, and the values that have names. docs/why/protocol.md, section 4, is made from it.
 
 Nothing here comes from the engine, so that the judge does not share a mistake of the engine; tests compare the two.
 """

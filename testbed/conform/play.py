@@ -23,7 +23,7 @@ WITHIN = 2.0
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
-"""Bytes that a switch leaves of a trimmed packet (docs/dataplane.md)."""
+"""Bytes that a switch leaves of a trimmed packet (docs/why/dataplane.md)."""
 NAMES = (
     {name.lower(): value for value, (name, _) in CLASSES.items()}
     | {name.lower(): value for value, (name, _) in REASONS.items()}
@@ -200,7 +200,7 @@ class Play:
         return frame
 
     def _hold_to_rules(self, frame: Frame) -> None:
-        """Hold a frame to what docs/protocol.md says of every packet."""
+        """Hold a frame to what docs/why/protocol.md says of every packet."""
         d, kind = frame.values, frame.kind
         data = kind in ("write", "probe")
         first, again = (10, 14) if self.fabric.trimming else (12, 12)

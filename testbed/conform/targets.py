@@ -45,7 +45,7 @@ def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
 
 
 class Virtual:
-    """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/conform.md."""
+    """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/how/conform.md."""
 
     way_rtts = 0.0
 
@@ -99,7 +99,7 @@ class Virtual:
 
 
 class OurEngine:
-    """The engine of ``agents.mrc`` with the methods of docs/conform.md."""
+    """The engine of ``agents.mrc`` with the methods of docs/how/conform.md."""
 
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
@@ -133,7 +133,7 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/conform.md has its
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/how/conform.md has its
     orders, lines of JSON."""
 
     way_rtts = 1.0
@@ -155,7 +155,7 @@ class Wire:
         answer: dict[str, int] = self._ask("create")
         missing = [key for key in ("host", "qpn", "psn", "mpr", "va", "rkey", "length") if not isinstance(answer.get(key), int)]
         if missing:
-            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/conform.md")
+            raise UserError(f"{self.name}: its answer to create lacks {', '.join(missing)}: docs/how/conform.md")
         return answer
 
     def connect(self, remote: dict[str, int]) -> None:
@@ -191,7 +191,7 @@ class Wire:
             if not isinstance(answer, dict | list | str | None):
                 raise ValueError
         except (OSError, ValueError):
-            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/conform.md says what is asked") from None
+            raise UserError(f"{self.name}: no line of JSON in answer to {op}: docs/how/conform.md says what is asked") from None
         if isinstance(answer, dict) and "unsupported" in answer:
             raise Unsupported(str(answer["unsupported"])[:200])
         return answer

@@ -60,7 +60,7 @@ class ControllerClient:
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: int) -> Any:
-        """Return a page that docs/controller.md lists; its name lacks /v1."""
+        """Return a page that docs/why/controller.md lists; its name lacks /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:

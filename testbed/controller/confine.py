@@ -1,9 +1,9 @@
 """Opens what the controller needs of the machine before Ryu is imported, and gives up the rest.
 
-Ryu and its dependencies are old and read requests of any user of this machine (docs/security.md). So ``__main__`` opens the three things
-that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the process
-has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability but to read, and no way to any other; after
-:func:`seal`, which comes before anything from outside is read, none at all. Its owner starts it in a PID namespace of its own
+Ryu and its dependencies are old and read requests of any user of this machine (docs/why/security.md). So ``__main__`` opens the three
+things that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the
+process has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability but to read, and no way to any other;
+after :func:`seal`, which comes before anything from outside is read, none at all. Its owner starts it in a PID namespace of its own
 (testbed/machine/sandbox.py). It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 

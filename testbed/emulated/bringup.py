@@ -29,7 +29,7 @@ BURST_S = 0.0005
 BURST = 25 * NS
 """The time that a port may catch up after a late timer. HTB cannot tell a late timer from having had nothing to send: ports that often
 pause go faster than their rate by that much each time. If it is shorter, late timers cost full ports so much that queues grow and mark. It
-is wall time, or network time where that is more, so that what timers may be late grows with the dilation [ours; docs/fidelity.md]."""
+is wall time, or network time where that is more, so that what timers may be late grows with the dilation [ours; docs/why/fidelity.md]."""
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 """Major number of the qdisc below the data class: a plain FIFO, under PFC a token bucket."""

@@ -428,7 +428,7 @@ class Cluster(Started, TakesFaults):
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
-        """Return what the controller saw and did after a time (docs/controller.md); empty without a living controller."""
+        """Return what the controller saw and did after a time (docs/why/controller.md); empty without a living controller."""
         return self.control.journal(since_ps)
 
     def denied(self) -> list[dict[str, Any]]:

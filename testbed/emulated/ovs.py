@@ -52,7 +52,7 @@ hundreds of times a millisecond: three switches and back took 2 to 3 times as lo
 REVALIDATE_MS = 100
 """Counters of flows lag behind by at most this time; Open vSwitch's own default is 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
-"""Packets/s with under 1 % loss over three hops, on the machine of docs/architecture.md."""
+"""Packets/s with under 1 % loss over three hops, on the machine of docs/why/architecture.md."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", re.MULTILINE)
 

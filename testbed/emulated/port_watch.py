@@ -129,8 +129,8 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, object]:
-        """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/results.md has the
-        keys."""
+        """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes, and what was found. docs/how/results.md has
+        the keys."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))

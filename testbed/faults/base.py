@@ -1,6 +1,6 @@
 """The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
-A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/faults.md says how to add one. The prompt, scenarios,
+A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/how/faults.md says how to add one. The prompt, scenarios,
 plans and figures ask the kind and need not know its name. A kind has no state: what must be remembered about an active fault is in
 :class:`~testbed.faults.targets.Injected`.
 """

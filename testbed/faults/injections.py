@@ -181,7 +181,7 @@ class TakesFaults:
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Inject any fault of the catalogue (testbed/faults/kinds, docs/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
+        """Inject any fault of the catalogue (testbed/faults/kinds, docs/how/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
         ``run_seed`` is used for random choices unless the fault has a ``seed``. The fault lasts until :meth:`clear`, :meth:`heal` or the
         end of the world. Raises FaultError and FabricError; then nothing has happened."""
         return self.injections.inject(kind, on, keys, run_seed)

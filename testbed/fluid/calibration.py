@@ -3,8 +3,8 @@
 A collective round a ring has two bounds. *Without pause*: a rank always has something to send, and the slowest flow sets the pace; packets
 reach ``efficiency`` of its rate. *Waiting*: each stage waits for its first slice. Then ports are idle part of the time, and hosts that
 share uplinks send one after the other, so that only their own ports count, not what they share: a dead link costs nothing until the first
-bound is larger. Packets of other hosts meet those of a slice on their way (docs/fidelity.md, spraying in step), and a stage waits for the
-latest: the largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time. Near both bounds at once a
+bound is larger. Packets of other hosts meet those of a slice on their way (docs/why/fidelity.md, spraying in step), and a stage waits for
+the latest: the largest of n delays grows with log n, here ``wait_packets`` times log2(1 + n) full packets' time. Near both bounds at once a
 step takes longer than either: they are added as powers of ``sharpness``.
 
 ``python -m tests.testbed.fluid.against DIR... --calibrate FILE`` writes the file.

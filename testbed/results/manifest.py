@@ -114,7 +114,7 @@ class Session(Row, kw_only=True):
 
 
 class Dilation(Row, kw_only=True):
-    """How much wall time passes for a second of the network (docs/time.md)."""
+    """How much wall time passes for a second of the network (docs/why/time.md)."""
 
     factor: Annotated[Positive, Doc("on the scenario's own")]
     value: Annotated[Positive, Doc("what comes of it")]

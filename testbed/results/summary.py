@@ -494,7 +494,7 @@ class ClockWatched(Row, kw_only=True):
 
 
 class Fidelity(Row, kw_only=True):
-    """Whether the figures can be trusted (docs/fidelity.md has the thresholds). The measurements are of emulated runs only."""
+    """Whether the figures can be trusted (docs/why/fidelity.md has the thresholds). The measurements are of emulated runs only."""
 
     verdict: Annotated[Literal["trustworthy", "doubtful", "invalid"], Doc("the verdict")]
     invalid: Annotated[list[str], Doc("what cannot be right, in words")]

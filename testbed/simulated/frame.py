@@ -138,7 +138,7 @@ class Frame(Event):
         self.word |= dscp.CE << 4
 
     def trim(self, to: int) -> None:
-        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/dataplane.md)."""
+        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left, all else stays (docs/why/dataplane.md)."""
         data = self.data
         if self.size > _TRIM:
             data = data[: layout.TRIM_BYTES]

@@ -32,7 +32,7 @@ class Run:
     ranks: tuple[int, ...]  # their hosts
     paths: Mapping[int, list[PathRow]]  # host -> rows of its engine's paths, as in run.json
     warmup_steps: int = 0
-    about: Mapping[str, Any] | None = None  # more for the page: docs/view.md
+    about: Mapping[str, Any] | None = None  # more for the page: docs/how/view.md
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:

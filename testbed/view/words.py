@@ -1,6 +1,6 @@
 """The sentences that a view shows: why a path changed, and what a fault did. Pure.
 
-States of a path and their causes are those of the logs (docs/results.md); the words are docs/glossary.md's.
+States of a path and their causes are those of the logs (docs/how/results.md); the words are docs/reference/glossary.md's.
 """
 
 from __future__ import annotations

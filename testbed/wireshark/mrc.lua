@@ -4,7 +4,7 @@
 --
 -- What it is for: reading captures that `mrcbed run --pcap` keeps. It shows each uSID of the outer destination by the name of
 -- its switch, puts the entropy value together again, names every field of every MRC header, and checks the iCRC.
--- Layouts and choices: docs/wireshark.md and agents/mrc/wire.py, which a test compares with this file field by field.
+-- Layouts and choices: docs/how/wireshark.md and agents/mrc/wire.py, which a test compares with this file field by field.
 -- What it must never do: change what other traffic looks like. RoCE shares UDP port 4791 with MRC: only MRC's own opcodes
 -- are decoded here, everything else goes to Wireshark's InfiniBand dissector as before.
 

@@ -1,4 +1,4 @@
-"""The tables of keys in docs/scenarios.md and docs/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers, and
+"""The tables of keys in docs/how/scenarios.md and docs/how/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers, and
 docs/reference/results.md whole.
 
 They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do; tests/docs/test_keys.py compares.
@@ -13,7 +13,7 @@ from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
 from scenarios.schema.result_keys import reference
 from tests.docs.check import ROOT
 
-PAGES = {SCENARIO: ROOT / "docs" / "scenarios.md", FABRIC: ROOT / "docs" / "fabrics.md"}
+PAGES = {SCENARIO: ROOT / "docs" / "how" / "scenarios.md", FABRIC: ROOT / "docs" / "how" / "fabrics.md"}
 RESULTS = ROOT / "docs" / "reference" / "results.md"
 HEAD = ["| key | must be | default | means |", "| --- | --- | --- | --- |"]
 

@@ -1,4 +1,4 @@
-"""The man page docs/mrcbed.1, written from the commands themselves: ``python -m tests.docs.man`` (`make man`) writes it anew.
+"""The man page docs/reference/mrcbed.1, written from the commands themselves: ``python -m tests.docs.man`` (`make man`) writes it anew.
 
 Stored, not made while a wheel is built: reading the commands needs everything that they import. Form: man-pages(7).
 """
@@ -14,7 +14,7 @@ import click
 from mrcbed.cli import COMMANDS, Commands, group
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "mrcbed.1"
+PAGE = ROOT / "docs" / "reference" / "mrcbed.1"
 STATUS = {
     "0": "success",
     "1": "a check, a sum or a comparison failed",

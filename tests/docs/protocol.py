@@ -1,4 +1,4 @@
-"""Tables and diagrams of docs/protocol.md that come from code: ``python -m tests.docs.protocol`` writes them between their markers."""
+"""Tables and diagrams of docs/why/protocol.md that come from code: ``python -m tests.docs.protocol`` writes them between their markers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agents.mrc.paths import ev_state, plane_state
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, REASONS, SYNDROMES, size
 from tests.docs.check import ROOT
 
-PAGE = ROOT / "docs" / "protocol.md"
+PAGE = ROOT / "docs" / "why" / "protocol.md"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -1,4 +1,4 @@
-"""docs/architecture.md and the linter state the same floors."""
+"""docs/why/architecture.md and the linter state the same floors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.check import ROOT
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "why" / "architecture.md").read_text()
 CONTRACTS = {c["id"]: c for c in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]}
 
 

@@ -1,4 +1,4 @@
-"""What docs/dependencies.md says of versions and imports is what is pinned and imported."""
+"""What docs/why/dependencies.md says of versions and imports is what is pinned and imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "why" / "dependencies.md").read_text(encoding="utf-8")
 PINS = dict(line.split()[0].lower().split("==") for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line)
 
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md suffices by itself: its layouts, values and states are the code's."""
+"""docs/why/protocol.md suffices by itself: its layouts, values and states are the code's."""
 
 from __future__ import annotations
 

@@ -101,6 +101,6 @@ def test_every_page_and_every_group_of_the_readme_is_in_the_navigation(site: Pat
 
 
 def test_diagrams_of_states_are_tables(site: Path) -> None:
-    page = (site / "docs" / "protocol.html").read_text()
+    page = (site / "docs" / "why" / "protocol.html").read_text()
     assert "stateDiagram" not in page
     assert re.search(r"<td><p>GOOD</p></td>\s*<td><p>lost</p></td>\s*<td><p>ASSUMED_BAD</p></td>", page)

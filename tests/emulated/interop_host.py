@@ -1,6 +1,6 @@
 """``python -m tests.emulated.interop_host second|engine FABRIC HOST``: an endpoint on the ports of a host, in whose namespace it runs.
 
-It takes the orders of docs/conform.md, lines of JSON, so that the judge may play with it as well.
+It takes the orders of docs/how/conform.md, lines of JSON, so that the judge may play with it as well.
 """
 
 from __future__ import annotations

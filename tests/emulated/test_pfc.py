@@ -275,7 +275,7 @@ def test_seven_to_one_loses_nothing_and_pauses_spread_to_the_senders(tmp_path: P
     else:
         pytest.fail("a pause came too late at every rate")
     lost = {(name, key): r[key] for name, r in ports.items() for key in r if key.startswith(("drop_", "flushed_")) and r[key]}
-    assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/roce.md)
+    assert (lost, ring_drops) == ({}, 0)  # RoCE may send again on a busy machine, where frames can overtake each other (docs/why/roce.md)
     assert ports["p0-t0-1-d3"]["backlog_peak_bytes"] > RACK.buffer_bytes, "what a buffer without PFC would have dropped"
     paused = {name for name, r in ports.items() if r["pauses"]}
     assert any(name.startswith("p0-t1-") and name.endswith("-d1") for name in paused), "the last T0 pauses T1s,"

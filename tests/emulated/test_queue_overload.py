@@ -208,7 +208,7 @@ def judge(cluster: Cluster, case: Case, seconds: float, idle: bool) -> None:
     off = [s.tc_bytes - (s.before[0] - s.before[1]) for s in still]
     assert len(still) > len(run.samples) / 4 and off.count(0) > (0.95 if idle else 0.5) * len(off), f"{off.count(0)} of {len(off)} equal"
     # And the real queue stands just below the threshold, from beginning to end; only probes that refuse trimming go over it, and, now and
-    # then, one frame more, when two cores found room at the same moment (docs/dataplane.md).
+    # then, one frame more, when two cores found room at the same moment (docs/why/dataplane.md).
     held = sorted(s.tc_bytes for s in run.samples[10:])
     alone = threshold + 2 * (BODY + PROBE)
     assert held[len(held) * 9 // 10] <= alone and held[-1] <= alone + full

@@ -31,7 +31,7 @@ from topologies.fabrics import DILATION
 pytestmark = pytest.mark.sandbox
 RING = ROOT / "scenarios" / "sets" / "validation" / "ring.toml"
 MEDIAN_BOUND = 0.05
-"""That of validation (docs/fidelity.md)."""
+"""That of validation (docs/why/fidelity.md)."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a living cluster leaves open, as the kernel tells it: users, capabilities, descriptors, sockets (docs/security.md)."""
+"""What a living cluster leaves open, as the kernel tells it: users, capabilities, descriptors, sockets (docs/why/security.md)."""
 
 from __future__ import annotations
 

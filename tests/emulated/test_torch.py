@@ -12,7 +12,7 @@ from tests.emulated.command import mrcbed
 
 pytestmark = [
     pytest.mark.sandbox,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed (docs/jobs.md, PyTorch)"),
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed (docs/how/jobs.md, PyTorch)"),
 ]
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "torch_ddp.py"
 COLLECTIVES = Path(__file__).with_name("torch_program.py")

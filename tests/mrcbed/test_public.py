@@ -1,4 +1,4 @@
-"""``import mrcbed``: every name that docs/python.md shows is there, is loaded when it is used, and type checkers see the same names."""
+"""``import mrcbed``: every name that docs/how/python.md shows is there, is loaded when it is used, and type checkers see the same names."""
 
 from __future__ import annotations
 

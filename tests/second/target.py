@@ -9,7 +9,7 @@ from topologies.paths import path_evs
 
 
 def endpoint(fabric: Fabric, host: int, seed: int = 0) -> Endpoint:
-    """Knows of the fabric what docs/protocol.md says is told out of band; its window is what two BDPs hold."""
+    """Knows of the fabric what docs/why/protocol.md says is told out of band; its window is what two BDPs hold."""
     return Endpoint(
         Facts(
             host=host, planes=fabric.planes, mtu=fabric.mtu, base_rtt_ps=fabric.base_rtt_ps, nic_rate=fabric.nic_rate,

@@ -1,4 +1,4 @@
-"""NSCC here and in uet-htsim on the same traffic: the table of docs/congestion.md, whose rows take one difference away at a time.
+"""NSCC here and in uet-htsim on the same traffic: the table of docs/why/congestion.md, whose rows take one difference away at a time.
 
 ``python -m tests.simulated.beside_htsim --htsim FILE`` prints it; FILE is uet-htsim's ``htsim_uec``, and without it our rows alone are
 made. One plane of ``rack16``: both get the same connections, packets of the same size in the same number, thresholds and

@@ -1,4 +1,4 @@
-"""A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference is HTB's buckets (docs/fidelity.md).
+"""A simulated fabric whose ports catch up as emulated ones do: what of the two worlds' difference is HTB's buckets (docs/why/fidelity.md).
 
 A port that had nothing to send for a while puts the next frames on the wire sooner than the one before has left it, by ``BURST`` in
 all; each frame still takes its time. At the last hop frames of a class end apart by their time there, as in agents/delay_line.py.

@@ -50,7 +50,7 @@ def test_each_rule_moves_a_window(name: str) -> None:
     assert any(windows(kind, seed) != windows(Nscc, seed) for seed in range(20))
 
 
-# --- where MRCBED_HTSIM names htsim_uec (docs/testing.md) ----------------------------------------------------------------
+# --- where MRCBED_HTSIM names htsim_uec (docs/how/testing.md) ----------------------------------------------------------------
 
 BESIDE = pytest.mark.skipif(not HTSIM, reason="MRCBED_HTSIM names no htsim_uec")
 NEAREST = "and T1s by hash"

@@ -12,7 +12,7 @@ from scenarios.sets.validation.cases import HERE
 from tests.simulated.buckets import BucketNetwork
 
 EMULATED_US = {"128KiB": 18.24, "256KiB": 23.57}
-"""Median steps of rings on a fabric with short cables, where what a port catches up weighs most; docs/fidelity.md has them."""
+"""Median steps of rings on a fabric with short cables, where what a port catches up weighs most; docs/why/fidelity.md has them."""
 SHORT = ("delay=992.48ns", "hop_delay=0ns", "cut_through=false")
 
 

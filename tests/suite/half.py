@@ -1,4 +1,4 @@
-"""``python -m tests.suite.half SECONDS``: takes half of each core for so long, beside which the suite must pass, too (docs/testing.md)."""
+"""``python -m tests.suite.half SECONDS``: take half of each core for so long; the suite must pass beside it (docs/how/testing.md)."""
 
 from __future__ import annotations
 

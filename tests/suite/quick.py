@@ -44,7 +44,7 @@ BY_NAME = {
 }
 """Modules that import others by a name made at run time, which no reader of imports sees."""
 OTHERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("docs/lessons/*", ("tests/scenarios/lessons",)),
+    ("docs/start/lessons/*", ("tests/scenarios/lessons",)),
     ("docs/examples/*", ("tests/scenarios/figures/test_results.py",)),
     ("docs/guests/*", ("tests/docs/test_guests.py", "tests/vm/test_guest.py")),
     ("*.md", ("tests/docs/test_check.py", "tests/docs/test_keys.py", "tests/docs/test_man.py")),

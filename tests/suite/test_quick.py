@@ -19,7 +19,7 @@ from tests.suite import quick
         ("scenarios/sets/validation/ring.toml", "tests/scenarios/sets/test_validation.py"),  # by the table
         ("scenarios/smoke.toml", "tests/scenarios/schema/test_dilation.py"),
         ("testbed/view/live.js", "tests/browser/test_live_page.py"),
-        ("docs/lessons/1-planes.md", "tests/scenarios/lessons/test_lessons.py"),
+        ("docs/start/lessons/1-planes.md", "tests/scenarios/lessons/test_lessons.py"),
         ("requirements.txt", "tests/docs/test_dependencies.py"),
         ("apt-packages.txt", "tests/docs/test_architecture.py"),  # the last pattern
     ],

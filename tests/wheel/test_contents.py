@@ -92,4 +92,4 @@ def test_the_version_stands_in_one_place(info: Path) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version)
     assert f"\nVersion: {version}\n" in (info / "PKG-INFO").read_text()
     assert version not in (ROOT / "setup.py").read_text()
-    assert f"mrcbed {version}" in (ROOT / "docs/mrcbed.1").read_text()
+    assert f"mrcbed {version}" in (ROOT / "docs/reference/mrcbed.1").read_text()

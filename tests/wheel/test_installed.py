@@ -77,13 +77,13 @@ def test_the_wheel_runs(place: Path) -> None:
     assert "WRITE" in installed.mrcbed("results", "packets", "captured/pcap/tiny/h0_p0-t0-0.pcap")
     for words in (["plot", "smoke"], ["report", "smoke"], ["view", "smoke"], ["compare", "smoke", "captured"]):
         installed.mrcbed("results", *words)
-    assert "docs/lessons/1-planes.md" in installed.mrcbed("lesson")
+    assert "docs/start/lessons/1-planes.md" in installed.mrcbed("lesson")
     assert "Run first:" in installed.mrcbed("lesson", "1")
     installed.mrcbed("train", "--world", "simulated", "--steps", "8", "-t", "mrc", "--out", "train")
     for words in ("list scenarios", "explain workload.steps", "tools schema scenario", "fabric graph demo", "tools completion bash"):
         assert len(installed.mrcbed(*words.split())) > 100, words
     prefix = place / "env"
-    assert (prefix / "share/doc/mrcbed/docs/lessons/1-planes.md").is_file()
+    assert (prefix / "share/doc/mrcbed/docs/start/lessons/1-planes.md").is_file()
     assert (prefix / "share/man/man1/mrcbed.1").is_file()
     licences = [path.name for path in prefix.glob("lib/python3*/site-packages/mrcbed-*.dist-info/**/*") if path.is_file()]
     assert {"LICENSE", "NOTICE"} <= set(licences)

@@ -12,7 +12,7 @@ transition below is caused by something observed at the sender, or said by an op
    under way when the path left use still come, and change nothing.
 
 States and the first three rules are the specification's; the counts are ours. The table is the whole truth: a pair that is not in it
-cannot happen, and raises. docs/protocol.md has it as a diagram.
+cannot happen, and raises. docs/why/protocol.md has it as a diagram.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Theory of operation. A plane reaches a peer over two NIC ports, ours and its own
    has its carrier before its switch forwards.
 4. A probe that was answered: USED, with the EVs it had.
 
-The table is the whole truth: a pair that is not in it cannot happen, and raises. docs/protocol.md has it as a diagram.
+The table is the whole truth: a pair that is not in it cannot happen, and raises. docs/why/protocol.md has it as a diagram.
 
 That a plane is dead although both ports are up (its T0 is silent) shows only in what becomes of its EVs: ``suspicion.py``.
 """

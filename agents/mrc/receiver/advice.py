@@ -7,7 +7,7 @@ bitmaps that a NIC has is then shared by those that send to it [ours].
 MRC carries the two fields; when a receiver sets them is [ours]. With ECN off on the last hop nothing else tells senders, before packets are
 trimmed, that there are too many of them. So while the last hop trims, every QP that brings at least its fair share is asked for less: a
 decrease in proportion to its rate, which with everybody's equal increase makes the shares converge. Who has less than that is spared. That
-a penalty asks for a decrease in proportion to what arrives is one of three readings of the field (docs/congestion.md).
+a penalty asks for a decrease in proportion to what arrives is one of three readings of the field (docs/why/congestion.md).
 """
 
 from __future__ import annotations

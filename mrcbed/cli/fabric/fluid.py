@@ -39,7 +39,7 @@ def command(
 ) -> None:  # fmt: skip
     """Compute steps of large clusters: ring all-reduces, healthy and with dead links, with equal and weighted planes.
 
-    Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/fluid.md.
+    Nothing is run and there are no packets: rates of flows between failures. What the model leaves out: docs/why/fluid.md.
     """
     from testbed.fluid.study import Job, failures, steps
     from topologies.sizing import NIC_RATE, SWITCH_RATE, fewest_tiers

@@ -33,7 +33,7 @@ def command(
 ) -> None:  # fmt: skip
     """Size a cluster: tiers, switches, optics, power and cost, and how many failures to expect at a time.
 
-    Every design has as few tiers as it needs. Nothing is run. Where the numbers come from: docs/fabrics.md.
+    Every design has as few tiers as it needs. Nothing is run. Where the numbers come from: docs/how/fabrics.md.
     """
     from topologies.sizing import fewest_tiers
 

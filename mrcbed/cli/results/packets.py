@@ -19,7 +19,7 @@ from testbed.options import argument, option
 def command(file: Path, summary: bool, headers: int | None, as_json: bool) -> None:
     """List the packets of FILE, a capture that mrcbed run --pcap wrote.
 
-    Times are µs since the first packet. Needs no root and no Wireshark; docs/wireshark.md reads more out of a capture.
+    Times are µs since the first packet. Needs no root and no Wireshark; docs/how/wireshark.md reads more out of a capture.
     """
     from testbed.errors import UserError
     from testbed.wireshark.packets import read, row

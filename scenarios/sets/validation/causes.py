@@ -1,4 +1,4 @@
-"""The known causes of differences between columns. docs/fidelity.md argues each; ``section`` is a heading there.
+"""The known causes of differences between columns. docs/why/fidelity.md argues each; ``section`` is a heading there.
 
 A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work, and the row
 is unexplained again. Causes change no bound.

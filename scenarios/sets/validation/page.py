@@ -134,7 +134,7 @@ def write_page(out: Path) -> Path:
     said = (
         f"Simulation is compared with theory, emulation with simulation, and emulation at {SLOWER_BY} times the dilation with emulation at "
         f"that of the fabric's file. They agree within {100 * bounds['median']:g} % for medians and rates, {100 * bounds['tail']:g} % for "
-        "tails; larger differences have a known cause or are marked. docs/fidelity.md explains the causes. Times are the network's: what a "
+        "tails; larger differences have a known cause or are marked. docs/why/fidelity.md explains them. Times are the network's: what a "
         "world's clock took, divided by the dilation."
     )
     quick = [Words("Quick form: one seed and shorter runs. Tails need the full form.", "banner")] if form.quick else []

@@ -1,6 +1,6 @@
 """Pages in one file that needs no network, from a :class:`scenarios.show.document.Document`; ``report.html`` of a results directory.
 
-The same files give the same bytes. docs/report.md says how to read a report, which the runner and ``mrcbed results report`` write.
+The same files give the same bytes. docs/how/report.md says how to read a report, which the runner and ``mrcbed results report`` write.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ FIRST = ("sweep", "goodput", "flows", "permutation", "step-times")
 """The kinds of figures of which one stands below the answer, best first."""
 _MEDIANS = (
     "In brackets the interval of the median: the range of the runs below six seeds, the 95 % order-statistic interval from six on. The "
-    "same figures are in comparison.csv; docs/results.md defines them."
+    "same figures are in comparison.csv; docs/how/results.md defines them."
 )
 _AGAIN = (
     "If a command has --out, change its directory. From the results directory alone, mrcbed results plot DIR draws the figures again and "

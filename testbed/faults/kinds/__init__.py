@@ -1,6 +1,6 @@
 """The fault catalogue: every kind of fault that a module of this package defines, discovered automatically.
 
-One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/faults.md is the manual: it
+One catalogue for scenario files, the prompt and :meth:`testbed.emulated.cluster.Cluster.inject`. Pure. docs/how/faults.md is the manual: it
 repeats the line of each kind, and says how to add one.
 """
 

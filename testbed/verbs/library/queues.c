@@ -25,7 +25,7 @@ int refuse(struct session *session, unsigned opcode) {
     const char *name = opcode < sizeof operations / sizeof *operations ? operations[opcode] : NULL;
     unsigned bit = 1u << (name ? opcode : 31);
     if (!(atomic_fetch_or(&said, bit) & bit)) {
-        fprintf(stderr, "mrcbed: %s: %s RDMA WRITE and WRITE with immediate alone; see docs/verbs.md\n", name ? name : "this operation",
+        fprintf(stderr, "mrcbed: %s: %s RDMA WRITE and WRITE with immediate alone; see docs/how/verbs.md\n", name ? name : "this operation",
                 session->limits.transport == MRCBED_MRC ? "MRC has" : "programs on emulated hosts have");
     }
     return EOPNOTSUPP;

@@ -1,5 +1,5 @@
 "use strict";
-// What is known of one run, from frames as they come (docs/view.md). Knows nothing of the page.
+// What is known of one run, from frames as they come (docs/how/view.md). Knows nothing of the page.
 
 const STATES = {
   used: { letter: "", word: "in use" },

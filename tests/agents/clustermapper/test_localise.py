@@ -50,7 +50,7 @@ def every_link_is_named(shift: int) -> None:
     [(0.02, 800, 2400), (0.05, 240, 800), (0.2, 56, 120), (0.5, 24, 48), (1.0, 12, 16)],
 )
 def test_detection_time_against_loss_rate(rate: float, middle: float, most: float) -> None:
-    """docs/clustermapper.md states these figures: base RTTs from the onset to the verdict, deadline not included."""
+    """docs/why/clustermapper.md states these figures: base RTTs from the onset to the verdict, deadline not included."""
     times: dict[str, list[float]] = {"nic": [], "fabric": []}
     links = [DEMO.links[k] for k in (0, 9, 30, 33, 40, 63)]
     for k, link in enumerate(links * 2):

@@ -1,4 +1,5 @@
-"""The engine and an endpoint written from docs/protocol.md alone (tests/second): each writes to the other over a network that misbehaves.
+"""The engine and an endpoint written from docs/why/protocol.md alone (tests/second): each writes to the other over a network that
+misbehaves.
 
 Neither may find the other in the wrong: the second one lists what contradicts the page, the engine counts what it refuses.
 """

@@ -1,4 +1,4 @@
-"""Every packet type against bytes written by hand from docs/protocol.md, section 4, and read back by name."""
+"""Every packet type against bytes written by hand from docs/why/protocol.md, section 4, and read back by name."""
 
 from __future__ import annotations
 

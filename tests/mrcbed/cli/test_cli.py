@@ -61,7 +61,7 @@ def test_debug_shows_bugs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("doctro", "no command 'doctro': did you mean mrcbed doctor?"),
         ("plot", "no command 'plot': it is mrcbed results plot"),
         ("sweep", "no command 'sweep': it is mrcbed run"),
-        ("fabric worker", "no command 'fabric worker': it is dask worker (docs/sweeps.md)"),
+        ("fabric worker", "no command 'fabric worker': it is dask worker (docs/how/sweeps.md)"),
         ("plott", "no command 'plott': did you mean mrcbed results plot?"),
         ("results lnks", "no command 'results lnks': did you mean mrcbed fabric links?"),
         ("fabric plott", "no command 'fabric plott': did you mean mrcbed results plot?"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.docs.check import ROOT
 
-PAGES = sorted((ROOT / "docs" / "lessons").glob("[0-9]*.md"))
+PAGES = sorted((ROOT / "docs" / "start" / "lessons").glob("[0-9]*.md"))
 SIMULATED = [page for page in PAGES if "\n$ sudo " not in page.read_text()]
 """Those that need no root; tests/emulated/test_verbs_lesson.py plays the other one."""
 _FENCE = re.compile(r"(?:Save this as \*([\w.-]+)\*:\n)?^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)

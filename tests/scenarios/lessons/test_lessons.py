@@ -117,7 +117,7 @@ def asked(folder: Path, *arguments: str) -> tuple[object, str]:
 
 
 def test_every_lesson_has_its_page_and_every_page_its_commands() -> None:
-    assert [f"docs/lessons/{page.name}" for page in PAGES] == [lesson.page for lesson in LESSONS.values()]
+    assert [f"docs/start/lessons/{page.name}" for page in PAGES] == [lesson.page for lesson in LESSONS.values()]
     for page, lesson in zip(PAGES, LESSONS.values(), strict=True):
         assert page.read_text().startswith(f"# Lesson {lesson.number}: {lesson.title}\n")
         commands = [item.text for item in typed(page)]

@@ -1,4 +1,4 @@
-"""Dask's own scheduler and workers, started as docs/sweeps.md says: what they leave is a plain run's, whoever is killed meanwhile."""
+"""Dask's own scheduler and workers, started as docs/how/sweeps.md says: what they leave is a plain run's, whoever is killed meanwhile."""
 
 from __future__ import annotations
 

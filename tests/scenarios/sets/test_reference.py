@@ -64,15 +64,17 @@ def test_everything_that_is_stored_has_a_stamp(tmp_path: Path) -> None:
 
 def test_every_page_shows_what_is_stored(tmp_path: Path) -> None:
     assert [path.name for path, _ in STORED.rewritten()] == [], f"write the pages' tables anew: .venv/bin/{provenance.AGAIN}"
-    (tmp_path / "docs").mkdir()
     for path in STORED.paths():
-        shutil.copy(path, tmp_path / path.relative_to(STORED.pages))
+        there = tmp_path / path.relative_to(STORED.pages)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there)
     copy = Reference(pages=tmp_path)
     assert list(copy.rewritten()) == []
-    text = (tmp_path / "docs" / "paper.md").read_text()
-    (tmp_path / "docs" / "paper.md").write_text(text.replace("<!-- table: paper -->\n", "<!-- table: paper -->\nA number of mine: 7.\n"))
+    page = tmp_path / "docs" / "how" / "paper.md"
+    text = page.read_text()
+    page.write_text(text.replace("<!-- table: paper -->\n", "<!-- table: paper -->\nA number of mine: 7.\n"))
     assert [(path.name, new == text) for path, new in copy.rewritten()] == [("paper.md", True)]
-    (tmp_path / "docs" / "paper.md").write_text(text.replace("<!-- table: paper -->", "<!-- table: papers -->"))
+    page.write_text(text.replace("<!-- table: paper -->", "<!-- table: papers -->"))
     with pytest.raises(UserError, match="there is no table 'papers'"):
         list(copy.rewritten())
 

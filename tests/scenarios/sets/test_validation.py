@@ -315,7 +315,7 @@ def test_a_percentile_that_one_world_has_no_samples_for_is_left_out() -> None:
 
 
 def test_every_cause_is_of_a_case_and_figure_and_argued() -> None:
-    text = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "why" / "fidelity.md").read_text(encoding="utf-8")
     headings = {line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#")}
     for cause in CAUSES:
         at = {Parting(c.id, f, cause.of, cause.against, (cause.low + cause.high) / 2, True) for c in CASES for f in FIGURES}

@@ -226,7 +226,7 @@ def test_what_astra_sim_has_no_network_for(tmp_path: Path) -> None:
         list(networks(Run(tmp_path), 1))
 
 
-# --- the programs themselves (docs/testing.md) ----------------------------------------------------------------------
+# --- the programs themselves (docs/how/testing.md) ----------------------------------------------------------------------
 
 HTSIM, ASTRA_SIM = (os.environ.get(name, "") for name in ("MRCBED_HTSIM", "MRCBED_ASTRA_SIM"))
 ODD = [

@@ -18,7 +18,7 @@ from topologies.clos import Fabric
 from topologies.paths import path_evs, path_links
 from topologies.units import NS, US
 
-MANUAL = (Path(__file__).parents[3] / "docs" / "faults.md").read_text()
+MANUAL = (Path(__file__).parents[3] / "docs" / "how" / "faults.md").read_text()
 
 
 @pytest.mark.parametrize(

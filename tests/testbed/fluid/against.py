@@ -123,7 +123,7 @@ def fit(runs: Sequence[Measured]) -> Calibration:
 def written(calibration: Calibration, runs: Sequence[Measured]) -> str:
     """The file's text: the numbers, and the runs that they come from."""
     lines = [
-        "# Written by python -m tests.testbed.fluid.against, from runs of ring.toml and dead.toml there (docs/fluid.md).",
+        "# Written by python -m tests.testbed.fluid.against, from runs of ring.toml and dead.toml there (docs/why/fluid.md).",
         f"efficiency = {calibration.efficiency:.4f}",
         f"wait_packets = {calibration.wait_packets:.3f}",
         f"sharpness = {calibration.sharpness:.1f}",

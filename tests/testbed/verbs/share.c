@@ -124,7 +124,7 @@ int main(void) {
     char *sealed = mmap(NULL, 2 * PAGE, rw, MAP_SHARED, file, PAGE);
     put(region("a sealed file", sealed + 100, 2 * PAGE - 100, ALL), sealed + 100, 'l');
 
-    /* the differences that docs/verbs.md names, where it is on */
+    /* the differences that docs/how/verbs.md names, where it is on */
     const char *on = getenv("MRCBED_VERBS_SHARE");
     bool shared = on && !strcmp(on, "1");
     char *given = fresh(1, rw);

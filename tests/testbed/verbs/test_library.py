@@ -49,7 +49,7 @@ def test_what_mrc_does_not_have_is_said_once(sanitized: tuple[Path, Path]) -> No
         "SEND", "SEND with immediate", "RDMA READ", "atomic compare and swap", "atomic fetch and add", "local invalidate",
         "bind of a memory window", "SEND with invalidate", "segmentation offload", "this operation", "atomic write",
     )  # fmt: skip
-    end = "RDMA WRITE and WRITE with immediate alone; see docs/verbs.md"
+    end = "RDMA WRITE and WRITE with immediate alone; see docs/how/verbs.md"
     assert sorted(done.stderr.splitlines()) == sorted(f"mrcbed: {name}: MRC has {end}" for name in operations)
     done = under_agent(program, "posts", library=library, words="roce", ASAN_OPTIONS=OPTIONS)
     assert f"mrcbed: SEND: programs on emulated hosts have {end}" in done.stderr.splitlines()

@@ -16,14 +16,15 @@ over the path. Their four combinations (d: RTT sample less base RTT; T: target d
 Trims take the packet's size off the window, and QuickAdapt cuts it to what really got through when a period ends in which packets were
 trimmed and little got through.
 With ECN off on the last hop (the MRC paper's setting) incast shows as *not marked, d >= T*, where the table grows the window; what
-holds it back are trims, losses and the receiver's penalty (docs/congestion.md has the figures both ways). A SACK with a penalty brings the
-window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings, and
-this is one of them [ours].
+holds it back are trims, losses and the receiver's penalty (docs/why/congestion.md has the figures both ways). A SACK with a penalty brings
+the window down to what is in flight, less penalty / 128 of the bytes it reports: UET's formula. Of MRC's field there are three readings,
+and this is one of them [ours].
 
-Constants are UET's, as in its reference simulator. The chief differences from that simulator [ours; docs/congestion.md has all, and what
-they do]: the average of d is the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK without
-a valid sample moves nothing but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the configured one,
-and a trim counts for QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much later is cut).
+Constants are UET's, as in its reference simulator. The chief differences from that simulator [ours; docs/why/congestion.md has all, and
+what they do]: the average of d is the mean of the samples of the last base RTT (its moving average reacts in tens of RTTs here), a SACK
+without a valid sample moves nothing but the penalty, bytes in flight are the requester's exact count, the base RTT starts from the
+configured one, and a trim counts for QuickAdapt in its own period only (there until QuickAdapt acts: a sender with little to send much
+later is cut).
 """
 
 from __future__ import annotations

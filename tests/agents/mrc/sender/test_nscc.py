@@ -1,5 +1,5 @@
-"""NSCC against windows worked out by hand from docs/protocol.md, section 7: each cell of its table, QuickAdapt, the penalty. What happens
-where they meet, and at each clamp, is test_nscc_streams.py's.
+"""NSCC against windows worked out by hand from docs/why/protocol.md, section 7: each cell of its table, QuickAdapt, the penalty. What
+happens where they meet, and at each clamp, is test_nscc_streams.py's.
 
 The numbers here are arithmetic on paper, not the code's constants. One plane at 100 Gb/s with a configured RTT of 12 us, the
 sources' own: BDP 150 kB, so a = 1; trimming, so T = 9 us and b = 0.75; a full packet counts 4000 bytes.
