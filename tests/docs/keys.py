@@ -1,20 +1,23 @@
-"""The tables of keys in docs/how/scenarios.md and docs/how/fabrics.md: ``python -m tests.docs.keys`` writes them between their markers, and
-docs/reference/results.md whole.
+"""The pages of every key, docs/reference/scenarios.md, fabrics.md and results.md: ``python -m tests.docs.keys`` writes them whole.
 
 They come from scenarios/schema/keys.py, as ``mrcbed explain`` and ``mrcbed tools schema`` do; tests/docs/test_keys.py compares.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from itertools import groupby
 
-from scenarios.schema.keys import FABRIC, SCENARIO, Key, keys, of_kinds
+from scenarios.schema.keys import FABRIC, FILES, SCENARIO, Key, keys, of_kinds
 from scenarios.schema.result_keys import reference
 from tests.docs.check import ROOT
 
-PAGES = {SCENARIO: ROOT / "docs" / "how" / "scenarios.md", FABRIC: ROOT / "docs" / "how" / "fabrics.md"}
-RESULTS = ROOT / "docs" / "reference" / "results.md"
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = {file: REFERENCE / f"{file}s.md" for file in FILES}
+RESULTS = REFERENCE / "results.md"
+EXPLAINED = {
+    SCENARIO: "[scenarios.md](../how/scenarios.md) explains the file",
+    FABRIC: "[fabrics.md](../how/fabrics.md) explains the file, and lists the fabrics that ship",
+}
 HEAD = ["| key | must be | default | means |", "| --- | --- | --- | --- |"]
 
 
@@ -25,24 +28,21 @@ def row(key: Key) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def table(file: str) -> str:
-    return "\n".join([*HEAD, *map(row, keys(file))])
-
-
-def with_table(page: str, file: str) -> str:
-    """The page with its table as it must be. Raises ValueError if it has no markers."""
-    begin, end = (f"<!-- keys of a {file} file: {word} -->" for word in ("begin", "end"))
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise ValueError(f"needs one {begin} and one {end}")
-    return re.sub(rf"({begin}\n).*?(\n{end})", lambda match: f"{match[1]}{table(file)}{match[2]}", page, flags=re.DOTALL)
-
-
-def write(page: Path, file: str) -> None:
-    page.write_text(with_table(page.read_text(), file))
+def page(file: str) -> str:
+    """A section for each table of the file; the first is the top of the file."""
+    lines = [
+        f"# Every key of a {file} file",
+        "",
+        f"Made by `python -m tests.docs.keys` from `scenarios/schema/keys.py`; {EXPLAINED[file]}. `mrcbed explain KEY` prints a row "
+        "with an example. In round brackets: the kinds that have the key. In square brackets: the unit of a number.",
+    ]
+    for path, group in groupby(keys(file), key=lambda key: key.path):
+        lines += ["", f"## {f'`{path}`' if path else 'The file'}", "", *HEAD, *map(row, group)]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
+    REFERENCE.mkdir(exist_ok=True)
     for name, path in PAGES.items():
-        write(path, name)
-    RESULTS.parent.mkdir(exist_ok=True)
+        path.write_text(page(name), encoding="utf-8")
     RESULTS.write_text(reference(), encoding="utf-8")
