@@ -128,7 +128,7 @@ def test_an_estimate_follows_what_is_run() -> None:
 
 RUN: dict[str, Any] = {
     "outcome": "done", "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "failed_steps": 0, "steps": 4, "qp_errors": 0,
-    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 8,
+    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 0,
     "settings": {}, "busbw_bps": 95.0, "ideal_busbw_bps": 100.0, "beside_background_busbw_bps": 97.0,
     "failovers": [
         {
@@ -136,7 +136,7 @@ RUN: dict[str, Any] = {
             "at_ns": 0, "detected_ns": 30_000, "delivered_ns": 40_000,
         },
     ],
-    "last_on_dead_rtts": 2.0, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
+    "last_on_dead_rtts": 0.5, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
     "outside_busbw": [{"theory_bps": 75.0}], "step_p99_over_theory": 1.1,
     "failure_cost": {
         "extra_ns": 2e9, "ideal_extra_ns": 2e9 - 20e3, "healthy_step_ns": 4e9, "steps": 4, "extra_percent": 12.5, "slowdown": 1.08,
@@ -204,7 +204,7 @@ BAD: dict[str, Any] = {
             "at_ns": 0, "detected_ns": 130_000, "delivered_ns": None,
         },
     ],
-    "ev_loss_excess": 4, "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0,
+    "last_on_dead_rtts": 2.0, "ev_loss_excess": 4, "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0,
     "flaps": [{"n": 4, "back": 0, "out_ns": None}],
     "port_down_error": 0.2, "port_down_rtts": 99.0, "port_back_rtts": 99.0, "plane_deviation": 0.2, "untrimmed_loss": 800,
     "rotation": {"sent_packets": [100, 105], "apart": 0.5, "apart_allowed": 0.005, "repeats": 0.1},
