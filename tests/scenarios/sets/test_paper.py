@@ -472,6 +472,13 @@ def test_what_never_came_differs(id: str, more: dict[str, Any], text: str) -> No
     assert row.verdict == DIFFERS and row.to_dict()["value"] is None  # JSON has no infinity
 
 
+def test_a_lossy_path_that_is_never_left_differs_at_any_rate() -> None:
+    paths = [{"used_after_loss_ns": None, "losses": 9, "losses_before_inactive": 9, "other_plane": 0, "replaced_by": []}]
+    runs = [run(settings={LOSS: 0.01}), run(settings={LOSS: 0.5}, lossy_paths=paths)]
+    (row,) = [row for row in verdicts("12", {"pair": runs}) if row.verdict == DIFFERS]
+    assert row.claim.endswith("the lossy EV is inactive at once") and row.seen == "never ns in the worst of 2 runs"
+
+
 def test_of_runs_that_were_stopped_nothing_is_concluded() -> None:
     stopped, late = (verdicts("10", {part: [run(outcome=outcome)] for part in ("main", "pair")}) for outcome in ("interrupted", "timeout"))
     assert {row.verdict for row in stopped} == {NO_DATA}
