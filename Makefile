@@ -27,36 +27,45 @@ SOURCES := topologies agents testbed scenarios mrcbed tests docs setup.py
 OWN := if [ -n "$${SUDO_UID:-}" ] && [ "$$(stat -c %u .)" = "$$SUDO_UID" ]; then \
 	find . -path ./build/vm -prune -o -uid 0 -exec chown -h "$$SUDO_UID:$${SUDO_GID:-$$SUDO_UID}" {} +; fi
 
-.PHONY: help install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs rdma-tools emulated emulated-works emulated-quiet mutations fuzz bench soak seeds figures figures-check man dist dist-test clean distclean apt root
+.PHONY: help help-all install simulated demo test quick vm-test unit browser interpreted agree audit lint docs format verbs rdma-tools emulated emulated-works emulated-quiet mutations fuzz bench soak seeds figures figures-check man dist dist-test clean distclean apt root
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
 help:
 	@cat <<-'END'
-	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed    (root or sudo)
-	make simulated  the same for --world simulated alone, without apt, root and eBPF object
-	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP             (root or sudo)
-	make test       install, then every test, emulated ones included, ruff and mypy               (root or sudo)
-	make quick      lint, and the tests nearest to your change, in under a minute; no root; BASE=COMMIT: what to compare with
-	make bench      install, then packets/s of the engine, the codec and the fabric               (root or sudo)
-	make soak       install, then the long runs                                                   (root or sudo)
-	make seeds      install, then every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
-	make figures    install, then every stored figure and table that is missing or stale; WORLD=simulated: without root; ONLY="16 one-of-many"
-	make figures-check  what is missing, stale or without a stamp, and pages that differ; makes nothing
-	make browser    install, then Debian's chromium and its driver, and the tests of pages in it  (root or sudo)
-	make verbs      the library that RDMA programs on emulated hosts are given; part of install, where gcc and libibverbs-dev are
-	make rdma-tools Debian's perftest, ibverbs-utils and python3-pyverbs: programs of RDMA verbs     (root or sudo)
-	make lint       ruff, import-linter, the documents' links and mypy alone
-	make docs       the pages as a site in build/site, to be read without a network
-	make man        the man page, from the commands
-	make dist       wheel and source archive in dist/;  make dist-test: they install and run in empty environments
-	make format     ruff's fixes, imports sorted, ruff's formatting
-	make mutations  deliberate bugs in the engine, one by one: is each caught?
-	make fuzz       install, then what comes from outside, guided by coverage: SECONDS_EACH=60
-	make agree      install, then compiled engine against source that keeps its ranges, the same fuzzed inputs: INPUTS=1000000
-	make vm-test    Debian 12 and 13 with their own kernels under qemu: install, doctor, demo, emulated tests in each  (root or sudo)
-	make audit      published vulnerabilities of the pinned Python packages; needs their service: AUDIT="-s osv" asks another one
-	make clean      build output away, .venv and results stay;  make distclean: .venv too
+	make install    apt packages, .venv, compiled engine, eBPF object; leaves .venv/bin/mrcbed  (root or sudo)
+	make demo       install, then a cable and a NIC port fail under MRC, RoCE and TCP           (root or sudo)
+	make test       install, then every test, emulated ones included, ruff and mypy             (root or sudo)
+	make quick      lint, and the tests nearest to your change, in under a minute
+	make format     ruff's fixes and formatting
+	make docs       the pages as a site in build/site
+	make help-all   all the others
+	END
+
+help-all: help
+	@cat <<-'END'
+
+	without root
+	make simulated      install for --world simulated alone: no apt, no eBPF object
+	make lint           ruff, import-linter, mypy, and what the pages name
+	make man            the man page, from the commands
+	make seeds          every shipped scenario over 10 or 100 seeds in virtual time; goes on where it was stopped
+	make figures-check  stored figures and tables that are missing, stale or without a stamp; makes nothing
+	make verbs          the library for RDMA programs; part of install where gcc and libibverbs-dev are
+	make mutations      deliberate bugs in the engine, one by one: is each caught?
+	make fuzz           what comes from outside, guided by coverage: SECONDS_EACH=60
+	make agree          compiled engine against its source, the same fuzzed inputs: INPUTS=1000000
+	make dist           wheel and source archive in dist/;  make dist-test: they install and run in empty environments
+	make audit          published vulnerabilities of the pinned Python packages: AUDIT="-s osv" asks another service
+	make clean          build output away, .venv and results stay;  make distclean: .venv too
+
+	as root or by sudo
+	make figures        every stored figure and table that is missing or stale; WORLD=simulated needs no root; ONLY="16 one-of-many"
+	make bench          packets/s of the engine, the codec and the fabric
+	make soak           the long runs
+	make browser        Debian's chromium and its driver, and the tests of pages in it
+	make rdma-tools     Debian's perftest, ibverbs-utils and python3-pyverbs
+	make vm-test        Debian 12 and 13 with their own kernels under qemu: install, doctor, demo, emulated tests in each
 	END
 
 root:

@@ -1,6 +1,7 @@
 """Settings of ``make docs``: the Markdown pages of the repository as a site (Sphinx, furo, MyST) that loads nothing from elsewhere.
 
-The pages stay as a repository browser shows them. The README is the front page, and its groups of links are the navigation.
+The pages stay as a repository browser shows them. The README is the front page; the lists of docs/README.md, and
+what they leave out, are the navigation.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
 INCLUDED = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "results/README.md"]
-FRONT = "README"
-GROUPS = "## Where to go"
-"""The heading in the README whose list is the navigation: a group a line, ``- **Name**: [title](page), ...``."""
+FRONT, SHELVES = "README", ROOT / "docs" / "README.md"
 
 project = "mrcbed"
 author = "the maintainers of mrcbed"
@@ -35,10 +34,10 @@ html_theme_options = {"top_of_page_buttons": []}
 html_static_path = ["site"]
 html_css_files = ["site.css"]
 
-_LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)\.md\)")
+_LINK = re.compile(r"\]\(([\w./-]+)\.md\)")
 _DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 _ARROW = re.compile(r"^ +(\w+) --> (\w+): (.+)$", re.MULTILINE)
-_GROUP = re.compile(r"^- \*\*(.+?)\*\*: (.*)$", re.MULTILINE)
+_SHELF = re.compile(r"^## (.+)\n+((?:- .*\n)+)", re.MULTILINE)
 
 
 def pages() -> list[str]:
@@ -46,30 +45,27 @@ def pages() -> list[str]:
     return sorted(str(path.relative_to(ROOT).with_suffix("")) for pattern in INCLUDED for path in ROOT.glob(pattern))
 
 
-def navigation(readme: str) -> str:
-    """Hidden lists of contents for the README: its own groups, before them what its text links, and after them what is left."""
-    text, _, groups = readme.partition(GROUPS)
-    listed = [(name, [(title, target) for title, target in _LINK.findall(links)]) for name, links in _GROUP.findall(groups)]
-    seen = {target for _, links in listed for _, target in links} | {FRONT}
-    first = [(None, target) for target in dict.fromkeys(target for _, target in _LINK.findall(text)) if target not in seen]
-    seen |= {target for _, target in first}
-    below = {str(Path(target).parent) for target in seen if target != FRONT and Path(target).name == FRONT}
-    rest = [(None, page) for page in pages() if page not in seen and str(Path(page).parent) not in below]
-    return "".join(contents(name, links) for name, links in [("Start here", first), *listed, ("More", rest)] if links)
+def navigation(shelves: str) -> str:
+    """Hidden lists of contents for the front page: what docs/README.md lists under each heading, and after them what is left."""
+    shelf = {name: [f"docs/{target}" for target in _LINK.findall(links)] for name, links in _SHELF.findall(shelves)}
+    listed = {page for group in shelf.values() for page in group}
+    below = {str(Path(page).parent) for page in listed if Path(page).name == FRONT}
+    rest = [page for page in pages() if page not in listed | {FRONT} and str(Path(page).parent) not in below]
+    return "".join(contents(name, group) for name, group in {**shelf, "More": rest}.items())
 
 
-def contents(caption: str, links: list[tuple[str | None, str]]) -> str:
-    """A hidden list of contents; a title of None, or the name of a file, gives way to the page's own."""
-    lines = [f"/{page}" if title is None or title.endswith(".md") else f"{title[0].upper()}{title[1:]} </{page}>" for title, page in links]
-    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}" if caption else "", *lines, "```", ""])
+def contents(caption: str, listed: list[str]) -> str:
+    """Return a hidden list of contents; titles are the pages' own."""
+    lines = [f":caption: {caption}"] if caption else []
+    return "\n".join(["", "```{toctree}", ":hidden:", *lines, "", *(f"/{page}" for page in listed), "```", ""])
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
     """The front page gets the navigation, a README of another folder the pages beside it."""
     if page == FRONT:
-        source[0] += navigation(source[0])
+        source[0] += navigation(SHELVES.read_text(encoding="utf-8"))
     elif Path(page).name == FRONT:
-        beside = [(None, other) for other in pages() if Path(other).parent == Path(page).parent and other != page]
+        beside = [other for other in pages() if Path(other).parent == Path(page).parent and other != page]
         source[0] += contents("", beside) if beside else ""
 
 

@@ -177,7 +177,7 @@ def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: boo
 
 
 class ProgressBar:
-    """A progress bar on stderr if that is a terminal, else one line per new stage."""
+    """A progress bar on stderr if that is a terminal, else a line per stage, each once."""
 
     def __init__(self) -> None:
         self.bar = Progress(
@@ -190,7 +190,7 @@ class ProgressBar:
         )
         self.live = sys.stderr.isatty()
         self.task = self.bar.add_task("", total=1.0)
-        self.last = ""
+        self.said: set[str] = set()
 
     def __enter__(self) -> Callable[[str, float], None]:
         if self.live:
@@ -200,9 +200,9 @@ class ProgressBar:
     def report(self, stage: str, share: float) -> None:
         if self.live:
             self.bar.update(self.task, description=stage, completed=share)
-        elif stage != self.last:
+        elif stage not in self.said:
             print(stage, file=sys.stderr, flush=True)
-        self.last = stage
+            self.said.add(stage)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.live:

@@ -61,12 +61,16 @@ WHAT: dict[str, Callable[[], dict[str, str]]] = {
 
 
 @click.command(name="list")
-@argument("what", type=click.Choice(list(WHAT)))
+@argument("what", type=click.Choice(list(WHAT)), required=False)
 @option("--json", "as_json", is_flag=True, help="Print JSON: name to line.")
-def command(what: str, as_json: bool) -> None:
-    """List what there is, a name and a line each."""
-    found = WHAT[what]()
+def command(what: str | None, as_json: bool) -> None:
+    """List what there is, a name and a line each; without WHAT all names."""
+    lists = {name: found() for name, found in WHAT.items() if what in (None, name)}
     if as_json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(lists[what] if what else lists, indent=2, ensure_ascii=False))
+    elif what:
+        terminal.console(140).print(terminal.table(["name", "is"], list(lists[what].items()), words=("is",)))
     else:
-        terminal.console(140).print(terminal.table(["name", "is"], list(found.items()), words=("is",)))
+        rows = [(f"{name} ({len(found)})", ", ".join(found)) for name, found in lists.items()]
+        terminal.console(140).print(terminal.table(["list", "names"], rows, words=("names",)))
+        print("A line about each: mrcbed list scenarios. A key of a scenario: mrcbed explain fault.")

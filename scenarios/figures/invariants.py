@@ -33,6 +33,8 @@ FULL = 0.98
 """From this load on M/D/1 says nothing of a network whose senders are held back [ours]."""
 FEWEST_ON_EV = 8
 """The spread over a plane's EVs needs so many packets per EV [ours]."""
+A_LAP = 1.5
+"""Of so many packets per EV each EV of a plane has one: a lap, and what neighbours that change places may move [ours]."""
 
 
 def hop_of(port: str) -> str | None:
@@ -170,6 +172,7 @@ def expectations(run: Run) -> Expectations:
     used = [sum(n > 0 for n in by_ev.values()) for by_ev in counts.values()]
     return Expectations(
         ev_spread=_ev_spread(counts.values()), evs_least=min(used, default=None), evs_most=max(used, default=None),
+        evs_in_turn=_evs_in_turn(run.of(log.Evs), counts),
         lockstep=max(steps, default=None), queue_wait=_queue_wait(run),
     )  # fmt: skip
 
@@ -181,6 +184,21 @@ def _ev_spread(counts: Iterable[Mapping[int, int]]) -> float | None:
         if len(by_ev) > 1 and (total := sum(by_ev.values())) >= FEWEST_ON_EV * len(by_ev)
     ]
     return max(spreads, default=None)
+
+
+def _evs_in_turn(bins: Iterable[log.Evs], counts: Mapping[tuple[int, int, int], Mapping[int, int]]) -> float | None:
+    """Return the least share of a plane's EVs (those in ``counts``) with packets in a bin that is long enough for all of them."""
+    shares = []
+    for line in bins:
+        by_plane: dict[int, list[int]] = defaultdict(list)
+        for ev, n in line.tx.items():
+            if n:
+                by_plane[ev >> 16].append(n)
+        for plane, sent in by_plane.items():
+            of_plane = len(counts[line.host, line.peer, plane])
+            if sum(sent) >= A_LAP * of_plane:
+                shares.append(len(sent) / of_plane)
+    return min(shares, default=None)
 
 
 def _queue_wait(run: Run) -> dict[str, float]:

@@ -34,9 +34,9 @@ from topologies.files import opened
 from topologies.units import NS, S
 
 _EVENTS = (
-    log.PathChange, log.Loss, log.Rtx, log.Redelivered, log.Rto, log.Spurious, log.Qp, log.Reroute, log.Fault, log.Resolved,
-    log.Reconverged, log.Failed, log.Controller, log.Hint, log.Deny, log.Allow, log.Kept, log.Mapper, log.Background, log.Subflow,
-    log.QuickAdapt, log.Cutoff,
+    log.PathChange, log.PlaneChange, log.Loss, log.Rtx, log.Redelivered, log.Rto, log.Spurious, log.Qp, log.Reroute, log.Fault,
+    log.Resolved, log.Reconverged, log.Failed, log.Controller, log.Hint, log.Deny, log.Allow, log.Kept, log.Mapper, log.Background,
+    log.Subflow, log.QuickAdapt, log.Cutoff,
 )  # fmt: skip
 _COLUMNS = ("t", "kind", "host", "peer", "ev", "from", "to", "cause", "psn", "count", "name", "on", "phase")
 
@@ -209,16 +209,16 @@ class Run:
 
     @cached_property
     def events(self) -> pd.DataFrame:
-        """Faults, EV state changes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
+        """Faults, state changes of EVs and planes, losses and retransmissions on one monotonic clock; rare fields as JSON in ``detail``."""
         rows = []
         for event in self.of_any(*_EVENTS):
             line = {"t": event.t, "host": event.host, **msgspec.to_builtins(event)}
+            ev, plane = line.get("ev"), line.pop("plane", None)
             detail = in_ns({key: value for key, value in line.items() if key not in _COLUMNS})
-            ev = line.get("ev")
             rows.append(
                 {
                     "run": self.key, "t_ns": event.t_ns, **{key: line.get(key) for key in _COLUMNS if key != "t"},
-                    "plane": None if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
+                    "plane": plane if ev is None else ev >> 16, "uplink": None if ev is None else ev & 0xFFFF,
                     "detail": json.dumps(detail) if detail else None,
                 }
             )  # fmt: skip

@@ -79,8 +79,9 @@ def _fault(name: str, found: Sequence[Failover]) -> str:
     begins = "at the start" if after and max(after) <= 0 else f"{_span(after)} after the start" if after else ""
     lasted = [fault.healed_ns - fault.at_ns for fault in found if fault.healed_ns is not None]
     until = f"for {_span(lasted)}" if len(lasted) == len(found) else "to the end"
-    named = where if name in (where, where.replace(" ", "-")) else f"{name} ({where})"
-    return ", ".join(filter(None, [named, f"{times} times" if times > 1 else "", begins, until]))
+    unnamed = name in (where, where.replace(" ", "-"))
+    details = ", ".join(filter(None, ["" if unnamed else where, begins]))
+    return " ".join(filter(None, [name if not unnamed else where, f"{times} times" * (times > 1), until, details and f"({details})"]))
 
 
 def _span(times: Sequence[float]) -> str:

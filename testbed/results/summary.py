@@ -114,6 +114,8 @@ class Expectations(Row, kw_only=True):
         "pairs of hosts and planes with 8 packets per EV")]  # fmt: skip
     evs_least: Annotated[Count | None, Doc("fewest EVs of a plane that carried packets from one host to another")] = None
     evs_most: Annotated[Count | None, Doc("most of them")] = None
+    evs_in_turn: Annotated[Share | None, Doc("share of these EVs that carried packets in a bin of the log in which the plane sent 1.5 "
+        "per EV or more, least of all bins: 1 if they take turns")] = None  # fmt: skip
     lockstep: Annotated[Share | None, Doc("share of a host's data packets that left by the plane of the one before, largest of all hosts "
         "with several sending queue pairs: 1 / planes if they are independent")]  # fmt: skip
     queue_wait: Annotated[dict[str, Amount], Doc("in the simulated world, by hop: the backlog that packets met, over what M/D/1 has at the "

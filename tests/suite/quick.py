@@ -54,7 +54,7 @@ OTHERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("scenarios/sets/tables/*", ("tests/scenarios/sets/test_reference.py",)),
     ("scenarios/sets/fingerprint/*", ("tests/scenarios/sets/test_provenance.py",)),
     ("scenarios/show/*", ("tests/scenarios/show/test_html_report.py",)),
-    ("scenarios/*.toml", ("tests/scenarios/schema/test_schema.py", "tests/scenarios/schema/test_dilation.py")),
+    ("scenarios/*.toml", ("tests/scenarios/schema/test_schema.py", "tests/scenarios/schema/test_dilation.py", "tests/docs/test_keys.py")),
     ("topologies/*", ("tests/topologies",)),
     ("testbed/view/*", ("tests/testbed/view", "tests/browser")),
     ("testbed/wireshark/*", ("tests/testbed/wireshark",)),

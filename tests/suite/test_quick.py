@@ -17,7 +17,7 @@ from tests.suite import quick
         ("agents/mrc/receiver/responder.py", "tests/agents/mrc/receiver/test_responder.py"),  # the twin
         ("tests/agents/mrc/test_wire.py", "tests/agents/mrc/test_wire.py"),  # a test itself
         ("scenarios/sets/validation/ring.toml", "tests/scenarios/sets/test_validation.py"),  # by the table
-        ("scenarios/smoke.toml", "tests/scenarios/schema/test_dilation.py"),
+        ("scenarios/smoke.toml", "tests/docs/test_keys.py"),
         ("testbed/view/live.js", "tests/browser/test_live_page.py"),
         ("docs/start/lessons/1-planes.md", "tests/scenarios/lessons/test_lessons.py"),
         ("requirements.txt", "tests/docs/test_dependencies.py"),

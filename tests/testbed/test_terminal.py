@@ -78,6 +78,13 @@ def test_progress_shows_them_too() -> None:
     assert HOSTILE in out.getvalue()
 
 
+def test_without_a_terminal_no_stage_is_said_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressBar() as progress:
+        for stage in ("mrc (1 of 2)", "starting agents", "mrc (1 of 2)", "mrc (2 of 2)", "starting agents"):
+            progress(stage, 0.5)
+    assert capsys.readouterr().err.split("\n") == ["mrc (1 of 2)", "starting agents", "mrc (2 of 2)", ""]
+
+
 def test_every_console_is_made_there_and_no_string_holds_markup() -> None:
     for folder in ("topologies", "agents", "testbed", "scenarios", "mrcbed"):
         for path in (ROOT / folder).rglob("*.py"):

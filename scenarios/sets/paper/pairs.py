@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from scenarios.sets.paper.claims import Evidence, percent, values
+from scenarios.sets.paper.one_path import used_after_loss
 from testbed.results.summary import Run
 
 SETTLED_RTTS = 20
@@ -23,7 +24,7 @@ def any_loss(e: Evidence, part: str) -> dict[str, Any]:
     runs = e.runs(part, "mrc")
     kept = {rate: e.median(part, "mrc", "kept_during", {LOSS: rate}) for rate in e.settings(part, LOSS)}
     least = min((value for value in kept.values() if value is not None), default=None)
-    used = values(runs, "lossy_paths.0.used_after_loss_ns")
+    used = values(runs, used_after_loss)
     longest = max(used, default=None) if len(used) == len(runs) else None
     shown = ", ".join(f"{100 * rate:g} % loss: {percent(value, 1)}" for rate, value in kept.items())
     return {"least": least, "kept": shown, "longest": longest, "runs": len(runs)}

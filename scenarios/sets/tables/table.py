@@ -27,7 +27,7 @@ from testbed.results.values import Setting
 from topologies.structs import convert, text
 
 CONCLUDED = "table.json"
-UNITS = {" µs": 1e3, " ms": 1e6, " GB/s": 8e9, " kB": 1e3}
+UNITS = {" µs": 1e3, " ms": 1e6, " GB/s": 8e9, " Gb/s": 1e9, " kB": 1e3}
 """What a value is divided by for a unit: times are in ns, rates in bits/s, sizes in bytes."""
 FORM = re.compile(r"(?P<form>[+,]*\.\d[f%])(?P<unit>.*)")
 

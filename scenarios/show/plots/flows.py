@@ -132,7 +132,9 @@ def queues(stored: Stored, runs: list[Run]) -> Any:
         ax.set_ylim(0, limits.buffer_bytes / 1e3 * 1.08)
         ax.set_xlim(left=0)
     counts = Counter(q.group for q in (runs[0].queues or {}).values())
-    handles = [line(f"last hop of the {spell(g)}, {counts[g]} planes", FLOWS[i], "-", 1.0) for i, g in enumerate(groups)]
+    handles = [
+        line(f"last hop of the {spell(g)}, {counts[g]} plane{'s' * (counts[g] > 1)}", FLOWS[i], "-", 1.0) for i, g in enumerate(groups)
+    ]
     handles += [line("trimming threshold", "black", "--"), line("buffer", "black", ":"), *([area(*MARKING)] if marked else [])]
     return legend(fig, handles)
 

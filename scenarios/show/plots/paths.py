@@ -16,12 +16,14 @@ from testbed.results.summary import Run
 from topologies import Fabric
 from topologies.paths import path_evs
 
-COLOURS = {"GOOD": "#CFE3F1", "SKIP": "#F0E442", "ASSUMED_BAD": "#D55E00", "DENIED": "#000000"}
-WORDS = {"GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied"}
+COLOURS = {"GOOD": "#CFE3F1", "SKIP": "#F0E442", "ASSUMED_BAD": "#D55E00", "DENIED": "#000000", "DOWN": "#8C8C8C"}
+WORDS = {
+    "GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied",
+    "DOWN": "plane out of use",
+}  # fmt: skip
+"""States of an EV; DOWN is its plane's, with what follows until data goes over it again."""
 LABELLED = 4
-"""The most outages whose lines have labels: with more, no line has one."""
-NAMED = 3
-"""The most faults that the title names; it counts further ones."""
+"""The most outages whose begins have their fault's name: with more, none has it."""
 MOST = 10
 """The largest n in the upper panel, which shows the n-th time that a path is given up."""
 SPREAD = 0.34
@@ -30,7 +32,7 @@ SPREAD = 0.34
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
     """Choose the pair to show: among the pairs whose paths most outages hit, that with most state changes."""
-    changes = events[events["kind"] == "ev"]
+    changes = events[events["kind"].isin(("ev", "plane"))]
     if changes.empty:
         return None
     counts = changes.groupby(["host", "peer"]).size()
@@ -39,10 +41,29 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
     return int(best[0]), int(best[1])
 
 
-def intervals(changes: pd.DataFrame, end: float) -> list[tuple[float, float, str]]:
-    """Return (from, to, state) of one path, times in ns; GOOD until the first change."""
-    times = [0.0, *map(float, changes["t_ns"]), end]
-    return list(zip(times, times[1:], ["GOOD", *map(str, changes["to"])], strict=False))
+def intervals(changes: pd.DataFrame, ev: int, end: float) -> list[tuple[float, float, str]]:
+    """Return (from, to, state) of a pair's EV, times in ns: GOOD until the first change; its plane's stretches out of use come last."""
+    found = {}
+    for kind, key, number, first in (("ev", "ev", ev, "GOOD"), ("plane", "plane", ev >> 16, "USED")):
+        own = changes[(changes["kind"] == kind) & (changes[key] == number)]
+        times = [0.0, *map(float, own["t_ns"]), end]
+        found[kind] = zip(times, times[1:], [first, *map(str, own["to"])], strict=False)
+    return [*found["ev"], *((a, b, "DOWN") for a, b, state in found["plane"] if state != "USED")]
+
+
+def seen(outages: list[Outage], hit: dict[Outage, set[int]], unused: dict[int, list[tuple[float, float]]]) -> str:
+    """Say what the picture shows, for its title. ``hit``: the EVs that each outage kills, ``unused``: when each EV carried no data, ns."""
+    left: list[float] = []
+    stayed = 0
+    for outage in (o for o in outages if o.kills):
+        for ev in hit[outage]:
+            after = [max(0.0, a - outage.begin) for a, b in unused.get(ev, ()) if b > outage.begin and a < outage.end]
+            left += after[:1]
+            stayed += not after
+    if not left and not stayed:
+        return "every path stays in use" if not any(unused.values()) else "paths that senders left"
+    last = f"dead paths are left within {max(left) / 1e3:.3g} µs" if left else ""
+    return last + (f"{', ' * bool(left)}{stayed} dead path{'s' * (stayed > 1)} stayed in use" if stayed else "")
 
 
 @per_run(lambda stored, run: len(stored.rows("events", run)) and stored.begin_ns(run) is not None)
@@ -51,15 +72,19 @@ def paths(stored: Stored, run: Run) -> Any:
     if (pair := pair_of(fabric, events, outages)) is None:
         return None
     evs = path_evs(fabric, *pair)
-    changes = events[(events["kind"] == "ev") & (events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns")
+    changes = events[(events["host"] == pair[0]) & (events["peer"] == pair[1])].sort_values("t_ns", kind="stable")
     end = float(begin + run.measured_ns)
-    broken = {ev for outage in outages for ev in hit_evs(fabric, outage, *pair)}
+    hit = {outage: set(hit_evs(fabric, outage, *pair)) for outage in outages}
+    broken = set().union(*hit.values())
     height = min(6.5, 1.35 + max(0.055, min(0.14, 2.6 / len(evs))) * len(evs))
     fig, (ax,) = panels(1, height, x=stored.since(run))
     states: set[str] = {"GOOD"}
+    unused: dict[int, list[tuple[float, float]]] = {}
     thick = 0.86 if len(evs) <= 32 else 1.0
     for row, ev in enumerate(evs):
-        for a, b, state in intervals(changes[changes["ev"] == ev], end):
+        own = intervals(changes, ev, end)
+        unused[ev] = sorted((a, b) for a, b, state in own if state not in ("GOOD", "SKIP"))
+        for a, b, state in own:
             a, b = max(a, float(begin)), min(b, end)
             if b > a:
                 states.add(state)
@@ -69,18 +94,15 @@ def paths(stored: Stored, run: Run) -> Any:
     ax.set(ylim=(len(evs) - 0.4, -0.6), xlim=(0, (end - begin) / 1e3), ylabel="one row per path")
     few = len(outages) <= LABELLED
     for outage in (o for o in outages if hit_evs(fabric, o, *pair)):
-        labels = ("down", "up") if outage.kills else ("begins", "ends")
+        labels = (outage.fault, "")
         for when, label in zip((outage.begin, outage.end), labels, strict=True):
             if begin <= when <= end:
                 ax.axvline((when - begin) / 1e3, color="black", linewidth=0.9 if few else 0.5, linestyle="--")
                 note(ax, label if few else "", ((when - begin) / 1e3, -0.6))
     for ev in sorted(broken) if len(broken) <= len(evs) // 2 else ():
         margin_note(ax, "◂ hit", evs.index(ev))
-    fault_names = list(dict.fromkeys(f"{o.fault} ({o.on})" for o in outages))
-    suffix = f" and {len(fault_names) - NAMED} more" if len(fault_names) > NAMED else ""
     head = f"{run.transport} on {run.fabric}, {run.placement} ranks{stored.seed_words(run.seed)}"
-    faults = f"\n{', '.join(fault_names[:NAMED])}{suffix}" if fault_names else ""
-    ax.set_title(f"{head}\n{len(evs)} paths from h{pair[0]} to h{pair[1]}{faults}", pad=11)
+    ax.set_title(f"h{pair[0]} to h{pair[1]}: {seen(outages, hit, unused)}\n{head}", pad=11)
     shown = [state for state in [*COLOURS, *sorted(states - set(COLOURS))] if state in states]
     return legend(fig, [area(WORDS.get(state, state), COLOURS.get(state, "#999999")) for state in shown], 4)
 

@@ -77,7 +77,7 @@ def plane_shares(stored: Stored, run: Run) -> Any:
             at = plane + beside(k, len(rows))
             ax.plot([at, at], [0, deviation], **style, markevery=[1], markersize=4, linewidth=1.2, alpha=1.0 if enough else 0.35, zorder=2)
             most = max(most, 1.15 * abs(deviation)) if enough else most
-        handles.append(line(f"{row.sender} sends {sum(row.packets):,} packets; ports of {row.host} change", **style))
+        handles.append(line(f"{row.sender} sends {sum(row.packets):,.0f} packets; ports of {row.host} change", **style))
     ax.axhline(0, color="black", linewidth=0.7)
     for side in (-LIMIT, LIMIT):
         ax.axhline(side, color="black", linewidth=0.7, linestyle=":")

@@ -340,13 +340,16 @@ def worth(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def wrap_titles(fig: Any) -> bool:
-    """Break titles that are wider than the figure into lines, between words; return whether one changed. The figure must be drawn."""
+    """Break titles and labels below axes that are wider than the figure into lines, between words; return whether one changed. The figure
+    must be drawn."""
     right, changed = fig.bbox.x1 - 2, False
-    for text in [fig._suptitle, *(ax._left_title for ax in fig.axes)]:
+    centred = [fig._supxlabel, *(ax.xaxis.label for ax in fig.axes)]
+    for text in [fig._suptitle, *(ax._left_title for ax in fig.axes), *centred]:
         if text is None or (box := text.get_window_extent()).x1 <= right:
             continue
         lines = text.get_text().split("\n")
-        room = max(10, int(max(map(len, lines)) * (right - box.x0) / box.width) - 1)
+        free = 2 * right - box.x0 - box.x1 if text in centred else right - box.x0
+        room = max(10, int(max(map(len, lines)) * free / box.width) - 1)
         wrapped = [part for line in lines for part in textwrap.wrap(line, room) or [""]]
         changed = changed or wrapped != lines
         text.set_text("\n".join(wrapped))

@@ -101,6 +101,12 @@ def test_list(mrcbed: Said, what: str, names: Any) -> None:
     assert all(name in said for name in names)
 
 
+def test_list_alone_has_all_names(mrcbed: Said) -> None:
+    found = json.loads(mrcbed("list", "--json"))
+    said = mrcbed("list")
+    assert len(found) == 5 and all(f"{what} ({len(names)})" in said and list(names)[-1] in said for what, names in found.items())
+
+
 def test_explain_a_key_a_table_and_all(mrcbed: Said) -> None:
     said = mrcbed("explain", "transport.mrc.options.mpr")
     for words in ("most PSNs in flight", "128..32640, a multiple of 128", "packets", "1024", "--set transport.mrc.options.mpr=1024"):

@@ -133,9 +133,24 @@ def test_hops_and_what_is_usual() -> None:
     usual = plain(expectations(run))
     assert usual["lockstep"] == 4 / 120  # a host with one queue pair cannot be out of step
     assert (usual["evs_least"], usual["evs_most"]) == (1, 4)
+    assert usual["evs_in_turn"] == 1
     assert usual["ev_spread"] == 0.4  # of 10 on each of four EVs, 12 and 8
     assert usual["queue_wait"] == {"t0_up": pytest.approx(4, rel=0.01)}  # M/D/1 at half load: a quarter of a packet waits
     run.record.world = "emulated"
     assert expectations(run).queue_wait == {}
     assert plain(expectations(run_of())) == {"ev_spread": None, "lockstep": None, "queue_wait": {}}
     assert invariants.hop_of("lo") is None
+
+
+@pytest.mark.parametrize(
+    ("second", "share"),
+    [
+        ({0: 2, 1: 2, 2: 1, 3: 1}, 1.0),  # neighbours changed places
+        ({0: 3, 1: 3}, 0.5),  # three packets in a row on each
+        ({0: 3, 1: 2}, 1.0),  # too few for all of them
+        ({0: 6, 3: 0}, 0.25),
+    ],
+)
+def test_evs_that_take_turns_are_all_used_in_a_lap(second: dict[int, int], share: float) -> None:
+    bins = [{"host": 0, "peer": 4, "tx": tx} for tx in ({0: 2, 1: 2, 2: 2, 3: 2}, second)]
+    assert expectations(run_of(evs=[*bins, {"host": 1, "peer": 4, "tx": {1: 9}}])).evs_in_turn == share

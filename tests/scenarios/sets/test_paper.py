@@ -128,7 +128,7 @@ def test_an_estimate_follows_what_is_run() -> None:
 
 RUN: dict[str, Any] = {
     "outcome": "done", "reason": "", "verdict": "ok", "distrust": [], "wrong": 0, "failed_steps": 0, "steps": 4, "qp_errors": 0,
-    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 8,
+    "placement": "interleaved", "seed": 1, "ranks": 8, "base_rtt_ns": 3_200, "dilation": 12_500.0, "untrimmed_loss": 0,
     "settings": {}, "busbw_bps": 95.0, "ideal_busbw_bps": 100.0, "beside_background_busbw_bps": 97.0,
     "failovers": [
         {
@@ -136,7 +136,7 @@ RUN: dict[str, Any] = {
             "at_ns": 0, "detected_ns": 30_000, "delivered_ns": 40_000,
         },
     ],
-    "last_on_dead_rtts": 2.0, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
+    "last_on_dead_rtts": 0.5, "ev_loss_excess": 0, "outside_busbw_share": 0.98, "whole_busbw_share": 0.96,
     "outside_busbw": [{"theory_bps": 75.0}], "step_p99_over_theory": 1.1,
     "failure_cost": {
         "extra_ns": 2e9, "ideal_extra_ns": 2e9 - 20e3, "healthy_step_ns": 4e9, "steps": 4, "extra_percent": 12.5, "slowdown": 1.08,
@@ -146,7 +146,7 @@ RUN: dict[str, Any] = {
     "ports": [{"phase": "down", "live": 3, "expected": 0.75, "share": 0.74, "error": 0.01}], "port_down_error": 0.01,
     "port_down_rtts": 4.0, "port_back_rtts": 9.0, "plane_deviation": 0.001,
     "rotation": {"sent_packets": [1_000, 1_005], "apart": 0.005, "apart_allowed": 0.005, "repeats": 0.0},
-    "expectations": {"evs_least": 32, "evs_most": 32},
+    "expectations": {"evs_least": 32, "evs_most": 32, "evs_in_turn": 1.0},
     "dead_at_start": {"evs": 16, "found": 16, "missed": 0, "found_ns": 16_000, "lost": 8, "lost_again": 0, "ev_loss_excess": 0},
     "kept_during": 0.995, "kept_late": 0.995, "kept_after": 0.995,
     "lossy_paths": [{"used_after_loss_ns": 0, "losses_before_inactive": 1, "other_plane": 0, "replaced_by": [3]}],
@@ -204,11 +204,11 @@ BAD: dict[str, Any] = {
             "at_ns": 0, "detected_ns": 130_000, "delivered_ns": None,
         },
     ],
-    "ev_loss_excess": 4, "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0,
+    "last_on_dead_rtts": 2.0, "ev_loss_excess": 4, "outside_busbw_share": 0.6, "whole_busbw_share": 0.6, "step_p99_over_theory": 2.0,
     "flaps": [{"n": 4, "back": 0, "out_ns": None}],
     "port_down_error": 0.2, "port_down_rtts": 99.0, "port_back_rtts": 99.0, "plane_deviation": 0.2, "untrimmed_loss": 800,
     "rotation": {"sent_packets": [100, 105], "apart": 0.5, "apart_allowed": 0.005, "repeats": 0.1},
-    "expectations": {"evs_least": 20, "evs_most": 40}, "beside_background_busbw_bps": 50.0,
+    "expectations": {"evs_least": 20, "evs_most": 40, "evs_in_turn": 0.5}, "beside_background_busbw_bps": 50.0,
     "dead_at_start": {"evs": 16, "found": 15, "missed": 1, "found_ns": 16_000_000, "lost": 0, "lost_again": 3, "ev_loss_excess": 4},
     "kept_during": 0.8, "kept_late": 0.8, "kept_after": 0.8,
     "lossy_paths": [{"used_after_loss_ns": 7, "losses_before_inactive": 3, "other_plane": 1, "replaced_by": []}],
@@ -329,14 +329,14 @@ CASES: dict[str, dict[bool, dict[str, list[dict[str, Any]]]]] = {
     },
     "ecmp": {
         good: {
-            "load": [run("mrc", groups=spread(0.97)), run("mrc-ecmp", groups=spread(hashed))],
+            "load": [run("mrc", groups=spread(srv6)), run("mrc-ecmp", groups=spread(hashed))],
             "main": [run(name, step_time_ns={"max": ns}) for name, ns in zip(("mrc", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True)],
             "moved": [
                 run(name, step_time_ns={"max": ns})
                 for name, ns in zip(("mrc-ecmp-resilient", "mrc-ecmp", "mrc-ecmp-static"), slowest, strict=True)
             ],
         }
-        for good, hashed, slowest in ((True, 0.93, (200e3, 260e3, 250e3)), (False, 0.7, (200e3, 180e3, 190e3)))
+        for good, srv6, hashed, slowest in ((True, 0.97, 0.93, (200e3, 260e3, 250e3)), (False, 0.5, 0.3, (200e3, 180e3, 190e3)))
     },
     "planes": {
         good: {
@@ -470,6 +470,13 @@ def test_without_runs_nothing_is_claimed(id: str) -> None:
 def test_what_never_came_differs(id: str, more: dict[str, Any], text: str) -> None:
     (row,) = [row for row in verdicts(id, {part: [run(**more)] for part in ("main", "marks")}) if text in row.seen]
     assert row.verdict == DIFFERS and row.to_dict()["value"] is None  # JSON has no infinity
+
+
+def test_a_lossy_path_that_is_never_left_differs_at_any_rate() -> None:
+    paths = [{"used_after_loss_ns": None, "losses": 9, "losses_before_inactive": 9, "other_plane": 0, "replaced_by": []}]
+    runs = [run(settings={LOSS: 0.01}), run(settings={LOSS: 0.5}, lossy_paths=paths)]
+    (row,) = [row for row in verdicts("12", {"pair": runs}) if row.verdict == DIFFERS]
+    assert row.claim.endswith("the lossy EV is inactive at once") and row.seen == "never ns in the worst of 2 runs"
 
 
 def test_of_runs_that_were_stopped_nothing_is_concluded() -> None:

@@ -41,7 +41,7 @@ def test_a_failure_under_a_collective(tmp_path: Path) -> None:
     assert cost is not None and failover.after_ns is not None and failover.healed_ns is not None
     what, own = said(run)
     assert what == (
-        f"What broke: f (link {CUT}), {duration(failover.after_ns)} after the start, for {duration(failover.healed_ns - failover.at_ns)}."
+        f"What broke: f for {duration(failover.healed_ns - failover.at_ns)} (link {CUT}, {duration(failover.after_ns)} after the start)."
     )
     rates = f"{gbits(cost.before_bps)} Gb/s per host before, {gbits(cost.during_bps)} meanwhile, {gbits(cost.after_bps)} after"
     usual, worst = cost.healthy_step_ns, run.step_time_ns.max

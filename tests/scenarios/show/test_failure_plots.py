@@ -17,6 +17,7 @@ from scenarios.figures.summary import exit_status, run_summary, summarise
 from scenarios.run.timeline import Timeline
 from scenarios.schema.scenario import ScenarioError, load_scenario, named_scenarios
 from scenarios.show.plots import draw_all
+from scenarios.show.plots.paths import intervals, seen
 from scenarios.show.plots.planes import deviations
 from scenarios.show.plots.ports import expected_line
 from scenarios.show.run_tables import show
@@ -63,6 +64,22 @@ def test_ports_and_planes(tmp_path: Path) -> None:
     assert x == pytest.approx([0.0, 500.0, 500.0, 1200.0, 1200.0, 2000.0]) and y == [100.0, 100.0, 50.0, 50.0, 100.0, 100.0]
     row = made(PlaneLoad, packets=[0, 990, 40], equal=[0, 1000, 50])
     assert deviations(row) == [(1, pytest.approx(-1.0), True), (2, pytest.approx(-20.0), False)]
+
+
+def test_paths_of_a_plane_that_is_down_are_not_drawn_in_use(tmp_path: Path) -> None:
+    steps = zip((5, 12, 12.4), ("USED", "DOWN", "PROVING"), ("DOWN", "PROVING", "USED"), strict=True)
+    moves = [{"t": at(t), "kind": "plane", "host": 0, "peer": 2, "plane": 0, "from": a, "to": b, "cause": "port"} for t, a, b in steps]
+    summary = results(tmp_path, "plane-lost", DOWN, [*host_flows(), *moves], flows=FLOWS)
+    assert drawn(tmp_path, "paths") == {f"paths-{KEY}.png"}
+    stored, run = Stored(tmp_path), summary["runs"][0]
+    events, end = stored.rows("events", run), net_at(20)
+    on_0, on_1 = (intervals(events[events["kind"] == "plane"], ev, end) for ev in (1, BAD))
+    assert on_0[1:] == [(net_at(5), net_at(12), "DOWN"), (net_at(12), net_at(12.4), "DOWN")] and on_1 == [(0.0, end, "GOOD")]
+    outage = stored.outages(run)[0]
+    unused = {ev: [(a, b) for a, b, state in intervals(events, ev, end) if state == "DOWN"] for ev in (0, 1)}
+    assert seen([outage], {outage: {0, 1}}, unused) == "dead paths are left within 0 µs"
+    assert seen([outage], {outage: {0, BAD}}, unused) == "dead paths are left within 0 µs, 1 dead path stayed in use"
+    assert seen([], {}, {}) == "every path stays in use"
 
 
 def test_flaps(tmp_path: Path) -> None:

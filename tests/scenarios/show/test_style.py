@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios.schema.scenario import load_scenario, named_scenarios
-from scenarios.show.plots.style import KNOWN, LOOKS, kind_look, look_of, looks
+from scenarios.show.plots.style import KNOWN, LOOKS, kind_look, look_of, looks, panels, wrap_titles
 from testbed.results.manifest import Manifest
 from tests.made import made
 
@@ -31,3 +31,14 @@ def test_a_name_keeps_its_look_in_a_run_of_some_transports() -> None:
 
     assert look_of(of("b"), "b") == look_of(of("ab"), "b") != look_of(of("ab"), "a")
     assert look_of(of("b", "damaged ="), "b") == look_of(of("ab"), "a"), "without the file its order is that of the runs"
+
+
+def test_a_label_that_is_wider_than_its_place_is_broken_between_words() -> None:
+    words = "off the median of the transport over all seeds that were run, %"
+    fig, (ax,) = panels(1, 1.6, x=words)
+    ax.set_yticks([0, 1], ["a name that takes half of the picture for itself"] * 2)
+    fig.draw_without_rendering()
+    assert wrap_titles(fig)
+    fig.draw_without_rendering()
+    label = ax.xaxis.label
+    assert label.get_text().split() == words.split() and label.get_window_extent().x1 <= fig.bbox.x1 and not wrap_titles(fig)
