@@ -1,6 +1,6 @@
-"""Checks that results directories are complete: all files behind the figures exist, are readable and belong together.
+"""Checks that results directories are complete: all files exist, are readable and belong together.
 
-Called before separate runs are compared. It only reads. Each error is one line with the file and the fix.
+Each error is one line with the file and the fix.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 
 
 class Whole:
-    """One directory. The constructor reads and checks everything; it raises :class:`ResultsError`."""
+    """Raises :class:`ResultsError`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -87,7 +87,7 @@ class Whole:
 
 
 def read_whole(path: Path) -> Record:
-    """Read a JSON file that must exist. Raises :class:`ResultsError`."""
+    """Raises :class:`ResultsError`."""
     if not path.is_file():
         raise ResultsError(f"{path} is missing: take it from a copy, or do that run again with mrcbed run --resume --out")
     return read_record(path, "take it from a copy, or do that run again with mrcbed run --resume --out")

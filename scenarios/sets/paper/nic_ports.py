@@ -7,8 +7,7 @@ from testbed.results.summary import PortPhase, Run
 
 
 def settled_down(run: Run) -> float | None:
-    """Return the longest time from the loss of a port until goodput was steady at what the live ports carry, in base RTTs; infinite if it
-    never was."""
+    """Return the longest time from a port's loss until goodput was steady at what live ports carry, in base RTTs; infinite if never."""
     return or_never(value_of(run, "port_down_rtts"), _has(run, "down"))
 
 
@@ -22,8 +21,7 @@ def _has(run: Run, phase: str) -> bool:
 
 
 def ladder(e: Evidence, part: str) -> dict[str, str]:
-    """Write the shares that the live ports carried, and those that they could: of each number of ports the phase that is farthest off, of
-    all runs and both directions."""
+    """Write the shares that live ports carried and could carry: per number of ports, of the worst phase in all runs and both directions."""
     worst: dict[int, PortPhase] = {}
     for row in (row for run in e.runs(part, "mrc") for row in run.ports if row.phase == "down" and row.share is not None):
         if row.live not in worst or (row.error or 0) > (worst[row.live].error or 0):

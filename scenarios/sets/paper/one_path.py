@@ -10,7 +10,7 @@ from testbed.terminal import duration
 
 
 def losses_per_qp(run: Run) -> float | None:
-    """Return the losses per queue pair of a ring, which has one sending queue pair per rank."""
+    """A ring has one sending queue pair per rank."""
     return ratio(run.untrimmed_loss, run.ranks)
 
 
@@ -29,27 +29,27 @@ def dead_paths(e: Evidence, part: str) -> dict[str, str]:
 
 
 def used_after_loss(run: Run) -> float | None:
-    """Return how long the lossy path was used after its first loss was found, in ns; infinite if it was never given up."""
+    """Return the time that the lossy path was used after its first loss was found, ns; infinite if never given up."""
     return or_never(value_of(run, "lossy_paths.0.used_after_loss_ns"), bool(value_of(run, "lossy_paths.0.losses")))
 
 
 def afterwards(e: Evidence, part: str) -> dict[str, str]:
-    """Write what a lossy path carried once its first loss was found."""
+    """Return what a lossy path carried once its first loss was found."""
     used_ns = e.median(part, "mrc", used_after_loss)
     still = f"packets for {duration(used_ns)} more" if used_ns is None or math.isfinite(used_ns) else "packets to the end"
     return {"then": "no more packets" if used_ns == 0 else still}
 
 
 def backups(run: Run) -> float | None:
-    """Return how many EVs took the lossy one's place."""
+    """Count the EVs that took the lossy one's place."""
     return len(run.lossy_paths[0].replaced_by) if run.lossy_paths else None
 
 
 def evs_back(run: Run) -> float | None:
-    """Return how many EVs came back after the first time they were given up."""
+    """Count the EVs that came back after they were first given up."""
     return run.flaps[0].back if run.flaps else None
 
 
 def separation_time(run: Run) -> float | None:
-    """Return the base RTTs until the free flow had left the shared EVs; infinite if it never did."""
+    """Return base RTTs until the free flow had left the shared EVs; infinite if it never did."""
     return or_never(value_of(run, "separations.0.separated_rtts"), bool(run.separations))

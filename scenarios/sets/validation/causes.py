@@ -1,7 +1,7 @@
-"""The known causes of differences between columns. docs/why/fidelity.md argues each; ``section`` is a heading there.
+"""Known causes of differences between columns. docs/why/fidelity.md argues each; ``section`` is a heading there.
 
-A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work, and the row
-is unexplained again. Causes change no bound.
+A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work. Causes change
+no bound.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Parting:
 
 @dataclass(frozen=True)
 class Cause:
-    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation of ``of`` from
-    ``against`` that it explains."""
+    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation of ``of`` from ``against``
+    that it explains."""
 
     cases: str
     figures: str
@@ -88,5 +88,4 @@ CAUSES: tuple[Cause, ...] = (
 
 
 def cause_of(parting: Parting, causes: Sequence[Cause] = CAUSES) -> Cause | None:
-    """Return the first cause that explains the difference, if any."""
     return next((cause for cause in causes if cause.explains(parting)), None)

@@ -1,7 +1,4 @@
-"""Concludes a case from its files and writes ``case.json``: rows with verdicts, and how far its runs can be trusted.
-
-Called by ``mrcbed validate``.
-"""
+"""Concludes a case and writes ``case.json``: rows with verdicts, and how far its runs can be trusted."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ run_series = partial(series.run_series, VALIDATION)
 
 
 def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
-    """Judge a case from the files in ``out``, write its ``case.json`` and return it. It also lists what is missing or unreadable.
+    """Judge a case, write its ``case.json`` and return it, with what is missing or unreadable.
 
-    A world is wanted if it was requested, or if it has earlier results.
+    A world is wanted if it was requested, or has earlier results.
     """
     trouble: list[str] = []
     points_of: dict[str, list[Point]] = {}
@@ -73,7 +70,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
 
 
 def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
-    """Return setting in words -> ideals. If the ideals of runs differ by seed, it takes the median, since it is compared with medians."""
+    """Return setting in words -> ideals; of runs that differ by seed the median, since it is compared with medians."""
     ideals_of = {}
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
@@ -87,7 +84,6 @@ def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -
 
 
 def _trust(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what a reader needs to weigh the figures of a world."""
     return {
         "runs": len(runs),
         "seeds": len({run.seed for run in runs}),
@@ -98,7 +94,7 @@ def _trust(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def concluded(out: Path) -> list[dict[str, Any]]:
-    """Return every existing ``case.json``, in the order of the set."""
+    """Return ``case.json`` files in the order of the set."""
     return series.concluded(out, CASES, CASE)
 
 

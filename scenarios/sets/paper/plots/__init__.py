@@ -1,4 +1,4 @@
-"""One drawing per figure of the paper, from stored results. Each function: (part -> Stored, directory, file name) -> files written."""
+"""Draws each figure of the paper from stored results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ Draw = Callable[[Mapping[str, Any], Path, str], list[Path]]
 
 
 def only(part: str, draw: Draw) -> Draw:
-    """Draw what ``draw`` does of the part of that name."""
     return lambda stored, directory, name: draw({"main": stored[part]}, directory, name) if part in stored else []
 
 
 def and_two_hosts(draw: Draw) -> Draw:
-    """Draw what ``draw`` does of the other parts, and beside it the goodput of the flows between two hosts."""
+    """Draw the other parts, and beside them the goodput of the flows between two hosts."""
 
     def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         others = {part: results for part, results in stored.items() if part != "pair"}
@@ -61,4 +60,3 @@ DRAW: dict[str, Draw] = {
     "start_up": only("main", start_up),
     "two_hosts": only("pair", flows),
 }
-"""The drawings by name in figures.toml."""
