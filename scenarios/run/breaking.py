@@ -1,4 +1,4 @@
-"""Carries a timeline's faults out on a living world, journals what they did, and takes them back: for runs, and ``mrcbed launch``."""
+"""Carries a timeline's faults out on a living world, journals what they did, and takes them back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Breaking:
 
     @property
     def killed_hosts(self) -> list[int]:
-        """Hosts whose agents a fault has killed."""
         return [fault.target.host for fault in self.injected.values() if fault.target.host >= 0 and not KINDS[fault.target.kind].heals]
 
     def begin_before(self) -> None:
@@ -30,14 +29,13 @@ class Breaking:
         self._apply(self.timeline.begin_before())
 
     def start(self) -> None:
-        """Count the faults' times from now, where nothing has steps."""
+        """Count times from now, where nothing has steps."""
         now = self.world.clock.now()
         self.timeline.measured_step_began(0, now)
         self.journal(now, "start")
 
     def act(self, now: int) -> int | None:
-        """Inject and take back what is due; returns after what time there is more, None for never. Raises as
-        :meth:`testbed.world.World.strike`."""
+        """Inject and take back what is due; return after what time there is more, or None. Raises as :meth:`testbed.world.World.strike`."""
         self._apply(self.timeline.due(now))
         due = self.timeline.next_ps()
         return None if due == NEVER else max(0, due - now)
@@ -48,7 +46,7 @@ class Breaking:
         self.tell()
 
     def change(self, action: Action) -> None:
-        """Inject a fault, or take it back unless somebody else has. Raises as :meth:`testbed.world.World.strike`."""
+        """Somebody else may have taken it back already. Raises as :meth:`testbed.world.World.strike`."""
         if action.phase == "begin":
             self.injected[action.number] = self.world.strike(action.target)
         elif (number := self.injected[action.number].number) in [fault.number for fault in self.world.faults()]:
@@ -69,7 +67,7 @@ class Breaking:
             self.changed(event.t)
 
     def heal(self, first: Callable[[], None] = lambda: None) -> None:
-        """Take every fault back, after ``first``. A fault that lasted until now ends in phase "end"."""
+        """Take every fault back, after ``first``. Those still there end in phase "end"."""
         try:
             first()
             self.tell()

@@ -1,6 +1,6 @@
-"""A fabric that is up, written down as a run is, so that views can follow it (testbed.view); and commands that come from a view.
+"""Writes a fabric that is up down as a run is, so that views can follow it, and carries out their commands.
 
-For ``mrcbed up --view``. A measured run is never touched: it has its own journal and takes no commands.
+A measured run is never touched: it has its own journal and takes no commands.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from testbed.view.read import BEGUN
 from testbed.world import World
 from topologies.clos import FabricError
 
-TICK_S = 0.1
-"""Between two looks, wall time [ours]."""
+TICK_S = 0.1  # between two looks, wall time [ours]
 
 
 class Living:
-    """``logs``: where the agents of ``world`` write, which have been started. ``commands``: from a view, or None."""
+    """``logs``: where the started agents of ``world`` write. ``commands``: from a view, or None."""
 
     def __init__(self, world: World, transport: str, seed: int, logs: Path, commands: socket.socket | None) -> None:
         self.world, self.commands = world, commands
@@ -97,7 +96,7 @@ class Living:
             self.commands.send(json.dumps(answer).encode() + b"\n")
 
     def carry_out(self, line: bytes) -> dict[str, Any]:
-        """Cut or mend a cable; the answer to the page: empty, or ``error``, one line."""
+        """Cut or mend a cable; return the answer to the page: empty, or ``error``, one line."""
         try:
             wanted = json.loads(line)
             what, link = wanted["do"], wanted["link"]
@@ -131,7 +130,6 @@ class Ticking(threading.Thread):
                 self.living.tick()
 
     def end(self) -> None:
-        """Stop it, and close the files."""
         self.over.set()
         self.join(5.0)
         self.living.close()

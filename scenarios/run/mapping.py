@@ -1,7 +1,6 @@
 """Clustermapper in a run: adds up the agents' counts, judges links by them, and sets the denylist entries that follow.
 
-scenarios.run.one_run creates it, passes it the agents' reports and calls it as time passes. It journals every change: kind ``mapper``
-for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
+It journals every change: kind ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ class _Agent(Protocol):
 
 
 class _Cluster(Protocol):
-    """What the mapper needs of testbed.emulated.cluster.Cluster."""
-
     fabric: Fabric
 
     @property
@@ -39,7 +36,7 @@ class _Cluster(Protocol):
 
 
 class Mapping:
-    """The mapper of one run. ``journal(t, kind, **fields)`` writes a line. With ``options`` None it does nothing."""
+    """With ``options`` None it does nothing."""
 
     def __init__(self, cluster: _Cluster, options: Options | None, seed: int, journal: Callable[..., None]) -> None:
         self.cluster, self.options, self.seed, self.journal = cluster, options, seed, journal
@@ -65,7 +62,6 @@ class Mapping:
         return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
 
     def hear(self, note: Note) -> None:
-        """Add an agent's report."""
         if self.options is not None:
             self.localiser.add(note["host"], note["bucket"], note["sent"], note["lost"], note["carrier"])
             self.has_reports = True
@@ -119,7 +115,7 @@ class Mapping:
         )  # fmt: skip
 
     def _change(self, action: str, entry: str, reason: str) -> None:
-        """Change the denylist. A refusal is journalled and changes nothing else."""
+        """A refusal is journalled and changes nothing else."""
         fields: dict[str, Any] = {"on": entry, "by": CLUSTERMAPPER, "reason": reason}
         try:
             if action == "deny":

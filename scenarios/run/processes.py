@@ -1,4 +1,4 @@
-"""Runs independent tasks in several processes of this machine. Used by the runner for simulated runs and by many_schedules.
+"""Runs independent tasks in several processes of this machine.
 
 Each process has its own pool, so that the task of a process that dies is known. Whatever ends the caller also ends the processes, in the
 middle of their tasks. So a task must leave only files that a second try replaces.
@@ -35,7 +35,7 @@ def cores() -> int:
 def at_once(
     work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, name: Callable[[Task], str] = str
 ) -> Generator[tuple[int, Result], None, None]:
-    """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process, one after the other.
+    """Yield (index of a task, its result) as tasks end. With one job, tasks run in this process.
 
     ``work`` and the tasks must be picklable. Raises what ``work`` raises, and :class:`ClusterDied` with ``name`` of the task if its process
     was killed; the other tasks end, too.
@@ -83,7 +83,7 @@ def at_once(
 
 @contextmanager
 def sigint_blocked() -> Iterator[None]:
-    """Block Ctrl-C in processes that start in this context: the process that started them receives it and ends them."""
+    """Block Ctrl-C in processes that start here: the one that started them receives it and ends them."""
     resource_tracker.ensure_running()  # its start, with the first process, would unblock the signal
     former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -1,7 +1,4 @@
-"""Samples the machine, its clocks and the emulated ports during a run. scenarios.figures.fidelity judges the samples.
-
-The runner starts a :class:`Watch` around each emulated run and marks where the measured part begins and ends.
-"""
+"""Samples the machine, its clocks and the emulated ports during a run. scenarios.figures.fidelity judges the samples."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ from testbed.world import EMULATED, Ports, RunWatch, World
 from topologies.units import NS
 
 GAP_S = 1.0
-"""A sample that is later than this, beyond the time of waiting for a core: something stopped the process [ours]."""
+"""A later sample, beyond the wait for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 6, 0.01
-"""Samples of the ports per base RTT, and the shortest interval between them on this machine [ours]: a sample costs some 0.1 ms."""
+"""Samples of ports per base RTT, and their shortest interval on this machine [ours]: a sample costs some 0.1 ms."""
 
 
 class _Mark(NamedTuple):
-    """What every process has used, and the machine, at the begin or end of the measured part."""
+    """What every process and the machine used, at the measured part's begin or end."""
 
     wall_ns: int
     pressure_us: int | None
@@ -117,7 +114,7 @@ class Watch(threading.Thread):
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Look at quotas of the groups in which the run's processes are now: they may be moved, and a quota may be set while they run."""
+        """Look at quotas of the processes' groups: processes may be moved, and a quota may be set, while they run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0].pids]
@@ -127,7 +124,7 @@ class Watch(threading.Thread):
             self._throttled[group] = first, now
 
     def mark(self) -> None:
-        """Mark the begin or end of the measured part: record what every process has used so far."""
+        """Mark the begin or end of the measured part."""
         processes = self._processes()
         own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
@@ -145,7 +142,7 @@ class Watch(threading.Thread):
         self._kernel.close()
 
     def result(self) -> dict[str, object]:
-        """Return the entry of run.json, after :meth:`stop`; docs/how/results.md has the keys."""
+        """Return the entry of run.json, after :meth:`stop`."""
         self._look_at_clocks()
         first, last = self._first, self._last
         elapsed = last.raw - first.raw
@@ -173,8 +170,7 @@ class Watch(threading.Thread):
 
 
 class Doubts:
-    """Watches agents of the emulated world for commands whose figures are no run's, and so have no verdict. ``stalled``: hosts that faults
-    stop."""
+    """Watches agents for commands whose figures are no run's, and so have no verdict. ``stalled``: hosts that faults stop."""
 
     def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
         self._world, self._stalled = world, stalled
@@ -194,14 +190,14 @@ class Doubts:
             self._watch.stop()
 
     def look(self, forget: bool = False) -> None:
-        """Keep how late the agents were since they began something, or with ``forget`` drop it: what a start-up cost is no figure's."""
+        """Keep how late the agents were since they began something, or with ``forget`` drop it: a start-up's cost is no figure's."""
         for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
             with suppress(AgentError):  # it was killed: whoever needs it says so
                 lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
                 self._lags[host] = {} if forget else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
 
     def reasons(self) -> list[str]:
-        """Why the figures may be the machine's; nothing if they are not."""
+        """Return why the figures may be the machine's."""
         if self._watch is None:
             return []
         self._watch.mark()
@@ -210,7 +206,7 @@ class Doubts:
 
 
 def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
-    """Return what processes used between two marks, for those that existed at both."""
+    """Return what processes used that existed at both marks."""
     window = end.wall_ns - begin.wall_ns
     waited = None
     if begin.pressure_us is not None and end.pressure_us is not None:
@@ -236,6 +232,6 @@ def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
 
 
 def _waited_ns() -> int:
-    """Return how long this thread has waited for a core since it began; 0 if the kernel does not report it."""
+    """Return how long this thread has waited for a core; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
     return 0 if work is None else work.delay_ns
