@@ -118,7 +118,7 @@ def _check_no_verbs(session: Session) -> None:
 
 
 def _timed(text: str, fabric: Fabric) -> tuple[float, str]:
-    """(seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
+    """Return (seconds, command of the prompt) of ``--at``. Raises :class:`UserError`, FabricError."""
     from mrcbed.prompt.fault_commands import TIMED, FaultCommands
 
     found = re.fullmatch(rf"([0-9]{{1,6}}(?:\.[0-9]{{1,6}})?)s +((?:{'|'.join(TIMED)})(?: .*)?)", text.strip())
@@ -135,9 +135,11 @@ def run(
     cluster: World, program: Program, hosts: list[int], transport: str, faults: Sequence[tuple[float, str]] = (),
     broken: Breaking | None = None, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None,
 ) -> int:  # fmt: skip
-    """Run a program on some hosts of a living cluster to its end; the exit status. ``faults``: (seconds of wall time after the start, a
-    command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``: until a network that re-routes has done so;
-    ``repair_ps``: until the T0 at a dead cable has."""
+    """Run a program on some hosts of a living cluster to its end; return the exit status.
+
+    ``faults``: (seconds of wall time after the start, a command of the prompt), in order. ``broken``: faults in network time. ``delay_ps``:
+    until a network that re-routes has done so; ``repair_ps``: until the T0 at a dead cable has.
+    """
     network = usual(cluster, transport, delay_ps, repair_ps)
     if cluster.name != SIMULATED:
         program = replace(program, faults=cast("Cluster", cluster).injections.socket_for(program.user))
@@ -168,7 +170,7 @@ def run(
 
 
 def _carry_out(cluster: World, line: str) -> None:
-    """Carry out a command of the prompt. Raises what is wrong with it."""
+    """Carry out a command of the prompt; raise what is wrong with it."""
     from mrcbed.prompt.fault_commands import FaultCommands
 
     commands = FaultCommands.alone(cluster.fabric, terminal.console(stderr=True))

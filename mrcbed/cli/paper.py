@@ -53,7 +53,7 @@ def command(
 
 
 def _concluded_again(selection: list[Any], directory: Path) -> int:
-    """Judge and draw what was run; the exit status."""
+    """Judge and draw what was run; return the exit status."""
     from scenarios.sets.paper import series
 
     status = 0

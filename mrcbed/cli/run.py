@@ -193,7 +193,7 @@ def command(
 
 @contextmanager
 def viewed(scenario: Scenario, directory: Path, port: int) -> Iterator[None]:
-    """A living view of a run. Raises :class:`UserError`."""
+    """Serve a living view of a run. Raises :class:`UserError`."""
     from scenarios.show.plots.style import looks as looks_of
     from scenarios.show.replay_page import SIGNS
     from testbed.machine import sandbox

@@ -18,10 +18,8 @@ from topologies import FabricError
 def run(
     scenario: Scenario, out: str | None, address: str, world: str, *, resume: bool, dilation: float | None, mixed: bool, **shown: bool
 ) -> int:  # fmt: skip
-    """The exit status. ``dilation`` None: the fabric's own, for all machines. ``shown``: ``figures``, ``as_json`` and ``everything``.
-
-    Raises :class:`UserError`.
-    """
+    """Return the exit status. ``dilation`` None: the fabric's own, for all machines. ``shown``: ``figures``, ``as_json`` and
+    ``everything``. Raises :class:`UserError`."""
     if importlib.util.find_spec("distributed") is None:
         raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements-sweep.txt (wheel: pip install 'mrcbed[sweep]')")
     from mrcbed.cli.common import ProgressBar, conclude

@@ -12,7 +12,7 @@ from topologies import Fabric
 
 
 def run(fabric: Fabric, dilation: float, transport: str, seed: int, on: str, reach: str) -> int:
-    """The exit status. Raises :class:`testbed.errors.UserError`."""
+    """Return the exit status. Raises :class:`testbed.errors.UserError`."""
     from mrcbed.cli.common import ProgressBar
     from mrcbed.prompt.machines import MachinesPrompt
     from scenarios.run.manifest import version

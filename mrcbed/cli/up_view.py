@@ -1,4 +1,4 @@
-"""The record of a fabric that is up, its living view, and what is kept of it afterwards."""
+"""Keeps the record of a fabric that is up, its living view, and what is kept of it afterwards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from testbed.world import World
 
 @contextmanager
 def record_folder(out: str | None, transport: str, directory: str | None = None) -> Iterator[tuple[Path, Path]]:
-    """(results directory, where the agents log). With ``out`` it is kept, with a replay of what was seen; else it is a temporary one in
-    ``directory``. Raises :class:`testbed.errors.UserError`."""
+    """Yield (results directory, where the agents log). With ``out`` it is kept, with a replay of what was seen; else it is a temporary one
+    in ``directory``. Raises :class:`testbed.errors.UserError`."""
     if out is not None:
         root = results_directory("up", out, False)
         logs = root / "raw" / transport
@@ -51,7 +51,7 @@ class ViewOfUp:
         self.ticking: Ticking | None = None
 
     def tick_beside(self) -> None:
-        """Tick in a thread, for a world in real time."""
+        """For a world in real time."""
         self.ticking = Ticking(self.living)
         self.ticking.start()
 

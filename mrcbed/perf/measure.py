@@ -1,4 +1,4 @@
-"""Runs a collective or a flow on a living cluster of either world and returns the times of its steps. Used by the prompt and by perf."""
+"""Runs a collective or a flow on a living cluster of either world and returns the times of its steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from testbed.machine.slowness import patient
 from testbed.reconvergence import Reconvergence
 from testbed.world import World
 
-PATIENCE_S = 60
-"""How long a machine may take for a step; after it the collective is given up [ours]."""
+PATIENCE_S = 60  # of a machine's step, after which the collective is given up [ours]
 
 
 class Failed(UserError):
-    """A measurement that has not come to its end. ``lost``: because of what the text says; else its time was over. ``figures``: of what
-    was measured before, by ``perf``."""
+    """A measurement that did not come to its end. ``lost``: because of what the text says; else its time was over. ``figures``: of what was
+    measured before, by ``perf``."""
 
     status = 1
 
@@ -31,8 +30,6 @@ class Failed(UserError):
 
 
 class Stopped(Failed):
-    """A measurement that Ctrl-C or SIGTERM stopped."""
-
     status = 130
 
 
@@ -105,7 +102,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Steps:
-    """A collective of "size" ``size`` bytes, ``warmup`` and then ``steps`` times."""
+    """A collective of "size" ``size`` bytes, as nccl-tests has it; ``warmup`` steps come before ``steps``."""
 
     kind: str
     size: int
@@ -125,7 +122,7 @@ def collective_times(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """The spans are those of the measured steps, without the warm-up."""
+    """Return spans of measured steps, without the warm-up."""
     connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
     start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
     measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say)
@@ -136,7 +133,7 @@ def collective_times(
 def flow_times(
     world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
 ) -> Measured:  # fmt: skip
-    """``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
+    """Send ``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
     flows: list[FlowTable] = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
     start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}

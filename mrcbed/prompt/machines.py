@@ -32,7 +32,6 @@ class RemoteNode:
         self.name, self.address = name, address
 
     def defaultIntf(self) -> Any:
-        """Mininet asks it for the node's address."""
         return SimpleNamespace(updateIP=lambda: self.address)
 
 
@@ -49,7 +48,7 @@ class RemoteNet(dict[str, RemoteNode]):
     switches_are = "eBPF programs"
 
     def pingAll(self, timeout: str = "") -> float:
-        """Ping between all hosts; the share lost, percent. Prints as Mininet does."""
+        """Ping between all hosts; return the share lost, percent. Prints as Mininet does."""
         say("*** Ping: testing ping reachability\n")
         lost = sent = 0
         for src in range(len(self.hosts)):
@@ -82,7 +81,7 @@ class MachinesPrompt(Prompt):
         super().__init__(cluster, console, transport, **kwargs)
 
     def default(self, line: str) -> None:
-        """``HOST COMMAND...``: run it there, host names in it replaced by addresses; anything else is no command."""
+        """Run ``HOST COMMAND...`` there, host names in it replaced by addresses; anything else is no command."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])

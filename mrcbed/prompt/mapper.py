@@ -47,7 +47,6 @@ class MapperCommands:
             raise UserError(f"usage: {USAGE}")
 
     def complete_mapper(self, word: str, *_: Any) -> list[str]:
-        """What may follow."""
         return [choice for choice in ("on", "off", "interval=", "share=", "threshold=") if choice.startswith(word)]
 
     @staticmethod

@@ -69,5 +69,4 @@ class VerbsCommands(FabricPrompt):
         self.console.print(told)
 
     def complete_verbs(self, word: str, *_: Any) -> list[str]:
-        """Hosts."""
         return [name for name in self.fabric.hosts if name.startswith(word)]

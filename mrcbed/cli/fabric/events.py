@@ -36,7 +36,6 @@ def command(replay: bool, since: int | None, url: str | None, as_json: bool) -> 
 
 
 def event_line(entry: dict[str, Any]) -> str:
-    """An entry as text for people: the network's time since it came up, then what happened."""
     return f"{entry['t_ps'] / MS:12,.6f} ms  {entry['event']:<15}  {_details(entry)}".rstrip()
 
 

@@ -95,7 +95,7 @@ def _listed() -> list[list[str]]:
 
 
 def _row(size: Any, parts: Any) -> dict[str, Any]:
-    """A design, for JSON. The 99th percentile is of a Poisson variable: failures are taken for independent."""
+    """The 99th percentile is of a Poisson variable: failures are taken for independent."""
     from scipy.stats import poisson
 
     from topologies import budget

@@ -37,7 +37,7 @@ def command(directory: Path, tables: bool, as_json: bool) -> None:
 
 
 def _tables(directory: Path) -> None:
-    """What agents and runner logged, as tables. Raises :class:`UserError`."""
+    """Write what agents and runner logged as tables. Raises :class:`UserError`."""
     from scenarios.figures.measure import load_runs, write_tables
 
     runs = load_runs(directory)

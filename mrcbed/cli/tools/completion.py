@@ -12,12 +12,11 @@ from testbed import options
 from testbed.options import argument
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_MRCBED_COMPLETE"
-"""Variable in the environment at a TAB."""
+VARIABLE = "_MRCBED_COMPLETE"  # in the environment at a TAB
 
 
 def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
-    """What a shell may offer for a value beyond what click knows: words, and last resorts such as files. By the names of parameters."""
+    """Yield a shell's offers beyond what click knows, by the names of parameters: words, and last resorts such as files."""
     from scenarios.schema.key_search import named
     from scenarios.schema.keys import SCENARIO, keys
     from scenarios.schema.scenario import KINDS, named_scenarios
@@ -40,7 +39,6 @@ def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | Complet
 
 
 def complete() -> None:
-    """Have parameters offer what this project knows."""
     options.offers.append(offers)
 
 
