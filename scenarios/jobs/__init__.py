@@ -1,1 +1,1 @@
-"""Jobs: programs of computing and communicating, from a description or a trace, checked and carried out (docs/how/traces.md)."""
+"""Programs of computing and communicating, from a description or a trace, checked and carried out (docs/how/traces.md)."""

@@ -4,7 +4,7 @@ the same layout).
 A file is a sequence of protobuf messages, each after its length as a varint: one GlobalMetadata, then nodes. Chakra's own tools read it
 gzipped, too. Or it is JSON: what Chakra's jsonizer writes (objects one after the other, in protobuf's mapping to JSON), or a table with a
 list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Only what is needed is read, and every
-length is checked against what is there, so a hostile file costs no more than its own size, unpacked.
+length is checked against what is there: a hostile file costs no more than its unpacked size.
 
 Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes as ASTRA-sim takes them: an all-gather's is
 what one rank gives. Data dependencies are followed. Control dependencies are, too, as ASTRA-sim's feeder does, unless one names a node that
@@ -32,11 +32,10 @@ from topologies import files
 from topologies.units import MAX_TIME, NS
 
 MOST_READ = 500_000
-"""The most nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
+"""Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
 MOST_TABLES = 8_000_000
-"""The most tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
-MOST_NAMED = 4096
-"""The most groups in a JSON file [ours]."""
+"""Tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
+MOST_NAMED = 4096  # groups in a JSON file [ours]
 MOST_RANKS = 1024
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 COLLECTIVE_TYPES = (
@@ -50,7 +49,7 @@ OPERATIONS = {
 BARRIER_BYTES = 4
 Value = int | float | str | list[Any] | None
 _NUMBERS = {7, 9, 11, 13, 27}
-"""Fields of an attribute that hold a plain varint: int32, int64, uint32, uint64, bool."""
+"""Fields of an attribute with a plain varint: int32, int64, uint32, uint64, bool."""
 _ZIGZAG = {15, 17}
 _FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 _BOOLS, _STRING = 28, 29
@@ -124,7 +123,7 @@ def _whole(value: float) -> int | None:
 
 
 def _attribute(data: memoryview) -> tuple[str, Value]:
-    """Read name and value; a value of a kind that no node needs is None, and a missing one 0."""
+    """A value of a kind that no node needs is None, and a missing one 0."""
     name, value, other = "", None, False
     for number, field in _fields(data):
         if number == 1 and not isinstance(field, int):
@@ -159,7 +158,6 @@ class _Raw:
         return f"rank {self.rank}: node {self.number} {self.name!r}"
 
     def read(self, data: memoryview) -> None:
-        """Read the node from protobuf."""
         for number, field in _fields(data):
             if number in (1, 3, 7) and not isinstance(field, int):
                 raise _Broken(f"field {number} of a node is no number")
@@ -216,7 +214,7 @@ class _Raw:
 
     @property
     def weight(self) -> int:
-        """Return 1 for a node and its first dependencies; those beyond take as much memory as nodes."""
+        """1 for a node and its first dependencies; those beyond take as much memory as nodes."""
         return 1 + (len(self.data) + len(self.control)) // 16
 
     @property
@@ -228,7 +226,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Read process groups of PyTorch, which a metadata node holds as JSON within a list; no ranks are all ranks."""
+        """Read PyTorch's process groups, which a metadata node holds as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -237,14 +235,14 @@ class _Raw:
 
 
 def _integer(value: Any) -> int:
-    """Read a number, which protobuf's mapping to JSON writes as a string if it is long."""
+    """protobuf's mapping to JSON writes a long number as a string."""
     if isinstance(value, (int, float, str)) and re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
-    """Return the number of a name in an enumeration, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
+    """Return an enumeration's number by name, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
     word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)
@@ -266,7 +264,7 @@ def _messages(data: memoryview, name: str) -> Iterator[memoryview]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """List the files of all ranks, in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
+    """List all ranks' files in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
     folder = path if path.is_dir() else path.parent
     found: dict[tuple[str, str], dict[int, Path]] = {}  # by name and kind
     files = sorted(file for file in (folder.iterdir() if folder.is_dir() else ()) if file.is_file())
@@ -302,7 +300,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
-    """Read groups by name. Raises :class:`PlanError`."""
+    """Raises :class:`PlanError`."""
     try:
         data = files.parse_json(content(path, MOST_FILE >> 4), path)
     except OSError as error:
@@ -325,7 +323,6 @@ def read_groups(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _json(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
-    """Read the nodes of a JSON file."""
     if (count := data.count(b"{") + data.count(b"[")) > MOST_TABLES:
         raise PlanError(f"{name}: {count:,} tables and lists, {MOST_TABLES:,} at most: replay fewer ranks or steps")
     text, at = data.decode(errors="replace").strip(), 0
@@ -372,8 +369,8 @@ def _protobuf(data: bytes, name: str, rank: int) -> Iterator[_Raw]:
 
 
 def read(path: Path, groups: Mapping[str, tuple[int, ...]] | None = None, ranks: int | None = None) -> Plan:
-    """Read the plan. ``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the
-    node's number, OSError."""
+    """``ranks``: how many carry out a trace of one file; otherwise each has its own. Raises :class:`PlanError` with the node's number,
+    OSError."""
     found = files_of(path)
     if len(found) == 1:
         if ranks is None:
@@ -428,7 +425,7 @@ def _with(node: Node, before: tuple[int, ...]) -> Node:
 
 
 def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
-    """Say why a rank's control dependencies cannot be followed beside those of data."""
+    """Return why a rank's control dependencies cannot be followed beside those of data."""
     numbers = {node.number for node in nodes}
     for node in nodes:
         for before in node.after:

@@ -1,7 +1,5 @@
-"""Checks on the figures of a run: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is executed.
-
-The schema asks which transports an expression names; the runner evaluates it on the runs of one placement and seed.
-"""
+"""Checks on the figures of a run: ``mrc.busbw_bps / mrc.ideal_busbw_bps >= 0.9``. The syntax is a subset of Python's; no code is
+executed."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 MAX_LETTERS = 500
-"""The most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
+"""Most letters of a check [ours]: what a parser takes of longer ones may be too deep for those who walk through it."""
 
 
 class CheckError(ValueError):
@@ -145,7 +143,7 @@ def _paths(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _is_time(node: ast.expr) -> bool:
-    """Say whether the value is a time in ns, by the names of the figures."""
+    """Tell times in ns by the names of the figures."""
     match node:
         case ast.Attribute() | ast.Subscript():
             return any(isinstance(part, ast.Attribute) and part.attr.endswith("_ns") for part in ast.walk(node))
@@ -163,7 +161,7 @@ def _is_time(node: ast.expr) -> bool:
 
 
 def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapping[str, str]) -> str:
-    """Return why a check does not apply, "" if it does. Raises :class:`CheckError` if another figure that it names is missing."""
+    """Return why a check does not apply, or "". Raises :class:`CheckError` if another figure that it names is missing."""
     obstacle = ""
     for path in _paths(tree):
         transport, _, figure = ast.unparse(path).partition(".")
@@ -178,9 +176,11 @@ def _obstacle(tree: ast.Compare, figures: Mapping[str, object], unmeasured: Mapp
 def evaluate(
     text: str, figures: Mapping[str, object], name: str | None = None, unmeasured: Mapping[str, str] | None = None, exempt: str = ""
 ) -> Check:
-    """Return one entry of summary.json's ``checks``. A missing figure fails the check. ``unmeasured``: dotted path below the transport ->
-    why the world of the runs cannot have this figure. A check that names such a figure does not apply: ``ok`` is None, and ``seen`` says
-    why. Neither does a check with ``exempt``, a reason."""
+    """Return one entry of summary.json's ``checks``. A missing figure fails the check.
+
+    ``unmeasured``: dotted path below the transport -> why the world of the runs cannot have this figure. A check that names such a figure
+    does not apply: ``ok`` is None, and ``seen`` says why. Neither does a check with ``exempt``, a reason.
+    """
     tree = _parse(text)
     op, right = tree.ops[0], tree.comparators[0]
     expected = f"{_SIGNS[type(op)]} {ast.unparse(right)}"

@@ -1,7 +1,6 @@
-"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors: from the table of keys (scenarios/schema/keys.py), nothing by
-hand.
+"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors, from the table of keys.
 
-It says what a value may look like. What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
+What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SWEEP: Schema = {
 
 
 def json_schema(file: str) -> Schema:
-    """Make the schema of a ``"scenario"`` or a ``"fabric"`` file."""
+    """``file``: "scenario" or "fabric"."""
     forms: dict[str, list[Table]] = {}
     for table in tables():
         if table.file == file:
@@ -61,7 +60,7 @@ def _if_kind(kinds: tuple[str, ...], then: Schema) -> Schema:
 
 
 def _offered(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """Offer every key of several forms. A key that differs between them may have any value here."""
+    """A key that differs between the forms may have any value here."""
     offered: Schema = {}
     for form in forms:
         for name, schema in _object(form.keys, shapes)["properties"].items():
