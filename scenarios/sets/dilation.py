@@ -1,8 +1,7 @@
 """How much slower than the network a run is (its *dilation*), and the repeat if that was too little.
 
-A fabric file has a dilation of its own. ``auto`` stretches further, in steps, where this machine would be busy for more than
-:data:`MOST_BUSY` of its free time. When a run still ends doubtful for want of CPU time or because timers were late, the whole series is
-repeated once at the next step.
+``auto`` stretches a fabric's own dilation in steps where this machine would be busy for more than :data:`MOST_BUSY` of its free time. A run
+still doubtful for want of CPU time or because timers were late has the whole series repeated once at the next step.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ FAIR_SHARE = 0.5
 
 
 def read_manifest(directory: Path) -> Stretched:
-    """Return what a run to resume began with; nothing if it cannot be read, which resuming reports."""
     try:
         return read(directory / "manifest.json", Stretched)
     except ResultsError:
@@ -57,7 +55,7 @@ def recorded(then: Dilation, wanted: float | None) -> Dilation:
 
 
 def packets_per_second(scenario: Scenario) -> float:
-    """Return data packets that all hosts send in a second of the network, at the busiest moment: as many ports as the workload can fill."""
+    """Return data packets of all hosts per second of the network, when as many ports send as the workload can fill."""
 
     def of(variant: Scenario, transport: Transport) -> float:
         fabric, most = transport.fabric, 0
@@ -70,7 +68,7 @@ def packets_per_second(scenario: Scenario) -> float:
 
 
 def free_cores(others: float) -> float:
-    """Return cores that a run gets beside ``others`` busy ones: no more than a CPU quota allows."""
+    """Return cores that a run gets: no more than a CPU quota allows."""
     cores = len(os.sched_getaffinity(0))
     return min(quota_cores(), max(FAIR_SHARE * cores, cores - others))
 
@@ -86,7 +84,6 @@ def automatic(scenario: Scenario, cpu_us: float, others: float) -> Dilation:
 
 
 def next_step(dilation: Dilation, scenario: Scenario) -> Dilation | None:
-    """Return None after the last step, or where the fabric would be too slow to be emulated."""
     factor = next((step for step in STEPS if step > dilation.factor), None)
     if factor is None:
         return None
@@ -105,7 +102,7 @@ def too_slow(summary: Summary) -> list[str]:
 
 
 def set_aside(directory: Path, number: int) -> Path:
-    """Move an attempt's files into a directory of its own; return that."""
+    """Return the directory that has an attempt's files now."""
     aside = directory / f"attempt-{number}"
     contents = [path for path in directory.iterdir() if not path.name.startswith("attempt-")]
     aside.mkdir()

@@ -1,7 +1,4 @@
-"""Estimates how long figures take to run, from theory's time of a step, measured factors, and the cost of a run.
-
-The paper set is promised to fit two hours, its quick form 20 minutes.
-"""
+"""Estimates how long figures take to run: the paper set is to fit two hours, its quick form 20 minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 from topologies.units import NS
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
-"""Time of a run beside its measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
+"""Beside the measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
 FABRIC_S = 1.5  # to build and remove a fabric [measured]
 PART_S, DRAWN_S = 2.5, 1.5  # tables, summary and report; plots of one setting and placement [measured]
 FIGURE_S = 3.0  # verdicts, drawing and page of a figure, in its own process [measured]
@@ -40,13 +37,11 @@ DEAD = 2.0  # dead paths from the start: some T0 lost half of its uplinks in a p
 
 
 def job_seconds(plan: Plan, fabric: Fabric) -> float:
-    """Estimate one simulated pass of a job, in seconds of one core."""
     payload, messages = moved(plan)
     return COMPARED * payload / fabric.frame_bytes / SIMULATED_PACKETS + MESSAGE_S * messages
 
 
 def simulated_seconds(spec: Spec) -> float:
-    """Estimate one simulated run, in seconds of one core."""
     work, fabric = spec.scenario.workload, spec.transport.fabric
     if work.jobs:
         steps = work.steps + work.warmup_steps + work.alone_steps
@@ -63,13 +58,11 @@ def simulated_seconds(spec: Spec) -> float:
 
 
 def run_seconds(spec: Spec, dilation: float) -> float:
-    """Estimate one emulated run without building its fabric."""
     measured = measured_ns(spec) / 1e9 * dilation
     return min(spec.scenario.timeout_s, measured) + (FLOWS_S if spec.scenario.workload.is_pattern else COLLECTIVE_S)
 
 
 def measured_ns(spec: Spec) -> float:
-    """Estimate the measured part and the warm-up steps, ns of the network."""
     work, fabric, kind = spec.scenario.workload, spec.transport.fabric, spec.transport.kind
     if work.is_pattern:
         return max(work.lasts_ps, *(f.start_ps + (f.for_ps or 0) for f in work.flows), 0) / NS
@@ -94,7 +87,6 @@ def part_seconds(part: PartLike, quick: bool, seeds: tuple[int, ...] = ()) -> fl
 
 
 def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
-    """Estimate all runs of a scenario, with tables and plots; ``dilation``: None in the simulated world."""
     specs = plan(scenario)
     settings = sum(len(v.scenario.workload.placement) for v in scenario.variants)
     if dilation is None:
@@ -104,7 +96,7 @@ def scenario_seconds(scenario: Scenario, dilation: float | None) -> float:
 
 
 def seconds(figures: Sequence[Item], quick: bool, seeds: tuple[int, ...] = ()) -> dict[str, float]:
-    """Estimate each figure. Runs that several figures share count for the first one."""
+    """Runs that several figures share count for the first one."""
     counted: set[Path] = set()
     estimates = {}
     for figure in figures:

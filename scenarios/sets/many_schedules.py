@@ -1,4 +1,4 @@
-"""Runs many random fault schedules in several processes. They share nothing, so outcomes do not depend on the number of processes."""
+"""Runs random fault schedules in several processes; outcomes do not depend on their number."""
 
 from __future__ import annotations
 

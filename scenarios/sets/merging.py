@@ -26,7 +26,7 @@ from testbed.results.summary import Run, Summary
 from topologies.structs import plain
 
 FREE = ("transports", "seeds", "expects", "description", "file", "text", "timeout_ns", "variants")
-"""Keys in which scenarios of compared runs may differ; each setting is compared by itself."""
+"""Keys in which scenarios may differ; each setting is compared by itself."""
 MACHINE = ("world", "switch", "engine", "kernel")
 VERDICTS = (INTERRUPTED, "failed", NOT_TRUSTWORTHY, "ok")  # The first that any directory has is that of all.
 
@@ -91,7 +91,7 @@ def labels(directories: Sequence[Path]) -> list[str]:
 def new_transport_names(wholes: Sequence[Whole]) -> list[dict[str, str]]:
     """Return per directory: transport -> its name in the result, with the directory's label if ambiguous.
 
-    Directories may share a name if they have more seeds of the same transport.
+    Several directories may have seeds of the same transport.
     """
     tags = labels([whole.directory for whole in wholes])
     ambiguous = set()
@@ -110,7 +110,6 @@ def _names(whole: Whole) -> set[str]:
 
 
 def _definition(whole: Whole, name: str) -> list[Any]:
-    """Return a transport's options at every setting, and its machine."""
     scenarios = [v["scenario"] for v in whole.scenario["variants"]] or [whole.scenario]
     return [*([t for t in s["transports"] if t["name"] == name] for s in scenarios), *(whole.manifest.get(key) for key in MACHINE)]
 
@@ -124,7 +123,7 @@ def _run_ids(whole: Whole, name: str) -> set[tuple[str, ...]]:
 
 
 def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Summary:
-    """Write summary, manifest, tables, rows and comparison. The caller writes plots and report."""
+    """The caller writes plots and report."""
     names = new_transport_names(wholes)
     tags = labels([whole.directory for whole in wholes])
     summary = merged_summary(wholes, names, tags)
@@ -152,7 +151,6 @@ def renamed_rows(table: pd.DataFrame, whole: Whole, names: dict[str, str]) -> pd
 
 
 def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str]) -> Summary:
-    """Order runs by setting, placement, seed and transport. Checks stay those of each directory."""
     runs = []
     for whole, own_names in zip(wholes, names, strict=True):
         new_names = {run.run: own_names[run.transport] for run in whole.runs}
@@ -177,7 +175,7 @@ def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tag
 def merged_manifest(
     wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: Summary, command_line: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the first manifest with all transports, seeds, fabrics and verdicts; notes say how the directories differ."""
+    """Notes say how the directories differ."""
     first = wholes[0].manifest
     transports: dict[str, dict[str, Any]] = {}
     fidelity: dict[str, Any] = {}

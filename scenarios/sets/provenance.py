@@ -1,6 +1,6 @@
-"""Says of which code stored figures are: a fingerprint of each world, and stamps that carry it.
+"""Stamps stored figures with the code that they are of: a fingerprint of each world.
 
-Fingerprints are stored in results/reference/fingerprints.json. ``python -m scenarios.sets.provenance WORLD`` prints one.
+``python -m scenarios.sets.provenance WORLD`` prints one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OLDER = "*made on an older state*"
 
 
 def simulated(logs: Path | None = None) -> str:
-    """Run the scenarios of :data:`SMALL` and hash their logs, which are the same bytes on every machine; ``logs`` keeps them."""
+    """Hash the logs of :data:`SMALL`, which are the same bytes on every machine; ``logs`` keeps them."""
     from scenarios.run.simulate import simulate
 
     if logs is None:
@@ -118,7 +118,7 @@ def hashed(plain: Any) -> str:
 
 
 def asked(scenario: Scenario) -> str:
-    """Hash what differs from a scenario's defaults, seeds aside, so that a new option changes nothing."""
+    """Hash what differs from defaults, seeds aside, so that a new option changes nothing."""
     return hashed(_stated(scenario))
 
 
@@ -141,7 +141,7 @@ def _stated(value: Any) -> Any:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """Of which code the runs in a directory are."""
+    """The code of the runs in a directory."""
 
     world: str
     fingerprint: str  # "": of an older state, or of several
@@ -156,18 +156,16 @@ class OfPart(Begun, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """Of which code a conclusion is."""
+    """The code of a conclusion."""
 
     commit: str
     date: str
     parts: dict[str, OfPart] = {}
 
     def older(self, now: Mapping[str, str]) -> bool:
-        """Whether a part is of another state of its world."""
         return any(part.fingerprint != now.get(part.world) for part in self.parts.values())
 
     def words(self, now: Mapping[str, str] | None = None) -> str:
-        """Write worlds, commit, date and seeds; with ``now``, also whether it is older."""
         worlds = " and ".join(dict.fromkeys(part.world for part in self.parts.values())) or "computed"
         commit = f"commit {self.commit}" if self.commit else ""
         seeds = " and ".join(dict.fromkeys(_seeds(part.seeds) for part in self.parts.values()))
@@ -182,7 +180,7 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def here() -> tuple[str, str]:
-    """Return this checkout's commit, with "+" if source differs from it, and the date (UTC)."""
+    """Return the commit, with "+" if source differs from it, and the date (UTC)."""
     found = git(*ROOMS)
     return f"{found['commit'][:8]}{'+' * found['dirty']}" if found else "", time.strftime("%Y-%m-%d", time.gmtime())
 
@@ -192,7 +190,7 @@ def world_of(part: PartLike, scenario: Scenario) -> str:
 
 
 def begin(part: PartLike, scenario: Scenario, directory: Path) -> None:
-    """Note before a part's runs of which code they are. Runs of several states have no fingerprint."""
+    """Note the code of a part's runs before them. Runs of several states have no fingerprint."""
     world = world_of(part, scenario)
     now = fingerprint(world)
     mixed = (directory / "manifest.json").is_file() and begun(directory, world).fingerprint != now
@@ -200,7 +198,6 @@ def begin(part: PartLike, scenario: Scenario, directory: Path) -> None:
 
 
 def begun(directory: Path, world: str) -> Begun:
-    """Return what :func:`begin` noted; else it is of an older state."""
     try:
         return read_json(directory / STAMP, Begun)
     except (OSError, FileError):
@@ -208,7 +205,6 @@ def begun(directory: Path, world: str) -> Begun:
 
 
 def stamp(item: Item, out: Path, runs: Mapping[str, Sequence[Run]]) -> Stamp:
-    """``runs``: those of each part that was read."""
     parts = {}
     for part in item.parts:
         if part.name in runs:

@@ -1,6 +1,6 @@
-"""What results/reference holds of the paper's figures and of the pages' tables: what is missing or stale, and the pages' blocks.
+"""Finds what is missing or stale in results/reference, and makes the pages' blocks from it.
 
-A page has a block between ``<!-- table: ID -->`` and ``<!-- end -->``, made of the stored file alone.
+A block lies between ``<!-- table: ID -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ Item = PaperFigure | Table
 ITEMS: tuple[Item, ...] = (*FIGURES, *TABLES)
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<id>[\w.-]+)(?P<head> -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL)
 CLAIMS, DIFFERING = "claims", "paper"
-"""The paper's counts, and the claims that do not agree."""
 
 
 class Reference:
@@ -45,7 +44,7 @@ class Reference:
     # --- what is stored ----------------------------------------------------------------------------------------------
 
     def state(self, item: Item) -> str:
-        """Return why an item has to be made; "" if it has not."""
+        """Return why an item has to be made, or ""."""
         if not self.file(item).is_file():
             return "missing"
         found = read_json(self.file(item), dict[str, Any])
@@ -118,7 +117,7 @@ class Reference:
         return read_json(path, StoredTable).markdown(self.now) + "\n" if (path := self.file(table)).is_file() else None
 
     def rewritten(self) -> Iterator[tuple[Path, str]]:
-        """Yield pages whose blocks differ from the stored files, with the text as it must be."""
+        """Yield pages whose blocks differ from the stored files, with their new text."""
         for path in self.paths():
 
             def filled(found: re.Match[str]) -> str:
@@ -135,7 +134,6 @@ class Reference:
 
 
 def _differing(conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], older: list[str]) -> str:
-    """Return the table of what does not agree, and which figures are of an older state."""
     lines = ["| claim | asked | here | why | figure |", "| --- | --- | --- | --- | --- |"]
     for row in (row for claim in series.by_claim(conclusions) for row in claim["evidence"]):
         if row["verdict"] not in (AGREES, CANNOT):
@@ -147,7 +145,6 @@ def _differing(conclusions: list[dict[str, Any]], stamps: Mapping[str, Stamp], o
 
 
 def conclude_any(item: Item, out: Path) -> None:
-    """A table is concluded only if all its files are there."""
     if isinstance(item, PaperFigure):
         series.conclude(item, out)
     elif all((item.directory(part, out) / "summary.json").is_file() for part in item.parts):
@@ -155,7 +152,6 @@ def conclude_any(item: Item, out: Path) -> None:
 
 
 def discard_stale(item: Item, work: Path, now: Mapping[str, str]) -> None:
-    """Remove runs of another state or scenario: they would be kept."""
     for part in item.parts:
         directory, scenario = item.directory(part, work), part.load()
         found = begun(directory, "")

@@ -49,8 +49,6 @@ class BrokenError(AssertionError):
 
 @dataclass(frozen=True)
 class Setting:
-    """What runs under a schedule's faults. ``options``: the transport's."""
-
     placement: str
     message_bytes: int
     slices: int
@@ -88,8 +86,6 @@ def setting(seed: int) -> Setting:
 
 
 class Storm:
-    """Carries out a plan in the cluster's virtual time."""
-
     def __init__(self, cluster: SimulatedCluster, faults: list[Planned]) -> None:
         self.cluster = cluster
         self.begin_ps = self.changed_ps = cluster.clock.now()  # ``changed_ps``: when something last began or ended
@@ -98,7 +94,7 @@ class Storm:
         self.active: dict[int, int] = {}  # id of a planned fault -> number of the injected one
 
     def apply_due(self) -> int | None:
-        """Return the time until something is due again, None if nothing is."""
+        """Return the time until something is due again, or None."""
         now = self.cluster.clock.now()
         while self.pending and now >= self._next():
             _, begins, fault = self.pending.pop(0)
@@ -188,7 +184,6 @@ class Schedule:
             raise BrokenError("faults left a cable down")
 
     def _used(self, row: dict[str, Any]) -> bool:
-        """Whether a path is in use; of possible backups, whether it could be."""
         return used(row if "active_evs" not in self.setting.options else {**row, "active": True})
 
     def lost(self) -> int:
@@ -217,7 +212,7 @@ def imbalance(counted: Counted, base_rtt_ns: float) -> list[str]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise BrokenError after so much CPU time of the process. Only for the main thread."""
+    """Raise BrokenError after so much CPU time. Only for the main thread."""
 
     def over(number: int, frame: Any) -> None:
         raise BrokenError(f"it took more than {seconds:g} s of CPU time: an endless loop?")

@@ -1,6 +1,6 @@
 """Runs the shipped scenarios over many seeds in the simulated world: does each pass its own checks?
 
-Only MRC transports that a check names are run, without tables and plots. Finished runs are kept when the set is resumed.
+Only MRC transports that a check names are run, without tables and plots.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ SET = Kind("seeds.json", "scenario", "seeds", "shipped scenarios", "mrcbed tools
 VERDICT = "verdict.json"
 MANY, FEW = 100, 10
 MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
-"""A seed that fails is most likely among a failure, two failures, an incast and a silent switch."""
+"""A failure, two failures, an incast and a silent switch are the likeliest to fail."""
 LARGE = ("pod512-tree",)  # A seed takes minutes: one by default.
 SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "placement", "pod64-ring")
-"""The longest first: 170 to 20 s of a core per seed on a quick machine, any other at most 15."""
+"""The longest first: 170 to 20 s of a core per seed, any other at most 15."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """One scenario over its seeds, an item of scenarios.sets.series. Its only part is itself."""
+    """A scenario over its seeds, an item of scenarios.sets.series whose only part is itself."""
 
     name: str
 
@@ -46,7 +46,6 @@ class Seeds:
 
     @property
     def count(self) -> int:
-        """Number of seeds by default."""
         return MANY if self.name in MANY_OF else 1 if self.name in LARGE else FEW
 
     @property
@@ -58,14 +57,12 @@ class Seeds:
         return out / self.name
 
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario:
-        """Load it with the MRC transports that its checks name."""
         scenario = load_scenario(self.name)
         checked_names = {name for expect in scenario.expects for name in names_in(expect.check)}
         transports = [t.name for t in scenario.transports if t.kind == "mrc" and t.name.replace("-", "_") in checked_names]
         return load_scenario(self.name, transports=transports, seeds=seeds or range(1, self.count + 1))
 
     def obstacle(self) -> str:
-        """Return why it cannot be simulated, or ""."""
         try:
             check_simulable(self.load())
         except ScenarioError as error:
@@ -89,7 +86,6 @@ def conclude(item: Seeds, out: Path) -> None:
 
 
 def conclusion(item: Seeds, directory: Path) -> dict[str, Any]:
-    """Return ``verdict.json``: scenario, verdict, reason, runs, checks that held, and a line per failure in ``failed``."""
     result: dict[str, Any] = {"scenario": item.name, "verdict": NOT_SIMULATED, "reason": item.obstacle()}
     result |= {"runs": 0, "checks": 0, "held": 0, "failed": []}
     if result["reason"]:

@@ -26,8 +26,6 @@ INTERRUPTED = 130
 
 
 class PartLike(Protocol):
-    """One scenario of an item."""
-
     @property
     def name(self) -> str: ...
     def load(self, quick: bool = False, seeds: tuple[int, ...] = ()) -> Scenario: ...
@@ -35,8 +33,6 @@ class PartLike(Protocol):
 
 
 class Item(Protocol):
-    """A figure or a case: scenarios to run, and conclusions from them."""
-
     @property
     def id(self) -> str: ...
     @property
@@ -54,8 +50,6 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Form:
-    """Form of the set in a directory: quick or full, and its seeds."""
-
     quick: bool = False
     seeds: tuple[int, ...] = ()
 
@@ -85,7 +79,7 @@ class Kind:
     command: str
 
     def open_directory(self, out: Path, form: Form, resume: bool) -> None:
-        """Make the directory, or resume in it. Raises :class:`ScenarioError` if it holds anything else."""
+        """Raises :class:`ScenarioError` if the directory holds anything else."""
         form_file = out / self.file
         if form_file.is_file():
             former = self.read_form(out)
@@ -118,7 +112,6 @@ class Kind:
 
 
 def finished(directory: Path, scenario: Scenario) -> bool:
-    """Whether all runs of a part have ended and its summary is written."""
     try:
         summary = read(directory / "summary.json", Summary)
         over = summary.verdict != "interrupted" and summary.stopped_by is None
@@ -155,7 +148,7 @@ def run_series(
     conclude: Callable[[AnItem, Path], Any],
     tell: Tell = lambda line: None,
 ) -> int:
-    """Run the missing parts, and conclude each item. Returns 0: all complete; 1: some item is not; 130: stopped."""
+    """Conclude each item. Returns 0: all complete; 1: some item is not; 130: stopped."""
     status = 0
     for number, item in enumerate(items):
         tell(f"{kind.item} {item.id} ({number + 1} of {len(items)}): {item.title}")
@@ -178,7 +171,6 @@ def run_series(
 
 
 def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any]]:
-    """Return conclusions from the readable files ``name``."""
     conclusions = []
     for item in items:
         try:
@@ -189,6 +181,5 @@ def concluded(out: Path, items: Sequence[Item], name: str) -> list[dict[str, Any
 
 
 def doubts_of(runs: Sequence[Run]) -> list[str]:
-    """Return why runs are not trustworthy, and how incomplete ones ended."""
     doubts = [f"{run.run}: {reason}" for run in runs for reason in run.distrust]
     return doubts + [f"{run.run}: {run.outcome}: {run.reason}" for run in runs if run.outcome != "done"]

@@ -1,7 +1,4 @@
-"""Checks that results directories are complete: all files exist, are readable and belong together.
-
-Each error is one line with the file and the fix.
-"""
+"""Checks that results directories are complete. Each error is one line with the file and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
-"""Required keys of the manifest, beside the format and the verdicts."""
+"""Required keys, beside the format and the verdicts."""
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on statements, and the figures of stored summaries that they depend on."""
+"""Verdicts on statements, and the stored figures that they depend on."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ def overall(verdicts: Collection[str]) -> str:
 class Evidence:
     parts: Mapping[str, Summary] = field(default_factory=dict)
     asked: dict[str, Run] = field(default_factory=dict, compare=False)
-    """Runs asked so far, by part and name."""
 
     def unsettled(self) -> str:
         """Count the asked runs in which DCQCN's rates were not level; "" if none."""
@@ -72,7 +71,7 @@ class Evidence:
         ]
 
     def runs(self, part: str, transport: str, where: Mapping[str, Any] | None = None, ended: bool = True) -> list[Run]:
-        """Return a transport's runs at a setting (the keys in ``where``, or "placement"). ``ended``: only those that ended well."""
+        """``where``: keys of a setting, or "placement". ``ended``: only runs that ended well."""
         found = [
             run
             for run in self._runs(part)
@@ -87,7 +86,7 @@ class Evidence:
         return self.parts[part].runs if part in self.parts else []
 
     def median(self, part: str, transport: str, figure: Figure, where: Mapping[str, Any] | None = None, ended: bool = True) -> float | None:
-        """Return the median over seeds (and placements, unless one is given); None if no run has the figure."""
+        """Return the median over seeds and, unless one is given, placements."""
         samples = values(self.runs(part, transport, where, ended), figure)
         return statistics.median(samples) if samples else None
 

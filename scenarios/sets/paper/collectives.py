@@ -1,4 +1,4 @@
-"""Fig 15 to 17: collectives over message sizes, under MRC and RoCE with 1 to 16 queue pairs, without and with loss."""
+"""Fig 15 to 17: collectives over message sizes, without and with loss."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ PAPER_NIC_GB = 100.0  # of the paper's 800 Gb/s NIC
 
 
 def share(e: Evidence, part: str, transport: str, size: Any, loss: float | None) -> float | None:
-    """Return the median share of the ideal bus bandwidth. A run out of time counts with its finished steps. ``loss``: None in a part
-    without any."""
+    """Return the median share of the ideal. A run out of time counts with its finished steps. ``loss``: None in a part without any."""
     return e.median(part, transport, bus_share, {SIZE: size, **({} if loss is None else {LOSS: loss})}, ended=False)
 
 
@@ -24,13 +23,11 @@ def kept_share(e: Evidence, part: str, transport: str, size: Any, loss: float) -
 
 
 def size_range(e: Evidence, part: str) -> tuple[Any, Any]:
-    """Return the smallest and the largest size, as the sweep writes them."""
     sizes = e.settings(part, SIZE)
     return (sizes[0], sizes[-1]) if sizes else (None, None)
 
 
 def out_of_time(e: Evidence, part: str, transport: str, size: Any, loss: float) -> str:
-    """Count runs that did not end in time."""
     runs = e.runs(part, transport, {SIZE: size, LOSS: loss}, ended=False)
     count = sum(run.outcome != "done" for run in runs)
     return f" ({count} of {len(runs)} runs out of time)" if count else ""
@@ -51,7 +48,6 @@ def send_recv(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def raw_flows(run: Run) -> float | None:
-    """Return payload of all flows over their destinations' raw rate."""
     share = number_at(run, "groups.flows.of_line")
     return None if share is None else share * PAYLOAD
 
@@ -88,13 +84,12 @@ def ring(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def _chunk_rtts(run: Run) -> float | None:
-    """Return a ring chunk's time on the wire, in base RTTs."""
     ideal = _over_rtt(run, "ideal_step_ns")
     return None if ideal is None else ideal / (2 * (run.ranks - 1))
 
 
 def _go_back_n(e: Evidence, part: str, size: Any) -> dict[str, Any]:
-    """Return what 1 % loss costs RoCE with 16 queue pairs: repetitions, timeouts, and the typical step in base RTTs."""
+    """Return what 1 % loss costs RoCE with 16 queue pairs."""
     where = {SIZE: size, LOSS: 0.01}
     lost, resent, timeouts = (
         sum(values(e.runs(part, "roce-16", where, ended=False), key)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")
@@ -117,7 +112,6 @@ def all_to_all(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def ahead(e: Evidence, part: str) -> dict[str, Any]:
-    """Compare MRC with RoCE of one queue pair at every size."""
     of = {(name, size): share(e, part, name, size, None) for size in e.settings(part, SIZE) for name in ("mrc", "roce-1p")}
     sizes = dict.fromkeys(size for _, size in of)
     leads = [ratio(of["mrc", size], of["roce-1p", size]) for size in sizes]

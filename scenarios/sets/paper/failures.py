@@ -1,4 +1,4 @@
-"""Fig 5-8 and 9c-11: how much performance a job keeps while links and switches fail."""
+"""Fig 5-8 and 9c-11: what a job keeps while links and switches fail."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ from testbed.results.values import known, number_at
 
 
 def on_dead_us(run: Run) -> float | None:
-    """Return the longest time from a path's failure to the last packet on it."""
     durations_us = [f.last_on_dead_rtts * f.srtt_ns / 1e3 for f in run.failovers if f.last_on_dead_rtts is not None and f.srtt_ns]
     return max(durations_us, default=None)
 
 
 def found_us(run: Run) -> float | None:
-    """Return the longest time until the last sender had found a failure."""
     return _since_us(run, "detected_ns")
 
 
 def delivered_us(run: Run) -> float | None:
-    """Return the time until all that a failure lost had arrived; infinite if a packet never did."""
+    """Return infinity if a packet never arrived."""
     return _since_us(run, "delivered_ns")
 
 
 def _since_us(run: Run, key: str) -> float | None:
-    """Return the longest time from a failure to its senders' event. A fault that comes and goes has one such event for all outages, so only
-    single outages count."""
+    """A fault that comes and goes has one such event for all outages, so only single outages count."""
     failovers = [f for f in run.failovers if len(f.outages_ns) == 1 and f.lost]
     times_ns = [or_never(None if (at := number_at(f, key)) is None else at - f.at_ns, True) for f in failovers]
     return max((ns / 1e3 for ns in times_ns if ns is not None), default=None)
@@ -45,7 +42,6 @@ def beyond_theory(run: Run) -> float | None:
 
 
 def lost_share(run: Run) -> float | None:
-    """Return time lost to failures as a share of the healthy time of all steps."""
     return ratio(number_at(run, "failure_cost.extra_percent"), 100)
 
 
@@ -61,7 +57,6 @@ def flap_us(run: Run) -> float | None:
 
 
 def packets_a_flap(run: Run) -> float | None:
-    """Return the mean of the queue pairs that lost packets to an outage."""
     return ratio(float(sum(f.lost for f in run.failovers)), sum(f.left_queue_pairs for f in run.failovers))
 
 
@@ -69,12 +64,10 @@ QPS = 4  # of a rank in job-t1-reboots.toml
 
 
 def touched_share(run: Run) -> float | None:
-    """Return the mean share of queue pairs that a failed switch touched."""
     return statistics.mean(f.left_queue_pairs for f in run.failovers) / (QPS * run.ranks) if run.failovers else None
 
 
 def longer(run: Run) -> float | None:
-    """Return by which share the slowest step since a failure was longer than a healthy one."""
     slowdown = number_at(run, "failure_cost.slowdown")
     return None if slowdown is None else slowdown - 1
 
@@ -90,7 +83,6 @@ def ride(e: Evidence, part: str) -> dict[str, Any]:
 
 
 def worst_ev(run: Run) -> float | None:
-    """Return the losses of the EV that lost most."""
     return max((f.losses_per_ev for f in run.failovers if f.losses_per_ev), default=None)
 
 
@@ -99,29 +91,24 @@ def lost_per_rank(run: Run) -> float | None:
 
 
 def left_share(run: Run) -> float | None:
-    """Return the share of bus bandwidth that theory leaves at the worst time."""
     ideal = run.ideal_busbw_bps
     return min((row.theory_bps / ideal for row in run.outside_busbw or ()), default=None) if ideal else None
 
 
 def lower_during(run: Run) -> float | None:
-    """Return by which share less payload arrived while something was broken."""
     share = ratio(number_at(run, "failure_cost.during_bps"), number_at(run, "failure_cost.before_bps"))
     return None if share is None else 1 - share
 
 
 def back_share(run: Run) -> float | None:
-    """Return the share of EVs that came back after they were first given up."""
     return run.flaps[0].back / run.flaps[0].n if run.flaps else None
 
 
 def out_first(run: Run) -> float | None:
-    """Return the median base RTTs that EVs stayed out of use the first time."""
     return _out_rtts(run, 0)
 
 
 def out_last(run: Run) -> float | None:
-    """Return the same of the last time."""
     return _out_rtts(run, -1)
 
 

@@ -1,4 +1,4 @@
-"""A figure of the paper: its scenarios in full and quick form, its statements, and how it is drawn."""
+"""A figure of the paper: scenarios in full and quick form, statements, and a drawing."""
 
 from __future__ import annotations
 

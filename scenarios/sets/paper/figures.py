@@ -30,7 +30,7 @@ def read_figures(text: str) -> tuple[PaperFigure, ...]:
 
 
 def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]) -> dict[str, Statement]:
-    """Return statements, each complete with what it takes from another one."""
+    """Each statement is complete with what it takes from another one."""
     known, own = dict(shared), {}
     for id, table in tables.items():
         it = convert(_with_words(table, words), Statement, f"{where}.{id}")
@@ -45,7 +45,6 @@ def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str,
 
 
 def _with_words(table: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    """Replace ``{word}`` in a table's texts."""
     filled = dict(table)
     for key, value in table.items():
         for word, meaning in words.items() if isinstance(value, str) else ():

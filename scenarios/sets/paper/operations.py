@@ -13,28 +13,25 @@ SPANS = ("5s", "12s")  # of all ports down in only-transceiver.toml; the first i
 
 
 def left_of_ideal(run: Run) -> float | None:
-    """Return the share of healthy bus bandwidth that theory leaves with planes loaded equally."""
     return ratio(run.degraded_busbw_bps, run.ideal_busbw_bps)
 
 
 def beside_share(run: Run) -> float | None:
-    """Return bus bandwidth over what theory leaves beside background traffic with planes loaded equally."""
+    """Theory leaves this beside background traffic with planes loaded equally."""
     return ratio(run.busbw_bps, number_at(run, "beside_background_busbw_bps"))
 
 
 def rotation_packets(run: Run) -> float | None:
-    """Return all hosts' first transmissions over all planes."""
     return float(sum(run.rotation.sent_packets)) if run.rotation else None
 
 
 def named_ms(run: Run) -> float | None:
-    """Return when the first fault's link was named, ms after its begin; infinite if never."""
+    """Return infinity if the first fault's link was never named."""
     ns = value_of(run, "mapper.faults.0.named_ns")
     return or_never(None if ns is None else ns / 1e6, bool(run.mapper and run.mapper.faults))
 
 
 def errors(e: Evidence, part: str) -> dict[str, Any]:
-    """Count runs with broken queue pairs by how long ports were down."""
     found = {
         span: values((r for r in e.runs(part, "mrc", {"fault.0.for": span}, ended=False) if r.outcome in FINISHED), "qp_errors")
         for span in SPANS

@@ -31,7 +31,7 @@ run_series = partial(series.run_series, PAPER)
 
 
 def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
-    """Judge and draw a figure, write its ``figure.json`` and return it, with what is missing or unreadable."""
+    """Return ``figure.json``, with what is missing or unreadable."""
     from scenarios.figures.stored import Stored
 
     stored: dict[str, Stored] = {}
@@ -74,7 +74,6 @@ def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
 
 
 def part_figures(name: str, summary: Summary, figure: PaperFigure) -> dict[str, Any]:
-    """Return what weighs a part's figures: base RTTs, and how far its runs can be trusted."""
     runs = summary.runs
     part = next(part for part in figure.parts if part.name == name)
     return {
@@ -92,12 +91,11 @@ def part_figures(name: str, summary: Summary, figure: PaperFigure) -> dict[str, 
 
 
 def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[str, Any]]:
-    """Return readable ``figure.json`` files in the paper's order."""
     return series.concluded(out, figures, FIGURE)
 
 
 def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the claims in the paper's order, each with its evidence from all figures and the verdict that follows."""
+    """Return the paper's claims, each with its evidence and the verdict that follows."""
     claims = []
     for claim in CLAIMS:
         evidence = [

@@ -1,4 +1,4 @@
-"""A statement of figures.toml and its verdict: measured numbers put into its texts and held against its condition."""
+"""Judges a statement of figures.toml: measured numbers fill its texts and meet its condition."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
 
 
 def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
-    """Return the verdict: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
+    """On the threshold: the interval of (number less bound) over the seeds has ends on both sides."""
     left, how, right = condition.split()
 
     def less_bound(of: Places) -> float | None:

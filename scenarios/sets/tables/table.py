@@ -1,4 +1,4 @@
-"""A table of tables.toml: its runs, its cells as medians with their intervals, and its Markdown."""
+"""A table of tables.toml: its runs, its cells as medians with intervals, and its Markdown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Median over the seeds, its interval, and how many runs ended well with a value, of how many."""
+    """``n`` of ``of`` runs ended well and have a value."""
 
     form: str
     median: float | None = None
@@ -87,7 +87,6 @@ class StoredTable(msgspec.Struct, frozen=True):
     stamp: Stamp | None = None  # None is refused, but said of whom
 
     def markdown(self, now: Mapping[str, str]) -> str:
-        """``now``: the fingerprints of the worlds."""
         assert self.stamp
         lines = [self.heads, ["---"] * (" | ".join(self.heads).count("|") + 1), *([row.head, *map(str, row.cells)] for row in self.rows)]
         intervals = interval_note(cell.n for row in self.rows for cell in row.cells)
@@ -97,8 +96,6 @@ class StoredTable(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The head of tables.toml explains the keys."""
-
     id: str
     title: str
     parts: tuple[Part, ...]

@@ -1,7 +1,7 @@
 """Compares theory with simulation, simulation with emulation: a verdict per figure.
 
-The bounds are fixed: 5 % for medians, 15 % for tails. A row within them agrees, whatever is known about it. A row beyond them needs a cause
-from ``causes`` for this figure, this pair of columns and this direction.
+A row within the fixed bounds agrees, whatever is known about it. A row beyond them needs a cause from ``causes`` for this figure, this pair
+of columns and this direction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALONE, NO_DATA = "alone", "no data"
 """ALONE: nothing to compare with. NO_DATA: a requested world lacks the figure."""
 VERDICTS = (AGREES, CHANCE, EXPLAINED, DIFFERS, ALONE, NO_DATA)
 SIGMAS = 2
-"""Counts, and figures of a failure, are equal within so many standard deviations [ours]."""
+"""Standard deviations within which counts, and figures of a failure, are equal [ours]."""
 IN_BURSTS = 4
 """Variance of a count over its mean where a single run per world cannot show it [ours]: 4.0 for the trims of ``incast``, 2.0 for the marks
 of ``link-failure`` (quick forms, simulated, seeds 1 to 20 and 1 to 12)."""
@@ -31,8 +31,6 @@ of ``link-failure`` (quick forms, simulated, seeds 1 to 20 and 1 to 12)."""
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of a case at a setting. ``partings``: differences of its compared columns."""
-
     case: str
     where: str
     figure: Figure
@@ -66,7 +64,7 @@ class Row:
 def rows_of(
     case: str, where: str, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], causes: Sequence[Cause] = CAUSES
 ) -> list[Row]:
-    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that must have the figure. Rows are in the order of :data:`FIGURES`."""
+    """``columns``: THEORY and worlds -> figures. ``wanted``: worlds that must have the figure."""
     rows = []
     for id, figure in FIGURES.items():
         available = {name: figures[id] for name, figures in columns.items() if id in figures}
@@ -95,8 +93,8 @@ def _row(case: str, where: str, figure: Figure, available: dict[str, Seen], want
 
 
 def pairs(columns: Mapping[str, Seen]) -> list[tuple[str, str]]:
-    """Return (column, reference) of each comparison. Both worlds are compared with theory where it says zero, else the first world only;
-    emulated runs at a larger dilation with those at the usual one."""
+    """Return (column, reference). Both worlds are compared with theory where it says zero, else the first only; emulated runs at a larger
+    dilation with usual ones."""
     worlds = [world for world in (SIMULATED, EMULATED) if world in columns]
     result = []
     if THEORY in columns:

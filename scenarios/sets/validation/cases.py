@@ -41,7 +41,6 @@ class Case:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """One per world, with the same scenario and seeds; and the slower one."""
         form = (str(HERE / self.scenario), self.full, (*self.full, *self.quick), SEEDS, (self.transport,))
         slower = (Slower(SLOWER, *form, world=EMULATED),) if self.slower and EMULATED in self.worlds else ()
         return (*(Part(world, *form, world=world) for world in self.worlds), *slower)

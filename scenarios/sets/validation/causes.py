@@ -1,7 +1,6 @@
-"""Known causes of differences between columns. docs/why/fidelity.md argues each; ``section`` is a heading there.
+"""Known causes of differences between columns; docs/why/fidelity.md argues them, ``section`` by section.
 
-A cause holds for the figures, columns and direction that it names, and up to a size. Beyond it another cause must be at work. Causes change
-no bound.
+A cause holds for the figures, columns and direction that it names, and up to a size. Causes change no bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Concludes a case and writes ``case.json``: rows with verdicts, and how far its runs can be trusted."""
+"""Concludes a case: rows with verdicts, and how far its runs can be trusted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ run_series = partial(series.run_series, VALIDATION)
 
 
 def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
-    """Judge a case, write its ``case.json`` and return it, with what is missing or unreadable.
-
-    A world is wanted if it was requested, or has earlier results.
-    """
+    """Return ``case.json``, with what is missing or unreadable. A world is wanted if it was requested, or has earlier results."""
     trouble: list[str] = []
     points_of: dict[str, list[Point]] = {}
     runs_of: dict[str, list[Run]] = {}
@@ -70,7 +67,7 @@ def conclude(case: Case, out: Path, form: series.Form) -> dict[str, Any]:
 
 
 def theory(directory: Path, world_points: Sequence[Point], scenario: Scenario) -> dict[str, dict[str, Seen]]:
-    """Return setting in words -> ideals; of runs that differ by seed the median, since it is compared with medians."""
+    """Return setting -> ideals; of runs that differ by seed the median, since it is compared with medians."""
     ideals_of = {}
     for point in world_points:
         ideals: list[dict[str, Seen]] = []
@@ -94,7 +91,6 @@ def _trust(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def concluded(out: Path) -> list[dict[str, Any]]:
-    """Return ``case.json`` files in the order of the set."""
     return series.concluded(out, CASES, CASE)
 
 

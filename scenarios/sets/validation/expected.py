@@ -59,7 +59,7 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
 def _failure(
     fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Run | None, healthy: dict[str, Seen]
 ) -> dict[str, Seen]:
-    """Return a ring's healthy step and how much longer steps are during an outage, without the time for detection."""
+    """Return a ring's healthy step, and how much longer steps are during an outage, without detection."""
     if "p50" not in healthy or record.kind != "mrc":
         return {}
     step_ns = healthy["p50"].value
@@ -95,7 +95,7 @@ def crosses(fabric: Fabric, a: int, b: int) -> bool:
 def single_paths(
     fabric: Fabric, edges: Sequence[tuple[int, int]], paths: Mapping[int, Sequence[PathRow]]
 ) -> dict[tuple[int, int, int], list[Cable]] | None:
-    """Return (sender, receiver, queue pair) -> (cable, sending node) of its path; None if an agent reported none."""
+    """Return (sender, receiver, queue pair) -> (cable, sending node); None if an agent reported no path."""
     routes: dict[tuple[int, int, int], list[Cable]] = {}
     for a, b in edges:
         rows = [row for row in paths.get(a, ()) if row.peer == b and row.ev is not None]

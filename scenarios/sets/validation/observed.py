@@ -1,4 +1,4 @@
-"""Reads a case's figures in one world from a results directory. Theory's figures have the same form.
+"""Reads a case's figures in one world from a results directory.
 
 Times are pooled over the seeds, so that a percentile has enough samples. Every other figure is the median over the seeds.
 """
@@ -82,8 +82,8 @@ def points(stored: Stored) -> list[Point]:
 
 
 def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
-    """Return times of all steps, or messages, ns. As many first messages as a flow has in flight are dropped: they are posted before any
-    queue builds up, and take less time."""
+    """Return times of all steps, or messages, ns. As many first messages as a flow has in flight are dropped: posted before any queue
+    builds up, they are fast."""
     series: list[pd.Series[Any]] = []
     first = stored.manifest.scenario.workload.outstanding
     for run in runs:
@@ -97,7 +97,6 @@ def times_of(stored: Stored, runs: Sequence[Run]) -> pd.Series[Any]:
 
 
 def figures_of(runs: Sequence[Run], times: pd.Series[Any]) -> dict[str, Seen]:
-    """The runs differ in their seeds alone."""
     result: dict[str, Seen] = {}
     has_failure = any(run.failovers for run in runs)
     if not has_failure:  # times with and without a cable must not be mixed in a percentile

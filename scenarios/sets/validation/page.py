@@ -1,7 +1,4 @@
-"""Writes a validation's output: a table for the terminal, ``validation.html`` (self-contained), ``.json``, ``.csv`` and one plot.
-
-It reads ``case.json`` files only: the same files give the same bytes.
-"""
+"""Writes a validation's page, data, table and plot from ``case.json`` files: the same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +40,6 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def deviation(row: Conclusion, of: str, against: str) -> str:
-    """Return "" if the columns are not compared."""
     for parting in row["partings"]:
         if (parting["of"], parting["from"]) == (of, against):
             return "from zero" if parting["by"] is None else f"{100 * parting['by']:+.1f} %"
@@ -97,7 +93,6 @@ def table(conclusions: Sequence[Conclusion]) -> Any:
 
 
 def notes(conclusions: Sequence[Conclusion]) -> list[str]:
-    """Return lines on unreadable files and untrustworthy runs."""
     lines = [f"{case['id']}: {line}" for case in conclusions for line in case["trouble"]]
     for case in conclusions:
         for name, world in case["worlds"].items():
@@ -112,7 +107,7 @@ def summary_line(conclusions: Sequence[Conclusion]) -> str:
 
 
 def write_page(out: Path) -> Path:
-    """Write page, data, table and plot; return the page's path."""
+    """Return the page's path."""
     from scenarios.figures.rows import table as frame_of
     from scenarios.show.html import embedded
     from scenarios.show.html import write_page as write

@@ -13,7 +13,6 @@ from testbed.world import EMULATED, SIMULATED
 
 NAME = "validation"
 LOOKS = {THEORY: ("#000000", "|"), SIMULATED: ("#0072B2", "o"), EMULATED: ("#D55E00", "s"), SLOWER: ("#CC79A7", "^")}
-"""Colours of Okabe and Ito; the markers differ as well."""
 ROW, EDGES = 0.17, 1.1  # height of a row, and of the margins, in inches
 
 
@@ -41,7 +40,6 @@ def fidelity_line(conclusions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(conclusions: Sequence[Mapping[str, Any]], directory: Path) -> list[Path]:
-    """Without figures, remove old files instead."""
     rows = points(conclusions)
     if not rows:
         for path in directory.glob(f"{NAME}.[ps][nv]g"):

@@ -20,7 +20,7 @@ def only(part: str, draw: Draw) -> Draw:
 
 
 def and_two_hosts(draw: Draw) -> Draw:
-    """Draw the other parts, and beside them the goodput of the flows between two hosts."""
+    """The goodput of flows between two hosts goes beside the other parts."""
 
     def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         others = {part: results for part, results in stored.items() if part != "pair"}

@@ -1,4 +1,4 @@
-"""Draws figures over time: a job's goodput and losses under faults, flows, losses at the start."""
+"""Draws figures over time: a job under faults, flows, losses at the start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BINS = 100  # about as many points as a column can show
 
 
 def loss_times(stored: Stored, run: Run) -> Any:
-    """Return sorted times at which packets were found lost on the way, µs since the first measured step or t0."""
+    """Return sorted times at which losses were found, µs since the first measured step or t0."""
     begin, events = stored.begin_ns(run), stored.rows("events", run)
     if begin is None or not len(events):
         return np.array([])
@@ -32,7 +32,6 @@ def loss_times(stored: Stored, run: Run) -> Any:
 
 
 def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
-    """Return MRC's run of the first seed per part, placement and setting."""
     runs = []
     for results in stored.values():
         kinds: set[str] = set()
@@ -45,7 +44,6 @@ def _first_runs(stored: Mapping[str, Stored]) -> list[tuple[Stored, Run]]:
 
 
 def jobs(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw a job's goodput in % of ideal, what theory leaves, and losses found, per part and placement."""
     panel_runs = [(part, run, xy) for part, run in _first_runs(stored) if (xy := series(part, run, float(run.measured_ns))) is not None]
     if not panel_runs:
         return []
@@ -93,7 +91,6 @@ def _span_us(run: Run) -> float:
 
 
 def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw the first seed's flows over time, a panel per setting."""
     runs = [(results, run) for results, run in _first_runs(stored) if run.flows]
     if not runs:
         return []
@@ -117,7 +114,6 @@ def flows(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path
 
 
 def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw losses so far per queue pair since traffic began, a line per seed."""
     results = stored["main"]
     runs = [(run, _since_traffic(results, run)) for run in results.runs if run.transport == "mrc"]
     runs = [(run, times) for run, times in runs if len(times)]
@@ -141,7 +137,7 @@ def start_up(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
 
 
 def _since_traffic(stored: Stored, run: Run) -> Any:
-    """Return times of losses since any rank's first packet, warm-up included, µs."""
+    """Return times since any rank's first packet, warm-up included, µs."""
     steps: pd.DataFrame = stored.table("steps")
     run_steps = steps[steps["run"] == run.run]
     times, begin = loss_times(stored, run), stored.begin_ns(run)

@@ -1,4 +1,4 @@
-"""Draws bandwidth over message sizes, an incast's shares, two hosts, and the sizes of fabrics, from summaries only."""
+"""Draws message sizes, incasts, two hosts, and the sizes of fabrics, from summaries only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seeds_text(runs: Sequence[Run]) -> str:
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw bus bandwidth in % of ideal, a line per transport, a panel per loss rate, a drawing per part with several sizes."""
+    """Draw a line per transport, a panel per loss rate, a drawing per part with several sizes."""
     made = []
     for part, results in stored.items():
         if len({run.settings.get(SIZE) for run in results.runs}) > 1:
@@ -106,7 +106,6 @@ def incast(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 
 def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw every flow in % of the line, and the mean, per transport."""
     runs = [run for run in stored["main"].runs if run.flows]
     if not runs:
         return []
@@ -127,7 +126,6 @@ def shares(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Pat
 
 
 def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw the last hop's use, mean queue and pauses over the number of senders."""
     runs = [run for run in stored["main"].runs if run.groups.get("incast")]
     if not runs:
         return []
@@ -154,7 +152,6 @@ def profiles(stored: Mapping[str, Stored], directory: Path, name: str) -> list[P
 
 
 def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw a small message's latency in base RTTs, and bandwidth with 32 KiB messages, under one T0 and across T1s."""
     parts = (
         ("latency", "post to completion\n[base RTTs]", "groups.flows.message_ns.p50", "base_rtt_ns"),
         ("bandwidth", "goodput\n[share of line]", "groups.flows.of_line", ""),
@@ -178,7 +175,6 @@ def pair(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]
 
 
 def sizing(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw switches and transceivers for the paper's NICs, by the split of the NIC."""
     from topologies.sizing import GBIT, PAPER_NICS, splits
 
     choices = splits()
