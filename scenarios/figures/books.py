@@ -1,7 +1,7 @@
 """Keeps the books of a run, in packets: where each one went, from the agents' and the ports' counters.
 
-Switches and host ports recognise background frames by their inner addresses and count them separately. The books take them out of the rows,
-so that they cover only the workload. Needs no pandas, which a run imports for its tables.
+Ports count background frames, which they recognise by their inner addresses, separately; the books cover only the workload. Needs no
+pandas, which a run imports for its tables.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PortRow(dict[str, int]):
 
 
 def take_out_background(ports: Sequence[PortRow]) -> BackgroundPackets | None:
-    """Return an account of background traffic, in packets: sent = delivered + lost (by cause) + unexplained; None without such traffic.
+    """Return the books of background traffic: sent = delivered + lost (by cause) + unexplained; None without such traffic.
 
     Subtracts its drops from the rows. Of :data:`_BY_REMAINDER` at most the packets still missing are its own. Workload frames mistaken for
     background frames would be missing there.
@@ -94,8 +94,8 @@ def port_rows(record: Counted) -> list[PortRow]:
 
 
 def port_peaks(record: Counted) -> dict[str, int]:
-    """Return port -> largest backlog in this run, bytes. Counters keep the peak for the fabric's whole life, so a port has no entry if an
-    earlier run had a backlog as large."""
+    """Return port -> largest backlog in this run, bytes. Counters keep the fabric's peak: a port has no entry if an earlier run had one as
+    large."""
     before, after = (
         {str(row["port"]): int(row.get("backlog_peak_bytes", 0)) for row in rows}
         for rows in (record.counters_before, record.counters_after)
@@ -104,8 +104,8 @@ def port_peaks(record: Counted) -> dict[str, int]:
 
 
 def books(record: Counted) -> Packets:
-    """Make the books of a run, in packets: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue
-    or in a delay line when the books were closed."""
+    """Return the books: sent = delivered + lost (by cause) + on_the_way + unexplained. ``on_the_way``: in a port's queue or in a delay
+    line."""
     agents = list((record.agent_counters or {}).values())
     ports = port_rows(record)
     background = take_out_background(ports)
@@ -135,8 +135,8 @@ def books(record: Counted) -> Packets:
 
 
 def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
-    """Return (sent, delivered) frames of a run on the kernel's sockets, whose agents see no frames. ``rows`` include background traffic,
-    whose frames do not arrive if a fault drops them at a host port."""
+    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames. ``rows`` include background frames, which do
+    not arrive if a fault drops them at a host port."""
     sent = delivered = 0
     for row in (row for row in rows if row.of_host):
         sent += sum(row[key] for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed")) - row["background_left"]

@@ -20,7 +20,7 @@ Theory = Callable[[frozenset[str]], float]
 
 
 def theory_of(run: Run) -> Theory:
-    """Return a function: dead cables -> bus bandwidth that is left, bits/s."""
+    """Return a function: dead cables -> bus bandwidth left, bits/s."""
     cache: dict[frozenset[str], float] = {}
 
     def bandwidth_left(dead: frozenset[str]) -> float:
@@ -32,7 +32,7 @@ def theory_of(run: Run) -> Theory:
 
 
 def stretches(failures: Failures) -> list[tuple[float, float, frozenset[str]]]:
-    """Return (begin, end, dead cables): the measured window without the settling time after each change."""
+    """Return (begin, end, dead cables) of the measured window without settling times."""
     run, outages = failures.run, failures.outages
     begin, end = run.window
     times = changes(outages)
@@ -67,7 +67,7 @@ def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]
 
 
 def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
-    """Return the time of each step that all ranks finished, divided by the theoretical time at the least capacity during it."""
+    """Divide each step's time by theory at the least capacity during it."""
     run, outages = failures.run, failures.outages
     kind, ranks, size = run.record.workload, len(run.record.ranks), run.record.message_bytes
     times = changes(outages)

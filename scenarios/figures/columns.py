@@ -1,4 +1,4 @@
-"""Reads a Parquet table of results, and checks its size, columns and types once for all readers."""
+"""Reads a Parquet table of results; checks its size, columns and types once for all readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read the table that the file's name tells. Raises :class:`FileError`, OSError, ValueError."""
+    """Raises :class:`FileError`, OSError, ValueError."""
     with opened(path) as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
         room = ROOM + TIMES * path.stat().st_size
         texts = [field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]

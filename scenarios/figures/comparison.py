@@ -1,4 +1,4 @@
-"""Compares transports side by side: for each figure the median over the seeds, its interval, and what theory allows."""
+"""Compares transports: for each figure the median over the seeds, its interval, and what theory allows."""
 
 from __future__ import annotations
 
@@ -68,11 +68,10 @@ def unit_of(figure: str) -> str:
 
 
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
-    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure), from rows of scenarios.figures.rows.
+    """Make one row per (scenario, workload, fabric, placement, settings, transport, figure) that some run of the workload has.
 
     ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and ``degraded``: medians of what theory allows. ``n``,
-    ``failed`` and ``doubtful``: numbers of runs that have the figure, that no figure counts, and that are included but untrustworthy. A
-    figure that no run of a workload has gets no row.
+    ``failed`` and ``doubtful``: numbers of runs with the figure, of runs that no figure counts, and of untrustworthy runs included.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings

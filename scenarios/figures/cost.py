@@ -1,5 +1,4 @@
-"""Computes what failures cost a run: its slowest step, the goodput it kept, the extra time of its steps or the bytes its flows did not
-deliver.
+"""Computes what failures cost a run: its slowest step, the goodput kept, the extra time of steps or the undelivered bytes of flows.
 
 Theory is the cost if throughput fell in proportion to the capacity that topologies.theory's linear programme finds without the dead cables.
 """
@@ -38,8 +37,7 @@ def figures(failures: Failures) -> Cost | None:
 
 
 def duration_at_pace(work_ns: float, begin: float, marks: Sequence[float], share: Share) -> float | None:
-    """Return how long ``work_ns`` at full pace takes from ``begin`` if the pace is ``share``, which changes at ``marks``; None: for
-    ever."""
+    """Return how long ``work_ns`` takes from ``begin`` if the pace is ``share``, which changes at ``marks``; None: for ever."""
     remaining, now = work_ns, begin
     for mark in [*sorted(t for t in marks if t > begin), None]:
         pace = share(now)
@@ -62,7 +60,6 @@ def broken_spans(outages: Sequence[Outage], end: float) -> list[Window]:
 
 
 def rate_over(bins: pd.DataFrame, spans: Sequence[Window]) -> float | None:
-    """Compute bits/s over all stretches together; None if they have no length, or nothing counted payload."""
     lasting = sum(b - a for a, b in spans)
     if not lasting or bins.empty:
         return None
@@ -75,7 +72,7 @@ def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) 
 
 
 def carried(bins: pd.DataFrame, hosts: int, *stretches: Sequence[Window]) -> list[float | None]:
-    """Compute ``before_bps``, ``during_bps`` and ``after_bps``: what each of ``hosts`` received in those stretches."""
+    """Compute ``before_bps``, ``during_bps`` and ``after_bps`` per host."""
     rates = [rate_over(bins, spans) for spans in stretches]
     return [None if rate is None else rate / hosts for rate in rates]
 
@@ -87,8 +84,8 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
     """Return (end of each of ``whole_steps``, time from the end of the step before), ns, up to the first step that some rank did not
     finish.
 
-    A step ends when its last rank ends it. Before the first, the last warm-up step counts, else the first rank's begin. These times add up
-    to the elapsed time. Step times need not: ranks may be a step apart, and one stall then lengthens two steps.
+    Before the first, the last warm-up step counts, else the first rank's begin. These times add up to the elapsed time. Step times need
+    not: ranks may be a step apart, and one stall then lengthens two steps.
     """
     ends = run.whole_steps.groupby("step")["end_ns"].max()
     done = [float(end) for number, (step, end) in enumerate(ends.items()) if step == number]
@@ -97,7 +94,7 @@ def periods(run: Run) -> tuple[list[float], list[float]]:
 
 
 def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
-    """Compute the cost for a collective, or for the first job. The healthy step is the median of the steps that ended before the first
+    """Compute the cost for a collective, or for the first job. A healthy step is the median of the steps that ended before the first
     outage; if there are none, of the steps that began after the last outage.
 
     ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps. None with fewer than
@@ -230,7 +227,7 @@ def flow_theory(run: Run, outages: Sequence[Outage]) -> Share:
 
 
 def back_ns(bins: pd.DataFrame, before_bps: float, first: float, end: float, width: float, share: Share) -> float | None:
-    """Return the time from ``first`` to the first window of ``width`` with :data:`BACK` of what theory leaves in it; None without one."""
+    """Return when a window of ``width`` first had :data:`BACK` of what theory leaves in it, ns after ``first``."""
     step = width / 10
     for begin in np.arange(first, end - width + step / 1000, step):
         share_left = sum(share(begin + i * step) for i in range(10)) / 10

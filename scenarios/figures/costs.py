@@ -20,8 +20,8 @@ class Extra:
 
     @property
     def noise(self) -> float | None:
-        """Return the noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger; None: not known. It
-        is at least as large as a gain, because a failure makes nothing quicker."""
+        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is at least as large as a
+        gain, because a failure makes nothing quicker."""
         if self.extra_ns is None:
             return None
         low = self.extra_low_ns if self.n > 1 else None
@@ -35,15 +35,14 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class CostRow(Extra):
-    """Costs of a transport. Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy
-    run has an ``extra_ns``; None: known for no run. Units as in :class:`testbed.results.summary.Cost`."""
+    """Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
+    ``extra_ns``; None: known for no run. Units as in :class:`testbed.results.summary.Cost`."""
 
     transport: str
     fabric: str
     world: str
     of_flows: bool
-    job: str | None
-    """The job whose cost it is; only set with several jobs."""
+    job: str | None  # only with several jobs
     slowdown: float | None
     goodput_kept: float | None
     before_bps: float | None
@@ -57,16 +56,14 @@ class CostRow(Extra):
     ideal_extra_ns: float | None
     healthy_bps: float | None
     undelivered_bytes: float | None
-    back_ns: float | None
-    """None also if the flows of one run never recovered."""
+    back_ns: float | None  # None also if the flows of one run never recovered
     runs: int
     extra_high_ns: float | None
     unfinished: int
     healthy_steps: int | None
     healthy_from: str
     doubtful: int
-    trusted: bool
-    """Whether the numbers leave out untrustworthy runs."""
+    trusted: bool  # numbers leave out untrustworthy runs
     unknown: str | None
 
 

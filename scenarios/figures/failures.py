@@ -1,5 +1,4 @@
-"""Computes effects of failures on a run: how soon senders left the dead paths, what was lost there, and which paths were given up without a
-cause."""
+"""Computes effects of failures: how soon senders left dead paths, what was lost there, and which paths were given up without a cause."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ SETTLE_RTTS = 20
 
 
 def shares_kept(failures: Failures, outages: Sequence[Outage]) -> tuple[float | None, float | None, float | None]:
-    """Return the least share of earlier goodput that any flow hit kept: during the fault, late in it and after it."""
+    """Return the least share of earlier goodput of any flow hit: during the fault, late in it and after it."""
     run, window = failures.run, all_on(failures.run)
     begin, end = min(o.begin for o in outages), max(o.end for o in outages)
     if not run.named_flows or window is None or not window[0] < begin < window[1]:
@@ -39,13 +38,12 @@ def shares_kept(failures: Failures, outages: Sequence[Outage]) -> tuple[float | 
 
 
 def delivered_ns(failures: Failures, lost: Sequence[log.Loss]) -> float | None:
-    """Return when the sender knew that the last of these lost packets had arrived, ns; None if one never did, or none was lost."""
+    """Return when the sender knew that the last of these packets had arrived, ns; None if one never did, or none was lost."""
     return worst_of([failures.redelivered(line) for line in lost])
 
 
 def failovers(failures: Failures) -> list[summary.Failover]:
-    """Make a row per fault: the last data packet on a path that it killed, what was lost there, and what it cost. Only the time until the
-    repair counts."""
+    """Make a row per fault: the last data packet on a killed path, losses and cost. Only the time until the repair counts."""
     run = failures.run
     started = run.window[0] if run.record.t0_ns is None else run.record.t0_ns
     rows = []
@@ -117,7 +115,7 @@ def cost_ns(run: Run, at: float) -> float | None:
 
 
 def false_bad(failures: Failures) -> list[log.PathChange]:
-    """Find verdicts that no fault explains: none hit the path at that time, shortly before, or while the lost packet was on its way."""
+    """Find verdicts that no fault explains: at that time, shortly before, or while the lost packet was on its way."""
     margin = LATE_RTTS * failures.run.base_rtt_ns
     sent: dict[tuple[Pair, int | None, int], list[tuple[float, float]]] = {}
     for line in failures.losses:
@@ -143,8 +141,8 @@ def nacks_lost(run: Run) -> int | None:
 
 
 def dead_at_start(failures: Failures) -> summary.DeadAtStart:
-    """Count paths between sending pairs that were dead before any data was sent. Detection times count from when the path's sender began,
-    because ranks begin one after the other."""
+    """Detection times of paths that were dead before any data count from when the path's sender began, because ranks begin one after the
+    other."""
     start = failures.traffic_start()
     outages = [outage for outage in failures.outages if outage.kills and outage.begin <= start]
     dead = {(pair, ev) for outage in outages for pair, evs in failures.dead(outage).items() if pair in failures.pairs for ev in evs}

@@ -56,7 +56,6 @@ class Judgement:
 
 
 def cpu_percent(samples: Sequence[tuple[int, float]], begin_ns: float, end_ns: float) -> float | None:
-    """Return the mean busy share of the usable cores, percent, from (time in ps, share); None without a sample."""
     inside = [share for ps, share in samples if begin_ns <= ps / NS <= end_ns]
     return round(100 * sum(inside) / len(inside), 1) if inside else None
 
@@ -66,20 +65,16 @@ class Evidence:
     window: tuple[float, float]
     loops: Sequence[Loop]
     causes: Mapping[str, int]
-    unexplained: int | None
-    """None if the counters could not be read."""
+    unexplained: int | None  # None if the counters could not be read
     base_rtt_ns: float
     rejected: Mapping[str, int]
     cables: Sequence[CableGap]
-    corrupted: int = 0
-    """Agents must refuse these frames, unless they are among the ``gone``."""
+    corrupted: int = 0  # Agents must refuse these frames, unless they are among the ``gone``.
     gone: int = 0
     stragglers: Collection[int] = ()
     wrong: int = 0
-    watch: Watch | None = None
-    """None in the simulated world."""
-    touched: Collection[str] = ()
-    """The rate of these cables is not checked."""
+    watch: Watch | None = None  # None in the simulated world
+    touched: Collection[str] = ()  # The rate of these cables is not checked.
     on_the_way: int = 0
     late_pause_ns: float = 0
     acts_late_ns: float = 0

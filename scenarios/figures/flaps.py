@@ -1,4 +1,4 @@
-"""Computes how long a path stays out of use each time that it is given up, and what senders do about a lossy path."""
+"""Computes how long a path stays out of use each time, and what senders do about a lossy path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topologies.addressing import ev_fields
 from topologies.units import NS
 
 REPLACED_RTTS = 20
-"""An idle EV that begins to carry packets within so many base RTTs replaced the one given up [ours]."""
+"""An idle EV that carries packets within so many base RTTs replaced the one given up [ours]."""
 
 
 class Move(NamedTuple):
@@ -32,8 +32,8 @@ class Move(NamedTuple):
 
 @dataclass
 class GivenUp:
-    """One time that an EV became ASSUMED_BAD, counted per EV from 1. ``back_ns``: when it was readmitted, None if it was not.
-    ``mended_ns``: end of the outage that explains it, None if it did not end."""
+    """One time that an EV became ASSUMED_BAD, numbered per EV from 1. ``back_ns``: when it was readmitted. ``mended_ns``: end of the outage
+    that explains it."""
 
     pair: tuple[int, int]
     ev: int
@@ -75,7 +75,7 @@ def flap_rows(fabric: Fabric, rows: Iterable[GivenUp], outages: Sequence[Outage]
 
 
 def flaps(rows: Sequence[GivenUp]) -> list[summary.Flaps]:
-    """Return for each n the median time, ns, that EVs stayed out of use at the n-th time."""
+    """Return for each n the median time, ns, out of use at the n-th time."""
     table = []
     for number in sorted({row.number for row in rows}):
         group = [row for row in rows if row.number == number]
@@ -113,7 +113,7 @@ def flap_growth(rows: Sequence[GivenUp]) -> float | None:
 
 
 def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
-    """Return the EVs from a host to a peer that were idle before ``t`` and carried packets within 20 base RTTs after it."""
+    """Return EVs that were idle before ``t`` and carried packets within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
     soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.base_rtt_ns)]

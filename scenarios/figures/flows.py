@@ -1,5 +1,4 @@
-"""Computes figures of a run of flows: goodput in windows, fairness, what a victim keeps, queues, and how one flow leaves the EVs of
-another."""
+"""Computes figures of flows: goodput in windows, fairness, what a victim keeps, queues, and how a flow leaves another's EVs."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ Window = tuple[float, float]
 
 
 def all_on(run: Run) -> Window | None:
-    """Return the window in which all flows with a fixed end send: from the latest start plus settling to the earliest end; None if empty.
-    Settling: the workload's ``settle``, or 20 base RTTs."""
+    """Return the window from the latest start, plus the workload's ``settle`` or 20 base RTTs, to the earliest fixed end; None if empty."""
     ends = [f.start_ns + f.for_ns for f in run.named_flows if f.for_ns is not None]
     t0 = run.record.t0_ns
     if not ends or t0 is None:
@@ -48,7 +46,7 @@ def alone_window(run: Run, name: str) -> Window | None:
 
 
 def rate_in(bins: pd.DataFrame, window: Window | None) -> float | None:
-    """Compute bits/s of a flow in a window; a bin partly in it counts by that part. None without a window."""
+    """Compute bits/s; a bin partly in the window counts by that part."""
     if window is None:
         return None
     begin, end = window
@@ -80,7 +78,7 @@ def span_rate(sent: pd.DataFrame) -> float | None:
 
 
 def queue_rows(run: Run) -> dict[str, summary.Queue]:
-    """Make a row per watched port. Mean and p99 cover the time in which all flows send, else the whole run."""
+    """Mean and p99 cover the time in which all flows send, else the whole run."""
     window = all_on(run) or run.window
     counted = {row.port: row for row in run.ports}
     peaks = port_peaks(run.record)
@@ -131,8 +129,8 @@ def group_rows(run: Run, flows: dict[str, summary.Flow], queues: dict[str, summa
 
 
 def shared_evs(run: Run, free: Flow, bound: Flow) -> tuple[list[int], list[int]]:
-    """Return (EVs of ``free`` that share a cable between switches with an EV of ``bound``, all EVs of ``free``), from the paths that agents
-    reported before the flows began. Empty without a report, or if nothing is shared."""
+    """Return (EVs of ``free`` that share a cable between switches with an EV of ``bound``, all EVs of ``free``), from reported paths. Empty
+    without a report, or if nothing is shared."""
     hosts, paths = run.record.ranks, run.record.host_paths
     ends = [(hosts[flow.src], hosts[flow.dst]) for flow in (free, bound)]
     active = [[row.ev for row in paths.get(src, ()) if row.peer == dst and row.active and row.ev is not None] for src, dst in ends]
@@ -156,7 +154,7 @@ def ev_ratio(run: Run, free: Flow, shared: Sequence[int], all_evs: Sequence[int]
 
 
 def separations(run: Run) -> list[summary.Separation]:
-    """Make a row for each flow bound to some EVs and each earlier one that has more: how far and how soon the latter leaves them."""
+    """Make a row for each flow bound to some EVs and each earlier one with more: how far and how soon the latter leaves them."""
     t0, rtt = run.record.t0_ns, run.base_rtt_ns
     if t0 is None:
         return []

@@ -28,7 +28,7 @@ HOPS = {
     "host": r"h\d+-p\d+", "t0_up": r"p\d+-t0-\d+-u\d+", "t1_across": r"p\d+-t1-\d+-s\d+", "t1_down": r"p\d+-t1-\d+-d\d+",
     "last_hop": r"p\d+-t0-\d+-d\d+",
 }  # fmt: skip
-"""Hop -> pattern of names of the ports that send over it."""
+"""Hop -> pattern of the names of its ports."""
 FULL = 0.98
 """From this load on, M/D/1 says nothing: senders are held back [ours]."""
 FEWEST_ON_EV = 8
@@ -140,7 +140,7 @@ def _that_carried_data(run: Run) -> Iterable[tuple[str, PortRow]]:
 
 
 def hops(run: Run) -> dict[str, Hop]:
-    """Return by hop: packets marked and trimmed, and the mean backlog that data packets met, bytes; {} without counters."""
+    """Return packets marked and trimmed, and the mean backlog, bytes, that data met, by hop; {} without counters."""
     by_hop: dict[str, list[PortRow]] = defaultdict(list)
     for hop, row in _that_carried_data(run):
         by_hop[hop].append(row)
@@ -178,7 +178,7 @@ def _ev_spread(counts: Iterable[Mapping[int, int]]) -> float | None:
 
 
 def _queue_wait(run: Run) -> dict[str, float]:
-    """Divide the backlog met by that of M/D/1, by hop; only in the simulated world, where what is on the wire does not wait."""
+    """Divide the backlog met by M/D/1's, by hop; only in the simulated world, where what is on the wire does not wait."""
     begin, end = run.window
     if run.record.world != SIMULATED or end <= begin:
         return {}

@@ -1,5 +1,4 @@
-"""Computes figures of background traffic, from the JSON files of iperf3's client and server, and what theory leaves a workload
-beside it."""
+"""Computes figures of background traffic from iperf3's files, and what theory leaves a workload beside it."""
 
 from __future__ import annotations
 

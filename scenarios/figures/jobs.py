@@ -12,7 +12,7 @@ from testbed.results.summary import Job
 
 
 def figures(run: Run) -> dict[str, Job]:
-    """Return figures by job: steps count from the first measured one until the first job has ended."""
+    """Steps count from the first measured one until the first job has ended."""
     passes, warm = run.passes, run.record.warmup_steps
     if passes.empty:
         return {}

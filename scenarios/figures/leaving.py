@@ -1,4 +1,4 @@
-"""Computes how a sender leaves the paths that an outage killed: how soon, and how many packets it loses on each of them."""
+"""Computes how a sender leaves the paths that an outage killed: how soon, and with how many losses on each."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def worst_of(values: Sequence[N | None]) -> N | None:
 
 
 def of_queue_pair(lines: Sequence[OfQp], qpn: int | None) -> list[OfQp]:
-    """Choose the lines of a queue pair; a line without one concerns all."""
+    """A line without a queue pair concerns all."""
     return [line for line in lines if qpn is None or line.qpn in (None, qpn)]
 
 
 def srtt_before(failures: Failures, pair: Pair, qpn: int | None, t: float, verdict: log.PathChange | None) -> float:
-    """Return the last smoothed RTT logged before ``t``, else that of the first verdict, else the base RTT, ns."""
+    """Return the last smoothed RTT before ``t``, else the first verdict's, else the base RTT, ns."""
     samples: list[float | None] = [
         line.srtt_ns for line in of_queue_pair(failures.samples_of[pair], qpn) if line.t_ns <= t and line.srtt_ns
     ]
@@ -46,7 +46,6 @@ def srtt_before(failures: Failures, pair: Pair, qpn: int | None, t: float, verdi
 
 
 def packet_gap_ns(failures: Failures, pair: Pair, t: float) -> float | None:
-    """Return the mean time between two data packets before ``t``; None if none was sent."""
     run = failures.run
     bins = failures.bins_of.get(pair, run.evs[:0])
     bins = bins[bins["t_ns"] + bins["bin_ns"] <= t]
@@ -75,8 +74,8 @@ def counted_bytes(run: Run) -> int:
 
 
 def window_until(failures: Failures, pair: Pair, qpn: int | None, t: float, verdict: log.PathChange | None) -> int | None:
-    """Return the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict; None if none was logged.
-    Windows grow between the lines; the verdict contains the window at its time."""
+    """Return the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict, which contains its own.
+    Windows grow between the lines."""
     until = t if verdict is None else verdict.t_ns
     lines = [line for line in of_queue_pair(failures.samples_of[pair], qpn) if line.t_ns <= until]
     before = [line.bytes for line in lines if line.t_ns <= t and line.bytes][-1:]
@@ -140,7 +139,7 @@ def queues_of(failures: Failures, pair: Pair) -> list[int | None]:
 
 
 def departures(failures: Failures, outages: Sequence[Outage], since: float | None = None) -> list[Departure]:
-    """Return :func:`departure_from` over all senders and a fault's outages that began after ``since``, ns (default: begin of traffic)."""
+    """``since``: only outages begun after it, ns (default: begin of traffic)."""
     start = failures.traffic_start() if since is None else since
     found = [
         departure_from(failures, outage, pair, evs, qpn)

@@ -9,7 +9,7 @@ from scenarios.figures.outages import Failures
 from testbed.results import log, summary
 
 LATE_RTTS = 60
-"""Base RTTs after a fault's end in which a verdict may still concern it: the last probes are yet to be judged [ours]."""
+"""Base RTTs after a fault in which a verdict may still concern it: the last probes are yet to be judged [ours]."""
 _NEVER = 1 << 62
 
 

@@ -1,7 +1,7 @@
-"""Makes tables from the raw files of a run. Only this module reads the agents' logs.
+"""Makes tables from the raw files of a run, which only this module reads.
 
-A run's directory holds ``run.json``, ``runner.jsonl`` and one ``h<i>.jsonl`` per agent, in this machine's time. All other results are
-computed from them, so that a later version can do it again. All that leaves this module is in the network's time.
+A run's directory holds ``run.json``, ``runner.jsonl`` and one ``h<i>.jsonl`` per agent, in this machine's time. All that leaves this module
+is in the network's.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _COUNTERS = b'"kind":"counters"'
 
 
 def raw_lines(path: Path, transfers: bool = False) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) of a JSONL file, without an incomplete last line (its writer was killed). ``transfers``: those of that kind, the
-    bulk of a long run; otherwise all others. Raises :class:`FileError`."""
+    """Yield (number, line) of a JSONL file, but not an incomplete last line (its writer was killed). ``transfers``: only these, the bulk of
+    a long run; otherwise all others. Raises :class:`FileError`."""
     if not os.path.lexists(path):  # a link to nowhere is damage
         return
     with opened(path) as file:
@@ -148,7 +148,7 @@ class Run:
 
     @cached_property
     def whole_steps(self) -> pd.DataFrame:
-        """The rows of :attr:`steps` of measured steps that all ranks finished; of several jobs, the first job's."""
+        """Rows of measured steps that all ranks finished; of several jobs, the first job's."""
         return self._with_warm_up[~self._with_warm_up["warmup"].astype(bool)]
 
     @cached_property
@@ -167,8 +167,8 @@ class Run:
 
     @cached_property
     def transfers(self) -> pd.DataFrame:
-        """A row per slice that a rank sent another in a measured step that all ranks finished. ``start_ns``: its sender posted it;
-        ``end_ns``: the receiver's program saw it complete."""
+        """A row per slice in a measured step that all ranks finished. ``start_ns``: its sender posted it; ``end_ns``: the receiver's
+        program saw it complete."""
         warm, steps = self.record.warmup_steps, set(self.step_times.index)
         keys = ["step", "stage", "slice", "src", "dst"]
         lists: dict[str, list[np.ndarray[Any, Any]]] = {"posted": [], "arrived": []}
@@ -293,7 +293,7 @@ class Run:
 
     @cached_property
     def agent_counters(self) -> dict[str, dict[str, int]]:
-        """Engine counters by host: read at the end, else the last that the agent logged itself."""
+        """Read at the end, else the last that the agent logged itself."""
         if self.record.agent_counters is not None:
             return self.record.agent_counters
         logged = (line for path in self._logs for _, line in raw_lines(path) if _COUNTERS in line[:80])
@@ -308,8 +308,8 @@ class Run:
 
 
 def load_runs(directory: Path) -> list[Run]:
-    """Return the runs in the order in which they ran; simulated ones, which all begin at one time, by name. Nothing read of them stays in
-    memory: of 512 hosts, a run's record takes 270 MB."""
+    """Return runs in their order; simulated ones, which all begin at one time, by name. Nothing read of them stays in memory: of 512 hosts,
+    a run's record takes 270 MB."""
 
     def order(place: Path) -> tuple[int, str]:
         return read_record(place / "run.json").window[0], place.name
@@ -321,7 +321,7 @@ TABLES = ("steps", "transfers", "events", "counters", "goodput", "agents", "flow
 
 
 def tables_of(run: Run) -> dict[str, pd.DataFrame]:
-    """Return all tables by name, and release the log lines read for them."""
+    """Return tables by name, and release the log lines read for them."""
     fresh = Run(run.directory)
     return {name: getattr(fresh, name) for name in TABLES}
 

@@ -22,18 +22,18 @@ from topologies.theory import COLLECTIVES, collective_phases
 ENDLESS = 1 << 62
 Pair = tuple[int, int]
 LATE_RTTS = 4
-"""Base RTTs after a fault's end in which a verdict may concern packets sent before [ours]."""
+"""Base RTTs after a fault in which a verdict may concern packets sent before [ours]."""
 NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))  # trimmed, or never left their host
 
 
 def kind_of(name: str) -> Kind:
-    """Return the catalogue's kind; for a kind of another version, one without effects."""
+    """A kind of another version is one without effects."""
     return KINDS.get(name, Kind())
 
 
 @dataclass(frozen=True)
 class Outage:
-    """One stretch of time in which something was broken; a flapping link has one for each time that it was down."""
+    """A stretch in which something was broken; a flapping link has one for each time down."""
 
     fault: str
     kind: str
@@ -63,7 +63,7 @@ class Outage:
 
 
 def outages_of(run: Run) -> list[Outage]:
-    """List outages by begin. A fault has phases begin and heal; a cyclic one also down and up."""
+    """A fault has phases begin and heal; a cyclic one also down and up."""
     lines = run.of(log.Fault)
     cycles = {line.name for line in lines if line.phase == "down"}
     outages = []
@@ -93,7 +93,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """Return the EVs of which an outage drops packets; none where an EV names no path (adaptive routing)."""
+    """None are hit where an EV names no path (adaptive routing)."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()
@@ -118,7 +118,7 @@ def _most_peers(collective: str, hosts: tuple[int, ...]) -> dict[int, int]:
 
 
 class OfQueuePair(Protocol):
-    """A line about a queue pair; without a number, about all of two hosts."""
+    """A line without a number is about all queue pairs of two hosts."""
 
     @property
     def pair(self) -> Pair: ...
@@ -130,7 +130,6 @@ T = TypeVar("T", bound=OfQueuePair)
 
 
 def by_pair(lines: Iterable[T]) -> dict[Pair, list[T]]:
-    """Return lines by pair of hosts; a pair without lines has an empty list."""
     found: dict[Pair, list[T]] = defaultdict(list)
     for line in lines:
         found[line.pair].append(line)
@@ -187,8 +186,8 @@ class Failures:
 
     @cached_property
     def samples_of(self) -> dict[Pair, list[log.Cwnd | log.Srtt]]:
-        """Lines with RTTs and windows: MRC's every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the end of
-        their bin, and would change figures."""
+        """Lines with RTTs and windows: MRC's every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the bin's
+        end, and would change figures."""
         lines = self.run.of_any(log.Srtt, log.Cwnd)
         return by_pair(x for x in lines if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None))
 
@@ -198,7 +197,7 @@ class Failures:
         return {(int(rows["host"].iloc[0]), int(rows["peer"].iloc[0])): rows for _, rows in evs.groupby(["host", "peer"])}
 
     def redelivered(self, loss: log.Loss) -> float | None:
-        """Return when the sender of a packet found lost knew that it had arrived, ns; None if never."""
+        """Return when the sender of a packet found lost knew that it had arrived, ns."""
         return next((t for t in self._arrivals.get((loss.pair, loss.qpn, loss.psn), ()) if t >= loss.t_ns), None)
 
     def hits(self, outage: Outage, pair: Pair) -> frozenset[int]:
@@ -219,7 +218,7 @@ class Failures:
         return {}
 
     def dead_until(self, outage: Outage) -> float:
-        """Return until when the EVs hit are dead: the outage's end, or when hashing switches have converged around it."""
+        """Return the outage's end, or when hashing switches have converged around it."""
         reconvergence_ns = self.run.record.reconvergence_ns
         if self.run.fabric.routing != ECMP or not outage.dead or reconvergence_ns is None:
             return outage.end
@@ -234,7 +233,7 @@ class Failures:
         return _most_peers(run.record.workload, tuple(hosts)).get(host, 1)
 
     def traffic_start(self, host: int | None = None) -> float:
-        """Return when traffic of a host, or of any, began, ns, with warm-up: its first flow or step, else the agents' start."""
+        """Return when traffic began, ns, with warm-up: first flow or step, else the agents' start."""
         run, record = self.run, self.run.record
         if record.t0_ns is not None:
             return record.t0_ns + min((f.start_ns for f in run.named_flows if host in (None, record.ranks[f.src])), default=0)

@@ -1,4 +1,4 @@
-"""Computes how often and how long switches paused their senders (PFC), and how far from the congestion that reached."""
+"""Computes how often and how long switches paused senders (PFC), and how far from the congestion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testbed.results.summary import Pauses, Reaction, Tier
 from topologies.units import NS
 
 TIERS = {"nic": "NIC ports", "up": "T0 uplinks", "down": "T1 downlinks"}
-"""Ports that a switch behind them may pause. T0 ports to hosts never are: hosts take everything at once."""
+"""Ports that may be paused. T0 ports to hosts never are: hosts take everything at once."""
 
 
 def tier_of(row: PortRow) -> str | None:
@@ -41,7 +41,7 @@ def figures(run: Run) -> Pauses | None:
 
 
 def late_ns(run: Run) -> float:
-    """Return by how much a pause took effect later than ``Fabric.pfc_ps`` at most, ns; 0 if not measured."""
+    """Return the most by which a pause took longer than ``Fabric.pfc_ps``, ns; 0 if not measured."""
     rows = run.ports if run.fabric.pfc else []
     return max(0, max((_ns(row, "longest_pause_reaction_ps") for row in rows), default=0) - run.fabric.pfc_ps / NS)
 

@@ -1,5 +1,4 @@
-"""Judges NIC ports that go down and come back under flows: the goodput to which both directions settle, how soon, and the load of the
-planes."""
+"""Judges NIC ports that go down and come back under flows: goodput of both directions, how soon it settles, and the load of the planes."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ def phases(failures: Failures, host: int) -> list[Phase]:
 
 
 def goodput_of(run: Run, names: Sequence[str]) -> pd.DataFrame:
-    """Add up bytes per bin, as receivers counted them: ``t_ns``, ``bin_ns``, ``rx_bytes``. Empty bins have 0."""
+    """Add up bytes per bin, as receivers counted them; empty bins have 0."""
     flow_bins = run.flows[run.flows["flow"].isin(list(names))]
     if flow_bins.empty:
         return pd.DataFrame({"t_ns": [], "bin_ns": [], "rx_bytes": []})
@@ -127,9 +126,9 @@ def rows_of(failures: Failures) -> list[summary.PortPhase]:
 
 
 def plane_loads(failures: Failures) -> list[summary.PlaneLoad]:
-    """Compare first transmissions per plane with equal shares for planes that were up, while some port was down. A row for each host whose
-    ports changed and each sender: the host itself, and hosts that send only to it. ``deviation``: the largest over planes with an equal
-    share of 1,000 packets or more."""
+    """Compare first transmissions per plane with equal shares for live planes, while some port was down. A row for each host whose ports
+    changed and each sender: the host itself, and hosts that send only to it. ``deviation``: the largest over planes with an equal share of
+    1,000 packets or more."""
     run, pairs = failures.run, failures.pairs
     fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []

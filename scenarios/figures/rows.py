@@ -1,4 +1,4 @@
-"""Writes runs as rows of one flat table, ``runs.csv`` and ``runs.parquet``: independent variables first, then all figures."""
+"""Writes runs as rows of one flat table: independent variables first, then all figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scalar = str | int | float | bool | None
 
 
 def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
-    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
+    """Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
     variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: getattr(run, key) for key in VARIABLES[1:]}, **run.settings}
     figures: dict[str, Scalar] = {FIRST_FIGURE: run.ranks}
     _flatten({key: value for key, value in plain(run).items() if key not in VARIABLES and key != "settings"}, "", figures)
@@ -63,7 +63,7 @@ def table(rows: Sequence[Mapping[str, Scalar]], floats: Sequence[str] = ()) -> p
 
 
 def write_table(frame: pd.DataFrame, directory: Path, name: str) -> None:
-    """Write a .csv and a .parquet, each whole or not at all: an interruption leaves the earlier file."""
+    """Write .csv and .parquet, each whole or not at all: an interruption leaves the earlier file."""
     for ending in ("csv", "parquet"):
         with replacing(directory / f"{name}.{ending}") as part:
             if ending == "csv":

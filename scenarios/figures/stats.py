@@ -39,7 +39,7 @@ def slowest(steps: pd.DataFrame) -> pd.Series[Any]:
 
 
 def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.DataFrame]:
-    """Return each job's rows of :func:`whole_steps` that ended before the first job was through. Of a single job these are all."""
+    """Return each job's rows of :func:`whole_steps` that ended before the first job was through."""
     last = pd.Series([steps.loc[steps["rank"].isin(ranks), "end_ns"].max() for ranks in jobs]).min()
     return [whole_steps(steps[steps["end_ns"] <= last], ranks) for ranks in jobs]
 

@@ -1,6 +1,6 @@
-"""Reads a results directory for plots and the report: its summary, manifest and Parquet tables.
+"""Reads a results directory for plots and the report.
 
-A :class:`Stored` gives all runs, or with ``settings`` those of one variant of a scenario with a ``[sweep]``.
+A :class:`Stored` has all runs, or with ``settings`` those of one variant of a sweep.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Stored:
         return read(self.directory / "manifest.json", Manifest)
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read a table whose rows fit the summary's runs; empty without the file. Raises :class:`ResultsError`."""
+        """Return rows that fit the summary's runs; none without the file. Raises :class:`ResultsError`."""
         return self._fitting(name, self.unjudged_table(name))
 
     def unjudged_table(self, name: str) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class Stored:
             raise ResultsError(f"{path} cannot be read ({first_line(error)}): {again}") from None
 
     def _fitting(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-        """Raise :class:`ResultsError` unless rows are of the summary's runs, of their fabrics' hosts and planes, and within their times."""
+        """Raise :class:`ResultsError` unless rows fit the summary's runs, their fabrics' hosts and planes, and their times."""
         if name in (*OF_FIGURES, "counters") or "run" not in frame:
             return frame
         runs = {run.run: run for run in self.summary.runs}
@@ -154,7 +154,6 @@ class Stored:
 
     @property
     def tag(self) -> str:
-        """Part of figure files' names that tells this variant from others."""
         return suffix(self.settings or {})
 
     @cached_property
@@ -209,7 +208,6 @@ class Stored:
 
     @cached_property
     def fabrics(self) -> dict[str, Fabric]:
-        """The networks that runs stand for, by name."""
         if self.whole is not None:
             return self.whole.fabrics
         try:
@@ -232,7 +230,6 @@ class Stored:
 
     @staticmethod
     def since(run: Run) -> str:
-        """Label an axis that begins at :meth:`begin_ns`."""
         return f"time since the first {'flow began' if run.flows else 'measured step'} [µs]"
 
     def step_times(self, run: Run) -> dict[str, pd.Series[Any]]:
@@ -245,7 +242,7 @@ class Stored:
         return {job: slowest(rows) for job, rows in zip(ranks, found, strict=True)}
 
     def transfer_times(self, run: Run) -> dict[str, pd.Series[Any]]:
-        """Return each transfer's time, ns, as one series, named ""; none in results of versions without them."""
+        """Return one series, ns, named ""; none in results of versions without transfers."""
         transfers = self.rows("transfers", run)
         return {"": transfers["end_ns"] - transfers["start_ns"] if len(transfers) else pd.Series(dtype=float)}
 

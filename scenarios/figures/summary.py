@@ -51,7 +51,7 @@ NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
 def ideals(run: Run) -> tuple[float | None, float | None]:
-    """Return the bus bandwidth of healthy links, and without the cables that the scenario breaks; None without a collective."""
+    """Return bus bandwidth of healthy links, and without the cables that the scenario breaks."""
     record = run.record
     if record.workload not in COLLECTIVES:
         return None, None
@@ -156,7 +156,7 @@ def judgement(run: Run, packets: summary.Packets, wrong: int, expected: str) -> 
 
 
 def summarise(scenario: Scenario, runs: list[Run], known: Mapping[str, summary.Run] | None = None) -> summary.Summary:
-    """Make summary.json. ``known``: entries computed before, by run. One run's files are in memory at a time."""
+    """``known``: entries computed before, by run. One run's files are in memory at a time."""
     variants = scenario.variants
 
     def entry_of(run: Run) -> summary.Run:

@@ -1,7 +1,4 @@
-"""Writes result files: whole or not at all, with a one-line error if they cannot be written.
-
-A disk may be full, or become read-only, at any moment of a run that took hours: what was finished stays as it is.
-"""
+"""Writes result files whole or not at all, with a one-line error if they cannot be written."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class Unwritable(UserError):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a file to write, which then replaces ``path``. An interruption leaves ``path`` as it was."""
+    """Yield a file that then replaces ``path``. An interruption leaves ``path`` as it was."""
     part = path.with_name(f".{path.name}.part")
     try:
         yield part
