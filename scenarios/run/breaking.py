@@ -1,4 +1,4 @@
-"""Carries a timeline's faults out on a living world, journals what they did, and takes them back."""
+"""Carries a timeline's faults out on a living world, journals them, and takes them back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Breaking:
         return [fault.target.host for fault in self.injected.values() if fault.target.host >= 0 and not KINDS[fault.target.kind].heals]
 
     def begin_before(self) -> None:
-        """Inject the faults that begin before all. Raises as :meth:`testbed.world.World.strike`."""
+        """Raises as :meth:`testbed.world.World.strike`."""
         self.world.fault_events()  # discard those of others
         self._apply(self.timeline.begin_before())
 
@@ -35,7 +35,7 @@ class Breaking:
         self.journal(now, "start")
 
     def act(self, now: int) -> int | None:
-        """Inject and take back what is due; return after what time there is more, or None. Raises as :meth:`testbed.world.World.strike`."""
+        """Inject and take back what is due; return the time to the next, or None. Raises as :meth:`testbed.world.World.strike`."""
         self._apply(self.timeline.due(now))
         due = self.timeline.next_ps()
         return None if due == NEVER else max(0, due - now)
@@ -53,7 +53,7 @@ class Breaking:
             self.world.clear(number)
 
     def tell(self, over: bool = False) -> None:
-        """Journal what faults did; with ``over``, that they end with the run."""
+        """With ``over``, journal that faults end with the run."""
         by_number = {injected.number: number for number, injected in self.injected.items()}
         for event in self.world.fault_events():
             if event.number not in by_number:

@@ -11,7 +11,6 @@ from topologies import Fabric
 
 
 def has_link(fabric: Fabric, link: str) -> bool:
-    """Whether a fabric has this link, its two nodes in either order."""
     return link in fabric.links_by_name or ":".join(reversed(link.split(":"))) in fabric.links_by_name
 
 
@@ -25,7 +24,7 @@ def check_pcap_links(scenario: Scenario, links: Sequence[str]) -> None:
 
 
 def captured_links(fabric: Fabric, links: Sequence[str], directory: Path) -> tuple[list[str], Path | None]:
-    """Return the fabric's own ``links``, and a new folder for their captures; None if there are none."""
+    """Return the fabric's own ``links``, and a new folder for them, or None."""
     there = [link for link in links if has_link(fabric, link)]
     if not there:
         return [], None

@@ -1,7 +1,7 @@
 """Decides which of Dask's workers get blocks: those like the client in what could change results, and not root.
 
-The client gives every worker, also later ones, a plugin. A worker that fits offers a *resource* that blocks ask for, so the scheduler gives
-them to no other. Another tells the client why it does not.
+A plugin goes to every worker, also later ones. A worker that fits offers a *resource* that blocks ask for, so the scheduler gives them to
+no other. Another tells the client why it does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAME = {
 }
 """Facts in which every worker must be like the client, and the fix: they could change results, or the answer's form."""
 ALIKE = ("cpu", "kernel")
-"""Facts in which emulated workers must be alike, unless the user wants columns of them. No simulated result depends on them."""
+"""Facts in which emulated workers must be alike, unless the user wants columns of them."""
 COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")  # how a worker has an emulated block carried out
 
 

@@ -1,7 +1,6 @@
 """Prepares a run's background traffic, starts flows when due, and ends them with the run.
 
-It journals (kind ``background``) when each flow began and ended; iperf3's own files have what it measured. A flow that fails is noted and
-fails nothing else.
+It journals (kind ``background``) when each flow began and ended. A flow that fails is noted and fails nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class BackgroundRun:
         self.next_check_ps = t0 if self.flows else NEVER
 
     def tick(self, now: int) -> None:
-        """Start the flows that are due; note those that ended by themselves."""
+        """Start due flows; note those that ended by themselves."""
         if now < self.next_check_ps:
             return
         for state in self.flows:
@@ -93,7 +92,6 @@ class BackgroundRun:
         ]  # fmt: skip
 
     def complaints(self) -> list[str]:
-        """Return what went wrong, one line per flow, for the run's notes."""
         complaints = []
         for state in self.flows:
             stem = self.directory / f"iperf3-{state.entry.name}"

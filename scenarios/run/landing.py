@@ -1,7 +1,6 @@
-"""Brings runs of a block from another machine: packed into one archive, unpacked beside the results, and renamed into place.
+"""Brings runs of a block from another machine: in one archive, unpacked beside the results, and renamed into place.
 
-A block may be carried out more than once, but a run lands once: a rename to a name that is taken fails, and what came late is dropped. What
-is in ``raw/`` is therefore always a whole run.
+A block may be carried out more than once, but a run lands once: a rename to a taken name fails. So ``raw/`` has only whole runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ BESIDE = ".landing"  # on the same disk as ``raw/``, for what is not whole yet
 
 
 def pack(directory: Path, keys: Sequence[str]) -> bytes:
-    """Return the files of the runs ``keys`` as a compressed archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
         for key in keys:
@@ -58,12 +56,12 @@ def land(data: bytes, directory: Path, keys: Sequence[str]) -> list[str]:
 
 
 def clear(directory: Path) -> None:
-    """Remove what is not whole, also from a killed process."""
+    """Remove what is not whole, also of a killed process."""
     shutil.rmtree(directory / BESIDE, ignore_errors=True)
 
 
 def _moved(source: Path, target: Path) -> bool:
-    """Rename a folder; return whether ``target`` was free."""
+    """Return whether ``target`` was free."""
     try:
         os.rename(source, target)
     except OSError:

@@ -53,7 +53,6 @@ class Living:
         self.journal_file.write(json.dumps(line) + "\n")
 
     def tick(self) -> None:
-        """Do what views ask for, then write what has changed."""
         for line in self._lines():
             self._answer(self.carry_out(line))
         self._look()
@@ -118,8 +117,6 @@ class Living:
 
 
 class Ticking(threading.Thread):
-    """Ticks beside a prompt, until :meth:`end`."""
-
     def __init__(self, living: Living) -> None:
         super().__init__(name="view", daemon=True)
         self.living, self.over = living, threading.Event()

@@ -1,6 +1,6 @@
 """Makes ``manifest.json``: how a run was made, so that its directory can be understood alone.
 
-The runner calls it at the start, so that a crash leaves the file too, and again at the end.
+It is written at the start, so that a crash leaves the file too, and again at the end.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def _version(distribution: str) -> str | None:
 
 
 def git(*below: str) -> dict[str, Any] | None:
-    """Return this checkout's commit, and whether files (``below``, or all) differ. Without optional locks: a killed run leaves no
-    index.lock."""
+    """Without optional locks: a killed run leaves no index.lock. ``below``: what may differ from the commit, else all."""
     if not (ROOT / ".git").exists():
         return None
     command = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")
@@ -117,7 +116,6 @@ def version() -> str:
 
 
 def engine() -> str:
-    """Whether the engine runs compiled (mypyc) or interpreted."""
     try:
         spec = importlib.util.find_spec("agents.mrc.queue_pair")
     except ImportError:
@@ -126,7 +124,7 @@ def engine() -> str:
 
 
 def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
-    """Return what is known before anything runs. The runner adds ``runs``, ``verdict`` and durations."""
+    """Return what is known at the start."""
     return {
         "format": FORMAT,
         "world": world,

@@ -1,6 +1,6 @@
-"""Clustermapper in a run: adds up the agents' counts, judges links by them, and sets the denylist entries that follow.
+"""Judges links in a run by the agents' counts (Clustermapper), and sets the denylist entries that follow.
 
-It journals every change: kind ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
+It journals ``mapper`` for a link's or switch's state, ``deny``, ``allow`` and ``kept`` for the policy's decisions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Mapping:
         self.has_reports = False
 
     def start(self) -> None:
-        """Make every agent probe."""
         if self.options is None:
             return
         for agent in self.cluster.agents:
@@ -58,7 +57,6 @@ class Mapping:
 
     @property
     def start_check_ps(self) -> int:
-        """How long links are probed before the workload begins."""
         return 0 if self.options is None else round(self.options.start_check * self.fabric.base_rtt_ps)
 
     def hear(self, note: Note) -> None:
@@ -67,7 +65,6 @@ class Mapping:
             self.has_reports = True
 
     def tick(self, now: int) -> None:
-        """Judge the reports since the last call and update the denylist."""
         if self.options is None or not self.has_reports:
             return
         self.has_reports = False
@@ -100,7 +97,7 @@ class Mapping:
         self.release()
 
     def release(self) -> None:
-        """Remove all entries of the policy, so that none outlives the run."""
+        """Remove the policy's entries, so that none outlives the run."""
         if self.options is None:
             return
         for entry in list(self.policy.denied):

@@ -1,7 +1,7 @@
 """Carries out one run (transport, placement, seed) on a running cluster: agents up, workload, faults, counters, agents down.
 
-It writes ``run.json`` and ``runner.jsonl``, from which scenarios.figures.measure computes figures. Every failure becomes an outcome; only
-KeyboardInterrupt and bugs are raised, after the files are written.
+It writes ``run.json`` and ``runner.jsonl``. Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after the files
+are written.
 """
 
 from __future__ import annotations
@@ -44,20 +44,17 @@ from topologies.units import BYTE, MS, NS, S
 
 CHECK_EVERY_S = 0.3
 LEAD_S = 0.05
-"""Machine time from the first start request to the t0 of flows, so that every agent receives the request in time."""
-SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8
-"""Shortest interval between samples of queues, for a machine, and the most samples per base RTT."""
+"""Machine time from the first start request to the flows' t0, so that every agent gets it in time."""
+SAMPLE_S, SAMPLES_PER_RTT = 0.005, 8  # of queues: shortest interval for a machine, and most per base RTT
 PAUSE_S = 0.001  # least time between two looks, for a machine
 BOOKS_TRIES = 25
-BOOKS_WAIT_S = 0.1
-"""Interval of new counts while the books are open although nothing is on its way."""
+BOOKS_WAIT_S = 0.1  # while the books are open although nothing is on its way
 QUEUES = 5 * MS
 """Longest time that queues get to drain after a run [ours]: a slow fault could make it hours."""
 
 
 def serves_again(world: World, outcome: str) -> bool:
-    """Whether the next run may have the world of one that ended so. Otherwise agents may hang, the controller be missing, or virtual time
-    have to begin anew."""
+    """Whether the next run may have this world. Else agents may hang, the controller be missing, or virtual time have to begin anew."""
     return outcome == "done" and not world.controller_lost and not world.clock.virtual
 
 
@@ -138,7 +135,7 @@ class OneRun:
         self.journal_file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
 
     def go(self) -> str:
-        """Carry out the run; return its outcome: done, failed, timeout or died."""
+        """Return the outcome: done, failed, timeout or died."""
         if self.clock.virtual:
             return self._go()
         with kept_awake():
@@ -209,7 +206,6 @@ class OneRun:
         return list(answer["paths"] if isinstance(answer, dict) else answer)
 
     def resolve(self) -> None:
-        """Find and journal the cable or path that a "used-by-qp" fault hits."""
         self.record["paths"] = {str(host): self.paths_of(agent) for host, agent in zip(self.hosts, self.ranked(), strict=True)}
         for number, fault in enumerate(self.spec.scenario.faults):
             if fault.on != USED_BY_QP:
@@ -235,7 +231,7 @@ class OneRun:
     # --- during ----------------------------------------------------------------------------------------------
 
     def begin(self) -> int:
-        """Tell every agent to start; return the time of the start."""
+        """Return the time at which agents start."""
         work, timeline = self.work, self.timeline
         request: dict[str, Any] = {"collective": self.collective, "message_bytes": work.message_bytes, "seed": self.spec.seed}
         if not self.flows:  # drawing inputs takes an agent some time: no agent must wait for a peer that still draws
@@ -332,7 +328,7 @@ class OneRun:
         self.journal(self.window[1], "end", outcome=self.outcome, reason=self.reason)
 
     def tick(self) -> int:
-        """Do what is due; return the time until something is due again."""
+        """Return the time until something is due again."""
         now = self.clock.now()
         self.apply(now)
         if now >= self.check_at:
@@ -363,7 +359,6 @@ class OneRun:
         self.sample_at = now + max(self.clock.patience(SAMPLE_S), self.fabric.base_rtt_ps // SAMPLES_PER_RTT)
 
     def show_progress(self, now: int) -> None:
-        """Flows' progress is by the clock if all end at a time, else by complete ones."""
         ends = [flow.end_ps for flow in self.flows]
         if ends and None not in ends:
             self.progress(max(0.0, min(1.0, (now - self.window[0]) / max(end for end in ends if end is not None))))
@@ -375,7 +370,7 @@ class OneRun:
         self._progress(share, self.trouble)
 
     def show_trouble(self) -> None:
-        """Report that the denylist stops a rank, and when it no longer does."""
+        """The denylist may stop a rank, and later no longer."""
         if self.cut_off.line != self.trouble:
             self.trouble = self.cut_off.line
             self.journal(self.clock.now(), "cut-off", reason=self.trouble)
@@ -422,13 +417,13 @@ class OneRun:
             self.timeline.measured_step_began(step, begin_ps)
 
     def check_controller(self, now: int) -> None:
-        """Note the loss of the controller, which changes nothing for traffic."""
+        """The loss of the controller changes nothing for traffic."""
         if self.cluster.controller_lost and not self.record.get("notes"):
             self.record["notes"] = ["the controller is gone: forwarding does not need it, but nobody watched the links any more"]
             self.journal(now, "controller", phase="gone")
 
     def apply(self, now: int) -> None:
-        """Apply the faults and re-routes that are due; note how late they are."""
+        """Apply due faults and re-routes; note how late they are."""
         due = min([self.timeline.planned_ps(), *(t for t, *_ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)
@@ -444,8 +439,7 @@ class OneRun:
         self.cluster.check()
 
     def settle(self) -> None:
-        """Count packets until the books balance, no longer than packets can take (:func:`drain_ps`). Books that are open after some tries
-        stay open."""
+        """Count packets until the books balance, or no packet can still be on its way (:func:`drain_ps`). Then books may stay open."""
         self.record["dead_at_end"] = [link for link, up in self.cluster.link_states().items() if not up]
         self.mapping.stop()  # the books do not count probes on their way
         self.background.end()  # nor packets that would still be sent
@@ -482,13 +476,12 @@ class OneRun:
         self.cluster.stop_agents()
 
     def announce(self) -> None:
-        """Describe the run for whoever follows it while it goes on (testbed.view)."""
+        """For whoever follows the run while it goes on (testbed.view)."""
         self.describe()
         with replacing(self.directory / BEGUN) as part:
             part.write_text(json.dumps(self.record), encoding="utf-8")
 
     def describe(self) -> None:
-        """Record what is known when the run's time begins."""
         spec, work = self.spec, self.work
         self.record.update(
             world=self.cluster.name,

@@ -42,7 +42,7 @@ def plan(scenario: Scenario) -> list[Spec]:
 
 
 def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list[Transport]:
-    """Order transports for seed number ``turn``. If a fault follows a QP, the same transport always names the cable."""
+    """If a fault follows a QP, the same transport always names the cable."""
     if not follows_qp:
         offset = turn % len(transports)
         return [*transports[offset:], *transports[:offset]]
@@ -52,7 +52,7 @@ def rotate(transports: Sequence[Transport], turn: int, follows_qp: bool) -> list
 
 
 def check_used_edges(scenario: Scenario) -> None:
-    """Raise :class:`ScenarioError` unless every "used-by-qp" fault has a pair of ranks with a QP, wherever the scenario runs."""
+    """Raise :class:`ScenarioError` unless every "used-by-qp" fault has a pair with a QP, wherever the scenario runs."""
     for fault in scenario.faults:
         if fault.on == USED_BY_QP:
             for fabric in dict.fromkeys(t.fabric for t in scenario.transports):
@@ -65,8 +65,8 @@ def check_used_edges(scenario: Scenario) -> None:
 def blocks_of(specs: Sequence[Spec], world: str) -> list[list[Spec]]:
     """Group runs into *blocks*: what one process carries out, one run after the other.
 
-    A block is one seed, setting, placement and fabric with all its transports: a drift of the machine hits all of them, and a fault may hit
-    the path that an earlier one used. Where no fault does, each simulated run is a block of its own.
+    A block has all transports of a seed, setting, placement and fabric: a drift of the machine hits all, and a fault may hit the path that
+    an earlier one used. Where no fault does, each simulated run is a block of its own.
     """
     blocks: dict[int, list[Spec]] = {}
     for spec in specs:

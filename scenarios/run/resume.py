@@ -1,4 +1,4 @@
-"""Resumes an interrupted run in its own directory: finished runs stay, unfinished ones are removed and run again.
+"""Resumes an interrupted run in its own directory: finished runs stay, others are removed and run again.
 
 It refuses a directory begun for another scenario or other options: a table must not mix two things.
 """
@@ -24,12 +24,11 @@ from testbed.results.reading import ResultsError, read_plain
 from testbed.results.record import read_record
 
 FINISHED = ("done", "failed", "timeout")  # any other outcome: the user or an error of this program stopped the run
-FIXED = ("format", "world", "switch", "engine", "kernel")
-"""Manifest keys that are the same in all sessions of a run."""
+FIXED = ("format", "world", "switch", "engine", "kernel")  # equal in all sessions of a run
 
 
 def write_json(path: Path, data: Any, indent: int | None = 2) -> None:
-    """Write a file whole or not at all: a process killed meanwhile leaves it as it was."""
+    """Write a file whole or not at all."""
     with replacing(path) as part:
         part.write_text(json.dumps(data, indent=indent, default=str) + "\n", encoding="utf-8")
 
@@ -72,7 +71,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what sessions of one run have in common; the place of the scenario's file may differ."""
+    """The place of the scenario's file may differ."""
     scenario = deepcopy(manifest["scenario"])  # the manifest itself is written again
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):
@@ -97,7 +96,6 @@ def _brief(value: Any) -> str:
 
 
 def is_finished(directory: Path, spec: Spec) -> bool:
-    """Whether this run has ended and all its files are there."""
     try:
         record = read_record(directory / "raw" / spec.key / "run.json")
         return record.outcome in FINISHED and record.key == spec.key
@@ -106,14 +104,13 @@ def is_finished(directory: Path, spec: Spec) -> bool:
 
 
 def interruption_notice(directory: Path, specs: Sequence[Spec]) -> str:
-    """Return a line for a user who stopped a run: how many runs are finished, and how to resume."""
     finished_count = sum(is_finished(directory, spec) for spec in specs)
     progress = f"{finished_count} of {len(specs)} runs are finished and kept in {directory}"
     return f"interrupted: {progress}; the same command with --resume --out {directory} goes on"
 
 
 def sort_out(directory: Path, specs: Sequence[Spec]) -> set[str]:
-    """Return keys of finished runs, remove others' files, and give others the fault targets that finished runs resolved."""
+    """Return finished runs, remove others' files, and give others the fault targets that finished runs resolved."""
     finished = set()
     for temporary in directory.rglob(".*.part"):  # a process was killed while it wrote this file
         temporary.unlink()

@@ -1,4 +1,4 @@
-"""Runs a scenario: builds fabrics, carries out the runs, and writes the results whatever happens.
+"""Runs a scenario and writes the results whatever happens.
 
 After Ctrl-C, a dead process or a bug it stops the network, writes everything that was measured and marks the run.
 """
@@ -41,7 +41,7 @@ from topologies import Fabric
 from topologies.structs import plain
 
 MANY, ROWS_S = 100, 5.0
-"""A longer table is written at most so often: a thousand rows take a third of a second, and runs may come faster [ours]."""
+"""A longer table is written at most so often: a thousand rows take a third of a second."""
 WorldFactory = Callable[[Fabric], World]  # its world is not started
 Entries = dict[str, Entry]  # run's key -> its entry in summary.json
 Landed = Generator[tuple[Sequence[Spec], Entries], None, None]
@@ -73,7 +73,7 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 
 
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
-    """Carry out runs one after the other, each on its own fabric."""
+    """Each run has its own fabric."""
     entries: Entries = {}
     for spec in specs:
         cluster = factory(spec.transport.fabric)
@@ -89,7 +89,7 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
 
 
 def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
-    """A carrier: ``jobs`` processes of this machine, with ``factory`` in each."""
+    """A carrier: ``jobs`` processes of this machine."""
     name = lambda block: ", ".join(spec.key for spec in block)  # noqa: E731
     with closing(at_once(partial(run_block, factory, directory), blocks, jobs, name)) as results:
         for number, entries in results:
@@ -116,20 +116,15 @@ def label_of(spec: Spec) -> str:
 class RunOptions:
     progress: Progress | None = None
     command_line: Sequence[str] = ()
-    switch: str = "ebpf"
-    """What forwards packets; for the manifest, like ``notes``."""
+    switch: str = "ebpf"  # for the manifest, like ``notes``
     notes: Sequence[str] = ()
     resume: bool = False
-    world: str = "emulated"
-    """In a simulated world every run has its own fabric, whose time begins anew."""
-    jobs: int = 1
-    """Processes that share simulated runs. Several need a picklable factory."""
-    carrier: Carrier | None = None
-    """Carries out the blocks instead of this process, or of ``jobs``."""
-    figures: bool = True
-    """If False, ``mrcbed results plot --tables`` makes tables and plots later."""
+    world: str = "emulated"  # Simulated runs have a fabric each, whose time begins anew.
+    jobs: int = 1  # processes that share simulated runs; several need a picklable factory
+    carrier: Carrier | None = None  # carries out blocks instead of this process, or of ``jobs``
+    figures: bool = True  # If False, ``mrcbed results plot --tables`` makes them later.
     stretched: Stretched | None = None
-    """How time is stretched, and what was tried before here, for the manifest; None: as the fabric has it."""
+    """For the manifest; None: time is as the fabric has it."""
 
 
 class Runner:
@@ -157,8 +152,8 @@ class Runner:
         self.rows_at = 0.0
 
     def run(self) -> Summary:
-        """Run everything. Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the
-        user did not wait for the writing; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
+        """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
+        for the writing; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
         with written_to(self.directory), directory_lock(self.directory):
             try:
                 return self.all_runs()
@@ -182,7 +177,6 @@ class Runner:
         return summary
 
     def carry(self, specs: Sequence[Spec], finished: Collection[str]) -> None:
-        """Have unfinished runs carried out, block by block."""
         self.total = len(specs)
         for spec in specs:
             if spec.key in finished:
@@ -198,7 +192,7 @@ class Runner:
                 self.take(runs, entries, "" if carrier == self.here else "finished")
 
     def take(self, runs: Sequence[Spec], entries: Entries, told: str) -> None:
-        """Take runs that are in ``raw/`` into the table, and tell a line each."""
+        """Take runs in ``raw/`` into the table, and tell a line each."""
         self.entries |= entries
         for spec in runs:
             self.taken += 1
@@ -306,8 +300,7 @@ def run_scenario(  # noqa: PLR0913  (settings, all by name)
     figures: bool = True,
     stretched: Stretched | None = None,
 ) -> Summary:
-    """Run a scenario on Mininet; ``resume`` goes on with the run in ``directory``. Needs root and the sandbox. ``stretched`` as in
-    :class:`RunOptions`."""
+    """Run a scenario on Mininet. Needs root and the sandbox. ``stretched`` as in :class:`RunOptions`."""
     from testbed.emulated import ovs
     from testbed.emulated.iperf_flows import require_iperf3
 

@@ -27,8 +27,7 @@ NO_PROGRAMS = "the simulated world runs no programs and has no kernel"
 @dataclass(frozen=True)
 class Worlds:
     pcap_links: Sequence[str] = ()
-    split: int = 1
-    """Processes that share one run."""
+    split: int = 1  # processes that share one run
 
 
 ONE_PROCESS = Worlds()
@@ -69,8 +68,8 @@ def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
     jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
 ) -> Summary:  # fmt: skip
-    """Run a scenario in virtual time in ``jobs`` processes. With captures runs go one at a time: they are numbered in the order of the
-    runs. Raises as :func:`check_simulable` and :func:`check_split`."""
+    """Run a scenario in ``jobs`` processes. With captures runs go one at a time: they are numbered in order. Raises as
+    :func:`check_simulable` and :func:`check_split`."""
     from scenarios.run.runner import Runner, RunOptions
     from testbed.simulated.cluster import SimulatedCluster
 

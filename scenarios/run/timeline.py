@@ -43,10 +43,7 @@ Edges = Sequence[tuple[int, int]]  # (sender rank, receiver rank) with a queue p
 
 
 def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges) -> tuple[int, int]:
-    """Return the (sender rank, receiver rank) that a ``used-by-qp`` fault follows: its own, else the first edge across T0s.
-
-    If the fault has no ranks, the runner follows :func:`busiest_edge`.
-    """
+    """Return (sender rank, receiver rank) that a ``used-by-qp`` fault follows: its own, else the first edge across T0s."""
     if fault.ranks is not None:
         return fault.ranks
     return next((e for e in edges if fabric.t0_of(hosts[e[0]]) != fabric.t0_of(hosts[e[1]])), edges[0])
@@ -55,7 +52,7 @@ def fault_ranks(fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges
 def busiest_edge(
     fabric: Fabric, hosts: Sequence[int], fault: Fault, edges: Edges, paths: Mapping[int, Sequence[dict[str, Any]]]
 ) -> tuple[int, int]:
-    """Without given ranks choose the first edge whose cable carries most of the edges' QPs.
+    """Without given ranks, return the first edge whose cable carries most of the edges' QPs.
 
     The other edges wait for that one, so a stall there stalls the whole ring. ``paths``: host -> the rows that its agent answered.
     """
@@ -84,7 +81,7 @@ def resolve_used(
     """Return (target of such a fault, how it was found) for the QP between two ranks.
 
     ``paths``: rows that the sender's agent answered. A transport on many paths cannot name one (``can_say`` is false); then ``seed`` draws
-    one of those in use. ``flows``: those of the run, in order.
+    one in use. ``flows``: those of the run, in order.
     """
     a, b = edge
     src, dst = hosts[a], hosts[b]
@@ -116,7 +113,7 @@ def _data_paths(paths: Sequence[dict[str, Any]], flows: Edges, edge: tuple[int, 
 
 @dataclass
 class Timeline:
-    """The faults of one run. Those on "used-by-qp" join by :meth:`follow`, once their target is known. ``seed``: that of the run."""
+    """Faults on "used-by-qp" join by :meth:`follow`, once their target is known."""
 
     fabric: Fabric
     faults: Sequence[Fault]
@@ -143,7 +140,7 @@ class Timeline:
         return [Action(entry.number, entry.fault, "begin", entry.target) for entry in entries]
 
     def measured_step_began(self, step: int, now: int) -> None:
-        """Note that the first rank began measured step ``step`` (from 0) at ``now``. The t0 of flows is step 0."""
+        """``step`` counts from 0; the t0 of flows is step 0."""
         for entry in self.entries:
             if entry.due != NEVER:
                 continue
@@ -166,7 +163,7 @@ class Timeline:
         return min(times, default=NEVER)
 
     def due(self, now: int) -> list[Action]:
-        """Return what to do at ``now``, oldest first, each action once."""
+        """Return each action once, oldest first."""
         actions: list[tuple[int, Action]] = []
         for entry in self.entries:
             if entry.due > now:
@@ -181,7 +178,7 @@ class Timeline:
         return [action for _, action in sorted(actions, key=lambda pair: pair[0])]
 
     def all_links(self) -> list[str]:
-        """Return the cables that some fault takes at any time; those only affected are not among them."""
+        """Return the cables that some fault takes; those only affected are not among them."""
         return sorted({link for e in self.entries if KINDS[e.fault.kind].takes for link in e.target.links})
 
     def never_began(self) -> list[str]:

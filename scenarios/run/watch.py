@@ -1,4 +1,4 @@
-"""Samples the machine, its clocks and the emulated ports during a run. scenarios.figures.fidelity judges the samples."""
+"""Samples the machine, its clocks and the emulated ports during a run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ from topologies.units import NS
 GAP_S = 1.0
 """A later sample, beyond the wait for a core: something stopped the process [ours]."""
 LOOKS_PER_RTT, LOOK_S = 6, 0.01
-"""Samples of ports per base RTT, and their shortest interval on this machine [ours]: a sample costs some 0.1 ms."""
+"""Samples of ports per base RTT, and shortest interval [ours]: a sample costs some 0.1 ms."""
 
 
 class _Mark(NamedTuple):
-    """What every process and the machine used, at the measured part's begin or end."""
-
     wall_ns: int
     pressure_us: int | None
     work: dict[str, Work | None]
@@ -41,9 +39,9 @@ class _Mark(NamedTuple):
 
 
 class Watch(threading.Thread):
-    """``clock``: a wall clock. ``processes`` returns the run's processes by name; ``ports`` samples its ports, every ``interval``.
+    """``clock``: a wall clock. ``processes`` returns the run's by name; ``ports`` samples its ports every ``interval``.
 
-    ``samples``: (time, busy share). ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
+    ``delay_max_ns``: the latest wake-up by the machine's clock, a sign of a starved machine.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class Watch(threading.Thread):
             busy, total = new_busy, new_total
 
     def _look_at_clocks(self) -> None:
-        """Update how long the machine slept, while the monotonic clock stood still, and the largest other step of the clock of the day."""
+        """The monotonic clock stands still while the machine sleeps; other steps are of the clock of the day."""
         former, now = self._last, self._read_clocks()
         width = former.width + now.width
         slept = (now.boot - now.monotonic) - (former.boot - former.monotonic)
@@ -114,7 +112,7 @@ class Watch(threading.Thread):
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Look at quotas of the processes' groups: processes may be moved, and a quota may be set, while they run."""
+        """Processes may be moved to other groups, and a quota may be set, while they run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0].pids]
@@ -124,7 +122,6 @@ class Watch(threading.Thread):
             self._throttled[group] = first, now
 
     def mark(self) -> None:
-        """Mark the begin or end of the measured part."""
         processes = self._processes()
         own = namespace("self", "time")  # which clocks it has (time_namespaces(7))
         self._strangers += [
@@ -170,7 +167,7 @@ class Watch(threading.Thread):
 
 
 class Doubts:
-    """Watches agents for commands whose figures are no run's, and so have no verdict. ``stalled``: hosts that faults stop."""
+    """Watches agents for commands whose figures have no verdict. ``stalled``: hosts that faults stop."""
 
     def __init__(self, world: World, stalled: Collection[int] = ()) -> None:
         self._world, self._stalled = world, stalled
@@ -190,14 +187,13 @@ class Doubts:
             self._watch.stop()
 
     def look(self, forget: bool = False) -> None:
-        """Keep how late the agents were since they began something, or with ``forget`` drop it: a start-up's cost is no figure's."""
+        """Keep how late agents were, or with ``forget`` drop it: a start-up's cost is no figure's."""
         for host, agent in enumerate(self._world.agents if self._watch is not None else ()):
             with suppress(AgentError):  # it was killed: whoever needs it says so
                 lag, known = agent.call("lag", forget=forget), self._lags.get(host, {})
                 self._lags[host] = {} if forget else {key: max(time, known.get(key, 0)) for key, time in lag.items()}
 
     def reasons(self) -> list[str]:
-        """Return why the figures may be the machine's."""
         if self._watch is None:
             return []
         self._watch.mark()
@@ -206,7 +202,6 @@ class Doubts:
 
 
 def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
-    """Return what processes used that existed at both marks."""
     window = end.wall_ns - begin.wall_ns
     waited = None
     if begin.pressure_us is not None and end.pressure_us is not None:
@@ -232,6 +227,6 @@ def _between(begin: _Mark, end: _Mark) -> dict[str, object]:
 
 
 def _waited_ns() -> int:
-    """Return how long this thread has waited for a core; 0 if the kernel does not report it."""
+    """Return this thread's wait for a core; 0 if the kernel does not report it."""
     work = read_thread("/proc/thread-self")
     return 0 if work is None else work.delay_ns

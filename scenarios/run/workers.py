@@ -1,7 +1,7 @@
-"""Carries out blocks on Dask's workers of other machines. docs/how/sweeps.md is the manual.
+"""Carries out blocks on Dask's workers of other machines.
 
 Disk is the truth: a run whose folder is in ``raw/`` is finished, any other is still to do. The scheduler keeps nothing that is needed after
-a crash of any process.
+a crash.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from testbed.world import EMULATED, SIMULATED
 from topologies.toml_files import STANDARD_INPUT, parse_toml, take_format
 
 TRIES = 3
-"""A block of which no run began, since its fabric did not come up, say, goes elsewhere, twice."""
+"""A block of which no run began goes elsewhere, twice."""
 AHEAD = 2
-"""Blocks that each worker has: one carried out, one waiting [ours]. So a worker that joins late gets some of the rest."""
+"""Blocks of each worker: one carried out, one waiting [ours]. So a late worker gets some of the rest."""
 LOOK_S, REACH_S, START_S = 0.5, 5.0, 30.0
 PATIENCE_S, UNLIKE_S = 30.0, 5.0
-"""How long to go on without any worker; the second if none of those there fits [ours]."""
+"""How long to go on without any worker, or without a fitting one [ours]."""
 LOST_S = 2.0
-"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes before another does [ours]."""
+"""A block that no worker has for so long is given away again: Dask forgets it if the last that fits goes early [ours]."""
 BUSY_S = 60.0  # of waiting for another emulated run of a worker's machine [ours]
 GONE = "the scheduler is gone: start it again; --resume goes on"
 
@@ -64,7 +64,7 @@ GONE = "the scheduler is gone: start it again; --resume goes on"
 
 
 class Answer(NamedTuple):
-    """``archive`` has the finished runs of ``entries``. ``problem``: why others are not, or "". ``began``: any run."""
+    """``problem``: why other runs than ``entries`` are not finished, or "". ``began``: any run."""
 
     worker: str
     archive: bytes
@@ -101,7 +101,7 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
 
 
 def _note(path: Path) -> None:
-    """Record what machine carried out an emulated run, for its row."""
+    """Record the machine of an emulated run, for its row."""
     record, here = read_plain(path, Record), facts()
     with replacing(path) as part:
         part.write_text(json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8")
@@ -121,7 +121,7 @@ def text_of_block(specs: Sequence[Spec]) -> str:
 
 
 def through_root(text: str, place: Path) -> tuple[Path, str]:
-    """Let root carry out a scenario. Return the results directory and the last line of complaint."""
+    """Let root carry out a scenario. Return its results and its last line of complaint."""
     until = time.monotonic() + patient(BUSY_S)
     while time.monotonic() < until:  # one of a worker that was killed ends with it, but not at once
         try:
@@ -139,7 +139,7 @@ def through_root(text: str, place: Path) -> tuple[Path, str]:
 
 @contextmanager
 def connected(address: str) -> Iterator[Client]:
-    """Yield a client of a scheduler, with the certificates of Dask's configuration. Raises :class:`UserError`."""
+    """Yield a client with the certificates of Dask's configuration. Raises :class:`UserError`."""
     for name in ("distributed", "distributed.client", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said in one line of ours
     try:
@@ -182,13 +182,12 @@ class _Task:
 
     @property
     def name(self) -> str:
-        """The first run, and how many more."""
         more = f" and {len(self.specs) - 1} more" if len(self.specs) > 1 else ""
         return f"{self.specs[0].key}{more}"
 
 
 class OnWorkers:
-    """A carrier: the workers of a client's scheduler. ``tell(line)``: a line for the user."""
+    """A carrier: the workers of a client's scheduler."""
 
     def __init__(self, client: Client, world: str, mixed: bool, tell: Callable[[str], None]) -> None:
         self.client, self.world, self.tell = client, world, tell
@@ -220,7 +219,6 @@ class OnWorkers:
             raise ClusterDied(f"{self.failures[0]}{more}: --resume tries again")
 
     def _former(self, directory: Path) -> str:
-        """Return the resource of machines with runs here already, or ""."""
         for path in (directory / "raw").glob("*/run.json") if self.alike else ():
             with suppress(ResultsError):
                 if (machine := read_record(path).machine) is not None:
@@ -259,7 +257,7 @@ class OnWorkers:
                     yield from self._take(directory, running.pop(key)[0], fetched, waiting)
 
     def _take(self, directory: Path, task: _Task, fetched: concurrent.futures.Future[Answer], waiting: list[_Task]) -> Landed:
-        """Land what a worker answered; what it could not begin waits again."""
+        """What a worker could not begin waits again."""
         try:
             answer = fetched.result()
             late = landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []
@@ -283,7 +281,7 @@ class OnWorkers:
             self.tell(self.failures[-1])
 
     def _look(self, waited: float) -> tuple[set[str], set[str]]:
-        """Return fitting workers, and the keys that workers have; tell of others. Raises :class:`UserError` if none has fitted for long."""
+        """Return fitting workers, and the keys that workers have. Raises :class:`UserError` if none has fitted for long."""
         try:
             if (
                 self.client.status != "running"
@@ -321,8 +319,8 @@ class OnWorkers:
 
 
 def _fetch(ended: queue.SimpleQueue[Any], future: Any) -> None:
-    """Put a finished future's key and result into ``ended``. In a thread of its own: the result is still at its worker, and if that goes,
-    Dask waits until another carries the block out, which may be never (:data:`LOST_S`)."""
+    """Put a finished future's key and result into ``ended``. In a thread of its own: if the worker goes with the result, Dask waits until
+    another carries the block out, which may be never (:data:`LOST_S`)."""
 
     def fetch() -> None:
         fetched: concurrent.futures.Future[Answer] = concurrent.futures.Future()
@@ -344,8 +342,8 @@ def _check(text: str) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield whether Ctrl-C or SIGTERM has come. Only the second one raises at once, since Python drops what a handler raises in a
-    destructor or in a callback of the garbage collector, and Dask has both."""
+    """Yield whether Ctrl-C or SIGTERM has come. Only the second raises at once, since Python drops what a handler raises in a destructor or
+    in a callback of the garbage collector, and Dask has both."""
     came: list[int] = []
 
     def note(number: int, frame: Any) -> None:

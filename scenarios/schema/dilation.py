@@ -1,4 +1,4 @@
-"""Finds what the emulated world cannot do of a scenario: ways of simulated switches, and waits of hours."""
+"""Finds what the emulated world cannot do of a scenario."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_rates(fabric: Fabric, dilation: float) -> None:
 
 
 def needs_simulation(scenario: Scenario) -> str:
-    """Name what only simulated switches do, and the transport that has it, or ""."""
+    """Name what only simulated switches do, with its transport, or ""."""
     for transport in scenario.transports:
         if setting := transport.fabric.simulated_only:
             return f"transport {transport.name!r} has {setting}, which only simulated switches do"
@@ -47,8 +47,8 @@ def at_dilation(scenario: Scenario, dilation: float) -> Scenario:
 
 
 def check_emulable(scenario: Scenario, dilation: float) -> None:
-    """Raises :class:`ScenarioError` for what only simulated switches do, or takes hours here, and :class:`topologies.FabricError` for links
-    too slow, or too fast, at this dilation."""
+    """Raises :class:`ScenarioError` for what only simulated switches do, or takes hours, and :class:`topologies.FabricError` for links too
+    slow or too fast."""
     check_no_verbs(scenario)
     if reason := needs_simulation(scenario):
         raise ScenarioError(f"{scenario.file}: {reason}: add --world simulated")
@@ -67,7 +67,7 @@ def check_emulable(scenario: Scenario, dilation: float) -> None:
 
 
 def check_faults(scenario: Scenario, dilation: float) -> None:
-    """Raises :class:`ScenarioError` for faults that wait for hours, and for cycles too short at this dilation."""
+    """Raises :class:`ScenarioError` for waits of hours, and for cycles too short."""
     waits = {f"fault {fault.name!r}": (fault.at_ps or 0) + (fault.for_ps or 0) for fault in scenario.faults}
     _check_waits(scenario, waits, dilation)
     for fault in scenario.faults:

@@ -1,4 +1,4 @@
-"""Reads the ``[[fault]]`` entries of a scenario file: when, for how long, and the keys of the kind, which the catalogue defines."""
+"""Reads the ``[[fault]]`` entries of a scenario file; the catalogue defines a kind's keys."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ class Fault:
 
 
 class FaultTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys of every ``[[fault]]``, beside those of its kind."""
-
     kind: Annotated[str, Doc("what happens", example='"link"')]
     on: Annotated[str, Doc(f"whom it hits, or {USED_BY_QP}", example='"p0-t0-0:p0-t1-3"')]
     name: Annotated[str, NAME, Doc("its name in results", default="kind and place", example='"cable pulled"')] = ""

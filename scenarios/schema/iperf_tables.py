@@ -24,8 +24,6 @@ Host = Annotated[str, text(r"h[0-9]{1,9}", "a host, like 'h3'")]
 
 
 class _Rate(int, metaclass=Written):
-    """A payload rate in bits/s."""
-
     words, schema, example = Rate.words, Rate.schema, '"25Gbit"'
 
     @staticmethod
@@ -51,7 +49,7 @@ class Background:
     congestion: str
 
     def ev_on(self, fabric: Fabric) -> int:
-        """Return the EV that the flow is pinned to, in both directions. Raises :class:`FabricError` without such a path."""
+        """The flow is pinned to it in both directions. Raises :class:`FabricError` without such a path."""
         value = spread(fabric, self.src, self.dst) if self.path is None else ev(*self.path)
         sid_list(fabric, self.src, self.dst, value)
         return value

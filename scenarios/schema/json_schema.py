@@ -1,4 +1,4 @@
-"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors, from the table of keys.
+"""Makes a JSON Schema (draft 7) of scenario and fabric files, for editors.
 
 What several keys must satisfy together, and whether a fabric has a place, only ``mrcbed check`` knows.
 """
@@ -49,8 +49,8 @@ def json_schema(file: str) -> Schema:
 
 
 def _of_kinds(forms: list[Table], shapes: dict[str, Schema]) -> Schema:
-    """Describe a table whose keys depend on its kind. An editor offers all of them; what is checked is the form of the kind that is there,
-    so that a mistake is named where it is."""
+    """An editor offers the keys of all kinds; what is checked is the form of the kind that is there, so that a mistake is named where it
+    is."""
     checked = [_if_kind(form.kinds, _object(form.keys, shapes)) for form in forms]
     return {"type": "object", "properties": _offered(forms, shapes), "required": ["kind"], "allOf": checked}
 
@@ -77,7 +77,7 @@ def _list(item: Schema, least: int = 1) -> Schema:
 
 
 def _object(keys: Iterable[Key], shapes: dict[str, Schema] | None = None) -> Schema:
-    """Describe a table without other keys. ``shapes``: those of keys that hold tables."""
+    """``shapes``: those of keys that hold tables."""
     keys = tuple(keys)
     shapes = shapes or {}
     properties = {key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)} for key in keys}

@@ -14,8 +14,8 @@ IN_FABRIC = "fabric"  # the word before a key of a fabric file: ``fabric.planes`
 
 
 def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """Return (the keys that ``words`` name, the keys of the table that it names), each may be (). A key without its table is enough if only
-    one table has it, or no dotted key is called so."""
+    """Return (the keys that ``words`` name, the keys of the table that it names). A key without its table is enough if only one table has
+    it, or no dotted key is called so."""
     every = keys()
     exact = [key for key in every if key.file == SCENARIO and _matches(words, key)]
     if words.startswith(f"{IN_FABRIC}."):
@@ -27,7 +27,7 @@ def find(words: str) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
 
 
 def _matches(words: str, key: Key) -> bool:
-    """``words`` may say which entry of a list it is. A kind among the words must be one of the key's."""
+    """``words`` may name a list's entry. A kind among them must be one of the key's."""
     parts = re.sub(r"\[([0-9]+)\]", r".\1", words).split(".")
     place = 0
     walked: list[str] = []
@@ -48,7 +48,7 @@ def _every_kind(key: Key) -> Iterable[str]:
 
 
 def nearest_keys(words: str, most: int = 2) -> list[str]:
-    """Return dotted keys most like ``words``: by their whole names, then by their last parts."""
+    """Compare whole names first, then last parts."""
     dotted = list(dict.fromkeys(named(key) for key in keys()))
     last: dict[str, str] = {}
     for name in dotted:

@@ -1,4 +1,4 @@
-"""Makes the one table of keys: everything that a scenario file or a fabric file may say, with type, unit, default, bounds and meaning.
+"""Makes the one table of keys: everything that a scenario or fabric file may say, with type, unit, default, bounds and meaning.
 
 It is read from the annotations of the Structs that read the files, and from the fault catalogue.
 """
@@ -81,13 +81,12 @@ class Table:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Return every table in the order in which files have them."""
     return (*_scenario_tables(), _fabric_table())
 
 
 @cache
 def keys(file: str | None = None) -> tuple[Key, ...]:
-    """Return every key once for each definition: kinds that share one share an entry."""
+    """Kinds that share a key's definition share an entry."""
     merged: dict[tuple[Any, ...], Key] = {}
     for table in tables():
         if file in (None, table.file):
@@ -104,7 +103,7 @@ def keys(file: str | None = None) -> tuple[Key, ...]:
 
 
 def of_kinds(key: Key) -> str:
-    """Name a key's kinds for a reader: all collectives in one word."""
+    """All collectives are one word."""
     if set(COLLECTIVES) <= set(key.kinds):
         return ", ".join(["collectives", *(kind for kind in key.kinds if kind not in COLLECTIVES)])
     return ", ".join(key.kinds)
@@ -189,7 +188,7 @@ def _format(file: str) -> Key:
 
 
 def _fault_table(entry: Kind) -> Table:
-    """The catalogue has meanings and defaults of a kind's own keys, and draws examples."""
+    """The catalogue has meanings and defaults of a kind's own keys, and examples."""
     drawn_on, drawn = entry.draw(load_fabric("demo"), random.Random(1)) if entry.heals else ("controller", {})
 
     def common(key: Key) -> Key:
@@ -211,7 +210,6 @@ def _fault_table(entry: Kind) -> Table:
 
 
 def _bounded(key: Key) -> Key:
-    """Give a queue's option the bounds that the fabric has."""
     same = {field.encode_name: field.type for field in _fields(Fabric) if field.encode_name != "name"}
     kind = same.get(key.name, key.type)
     return replace(key, type=kind, must=expected(kind), example=key.example or _example(kind))
@@ -233,7 +231,6 @@ def _fields(struct: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 
 
 def _items(struct: type[msgspec.Struct]) -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield (key, Struct) of every list of tables within a table."""
     for at in _fields(struct):
         item = _items_of(at.type)
         if item is not None:
@@ -248,7 +245,6 @@ def _items_of(kind: inspect.Type) -> type[msgspec.Struct] | None:
 
 
 def _written(kind: inspect.Type) -> inspect.Type:
-    """Drop those parts of a union that nobody writes."""
     if isinstance(kind, inspect.UnionType):
         kept = tuple(part for part in kind.types if not isinstance(part, inspect.NoneType))
         return kept[0] if len(kept) == 1 else inspect.UnionType(kept)
@@ -256,7 +252,6 @@ def _written(kind: inspect.Type) -> inspect.Type:
 
 
 def _example(kind: inspect.Type) -> str:
-    """Make a value where no one has thought of a better example."""
     match kind:
         case inspect.CustomType(cls=Written() as written):
             return written.example

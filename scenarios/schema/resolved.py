@@ -43,7 +43,7 @@ def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
 
 
 def text_of(scenario: Scenario, settings: Settings) -> str:
-    """Write a scenario file for one setting of a sweep, with resolved times and rates, without checks on figures."""
+    """Write a setting of a sweep with resolved times and rates, without checks on figures."""
     tables = _row(
         scenario, ScenarioFile, fabric=_fabric(scenario.fabric), workload=_workload(scenario.workload), expect=None,
         transport=[_transport(transport, scenario.fabric) for transport in scenario.transports], fault=[*map(_fault, scenario.faults)],

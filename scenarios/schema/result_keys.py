@@ -23,7 +23,6 @@ from topologies.structs import docs_of
 
 LOG = "log"
 FILES: dict[str, type[msgspec.Struct]] = {"summary": Summary, "manifest": Manifest, "record": Record, LOG: Line}
-"""Name of a file -> its Struct; of a log that of any line."""
 NAMES = {"summary": "summary.json", "manifest": "manifest.json", "record": "raw/RUN/run.json", LOG: "logs: raw/RUN/*.jsonl"}
 _HEAD = (
     "Made by `python -m tests.docs.keys` from the Structs in `testbed/results/`; [results.md](../how/results.md) says how figures are "
@@ -39,7 +38,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class ResultKey:
-    """``path`` is its table, dotted, "" for the top of the file; ``form`` says what a value is: "number or null"."""
+    """``path`` is its table, dotted, "" for the top of the file; ``form`` is as "number or null"."""
 
     file: str
     path: str
@@ -56,7 +55,7 @@ class ResultKey:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table, with its Struct's meaning. ``header``: ``runs[].flows{}`` is one of the flows, by name, of one of the runs."""
+    """``header``: ``runs[].flows{}`` is one of the flows, by name, of one of the runs."""
 
     file: str
     path: str
@@ -100,8 +99,8 @@ def result_keys() -> tuple[ResultKey, ...]:
 
 
 def find_results(words: str) -> tuple[tuple[ResultKey, ...], tuple[ResultKey, ...]]:
-    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``, ``failovers.lost``, ``summary.runs``. A whole
-    name goes before the end of others."""
+    """Return (the keys that ``words`` name, those of the table that it names): ``busbw_bps``, ``summary.runs``. A whole name goes before
+    the end of others."""
     words = re.sub(r"\[\d*\]|\{\}", "", words)
     named = [key for key in result_keys() if f".{key.file}.{key.dotted}".endswith(f".{words}")]
     whole = [key for key in named if words in (key.dotted, f"{key.file}.{key.dotted}")]
@@ -128,7 +127,7 @@ def _tables(file: str, struct: type[msgspec.Struct], path: str, header: str) -> 
 
 
 def _form(kind: inspect.Type) -> tuple[str, list[tuple[type[msgspec.Struct], str]]]:
-    """Return what a value is, and the Structs that it holds, each with marks: [] in a list, {} in a table by names."""
+    """Return a value's form, and its Structs with marks: [] in a list, {} in a table by names."""
     match kind:
         case inspect.Metadata(type=inner):
             return _form(inner)

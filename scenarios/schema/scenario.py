@@ -78,7 +78,7 @@ class Scenario:
         return self.swept or (Variant({}, self),)
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain values for the manifest: of the first setting, and of a sweep's others under "variants"."""
+        """Return plain values for the manifest; a sweep's other settings are under "variants"."""
         data = plain(replace(self, swept=()))
         data["variants"] = [{"settings": v.settings, "scenario": v.scenario.to_dict()} for v in self.swept]
         return data
@@ -100,13 +100,13 @@ def load_scenario(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """Load a named scenario or a TOML file, with the command line's changes. Raises :class:`ScenarioError`."""
+    """``overrides`` are the command line's ``--set``. Raises :class:`ScenarioError`."""
     path, text, data = read_scenario_file(name_or_file)
     return scenario_of(path, text, data, fabric=fabric, transports=transports, overrides=overrides, seeds=seeds)
 
 
 def read_scenario_file(name_or_file: str) -> tuple[Path, str, dict[str, object]]:
-    """Return (path, text, content); only its ``format`` is checked. Raises :class:`ScenarioError`."""
+    """Return (path, text, content), of which only ``format`` is checked. Raises :class:`ScenarioError`."""
     path = find_file(name_or_file, HERE)
     if path is None:
         raise ScenarioError(f"no scenario {name_or_file!r}: there are {', '.join(named_scenarios())}, or give a .toml file")
@@ -129,8 +129,8 @@ def scenario_of(
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
 ) -> Scenario:
-    """Make the scenario of a file's tables, which may have been changed. Raises :class:`ScenarioError`; its cause is the
-    :class:`topologies.structs.Refused` that names the key, if a key is to blame."""
+    """Make the scenario of a file's tables. Raises :class:`ScenarioError`; its cause is the :class:`topologies.structs.Refused` that names
+    the key, if a key is to blame."""
     file_sweep = copy.deepcopy(data.get("sweep", {}))
     for item in overrides:
         override(data, item)
@@ -156,7 +156,7 @@ def scenario_of(
 
 
 def with_variants(file: str, settings: Sequence[Settings], scenarios: Sequence[Scenario]) -> Scenario:
-    """Return the first setting's scenario, with every check of the file, and all settings as ``variants``."""
+    """Return the first setting's scenario, with every check of the file."""
     variants = []
     fabrics: dict[str, Fabric] = {}
     for setting, scenario in zip(settings, scenarios, strict=True):
@@ -177,7 +177,7 @@ def check_no_verbs(scenario: Scenario) -> None:
 
 
 class _Reader:
-    """Resolves the content of a file. ``swept_values``: swept key -> every value that a check may name.
+    """``swept_values``: swept key -> every value that a check may name.
 
     What comes from standard input names no further file and no module: with ``sudo`` root reads it for somebody else.
     """
@@ -188,7 +188,6 @@ class _Reader:
         self.piped = path == STANDARD_INPUT
 
     def fabric(self, value: str | dict[str, object], where: str, base: Fabric | None = None) -> tuple[Fabric, float]:
-        """Return a fabric, and its dilation."""
         if value == "twin" and base is not None:
             return twin_of(base), 1.0
         try:
@@ -311,7 +310,6 @@ class _Reader:
         return mapper
 
     def check_names(self, expect: Expect, where: str, transports: list[Transport]) -> None:
-        """The transports of the check, and the keys and values of its setting, must exist."""
         known = {t.name.replace("-", "_") for t in transports}
         for name in sorted(names_in(expect.check) - known):
             raise Refused(f"{where}.check", f"= {expect.check!r}: no transport {name!r}, there are {', '.join(sorted(known))}")

@@ -1,4 +1,4 @@
-"""The tables of a scenario file but for ``[workload]``, ``[[fault]]`` and ``[[background]]``: their keys, and what each must satisfy."""
+"""The tables of a scenario file but for ``[workload]``, ``[[fault]]`` and ``[[background]]``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = tuple(TRANSPORTS)
 MAX_SEEDS, MAX_TRANSPORTS, MAX_TABLES = 10_000, 64, 1000
 """Most seeds, transports, and faults or checks of a scenario [ours]."""
 OUTCOMES = ("done", "failed")
-"""How runs may be expected to end: "failed" if a fault takes something that every run needs."""
+"""A run may be expected to fail if a fault takes something that every run needs."""
 Table = dict[str, Any]
 """A table whose kind decides what it holds: whoever knows the kind converts it."""
 _Fabric = Annotated[str, Meta(description="a fabric's name or file")] | Table

@@ -1,4 +1,4 @@
-"""Reads settings of a scenario: the keys that its ``[sweep]`` varies, and the short names that runs get from them."""
+"""Reads the settings of a ``[sweep]``, and makes short names of them for runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topologies.toml_files import MAX_DEPTH, parse_toml
 
 MAX_SETTINGS = 1000  # A file with more is probably wrong [ours].
 FIXED = ("name", "description", "seeds", "dilation", "setting", "transport", "expect", "sweep", "workload.placement")
-"""Keys that a sweep cannot vary: they vary elsewhere, or runs of different settings would have the same name."""
+"""A sweep cannot vary these: they vary elsewhere, or runs of different settings would have the same name."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 _VALUES: Any = Annotated[
@@ -29,8 +29,8 @@ Settings = dict[str, str | int | float | bool]  # by dotted key
 
 
 def assign(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
-    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source`` begins the error:
-    the option or table that sets the key, as written. Raises :class:`ScenarioError`."""
+    """Set ``workload.steps``, ``transport.roce.options.qps``, ``fault.0.at``: lists by number, name or kind. ``source``, an option or table
+    as written, begins the error. Raises :class:`ScenarioError`."""
     *parents, last = dotted.split(".")
     if len(parents) >= MAX_DEPTH:
         raise ScenarioError(f"{_shortened(source)}: a key has at most {MAX_DEPTH} parts")
@@ -81,9 +81,8 @@ def pin(data: dict[str, object], dotted: str, value: Any, source: str) -> None:
 
 
 def read_sweep(file: str, data: Any, file_table: Any) -> tuple[list[Settings], dict[str, list[Any]]]:
-    """Return (settings of a ``[sweep]``, one without keys if there is none; key -> values that checks may name). The last key varies
-    fastest. ``file_table``: the table before the command line changed it. Checks may still name its values, and then do not apply. Raises
-    :class:`ScenarioError`."""
+    """Return (settings, one without keys if there is no sweep; key -> values that checks may name). The last key varies fastest.
+    ``file_table``: before the command line changed it; checks on its other values do not apply. Raises :class:`ScenarioError`."""
     for table in (file_table, data):
         _check(file, table)
     count = math.prod(map(len, data.values()))
@@ -117,12 +116,12 @@ def _check(file: str, data: Any) -> None:
 
 
 def spelled(settings: Mapping[str, object]) -> str:
-    """Write settings for people: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
+    """For people: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
     return ", ".join(f"{key} = {_plain_text(value)}" for key, value in settings.items())
 
 
 def suffix(settings: Mapping[str, object]) -> str:
-    """Write settings for file names: ``-message_bytes=1MiB-probability=0.01``."""
+    """For file names: ``-message_bytes=1MiB-probability=0.01``."""
     return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
 
 

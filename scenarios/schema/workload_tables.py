@@ -1,4 +1,4 @@
-"""Reads the ``[workload]`` table of a scenario file: its keys by kind, and what they must satisfy together."""
+"""Reads the ``[workload]`` table of a scenario file."""
 
 from __future__ import annotations
 

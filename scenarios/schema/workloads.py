@@ -20,10 +20,8 @@ from topologies.theory import collective_phases, place_ranks, ring_edges
 
 PATTERNS = ("incast", "permutation", "flows")
 DTYPES = ("float32", "int32")
-SLOTS_PER_MESSAGE = 2
-"""Slots of a receiver per message in flight (agents.collectives.flows)."""
-MOST_QPS = 1 << 18
-"""Queue pairs of a collective on all hosts [ours]: an all-to-all of 512 has as many."""
+SLOTS_PER_MESSAGE = 2  # per message in flight, of a receiver (agents.collectives.flows)
+MOST_QPS = 1 << 18  # of a collective on all hosts: an all-to-all of 512 has as many [ours]
 SWAPS = 20  # per flow, which mix a permutation [ours]
 
 
@@ -33,8 +31,6 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True)
 class NamedFlow:
-    """Hosts are by name."""
-
     name: str
     src: str
     dst: str
@@ -59,7 +55,7 @@ class Flow:
 
     @property
     def end_ps(self) -> int | None:
-        """When it posts its last message; None if it posts a number of messages."""
+        """When it posts its last message, if it has an end."""
         return None if self.for_ps is None else self.start_ps + self.for_ps
 
     def for_agents(self) -> FlowTable:
@@ -96,7 +92,7 @@ class Workload:
 
     @property
     def lasts_ps(self) -> int:
-        """How long a permutation or incast with a duration sends."""
+        """How long a permutation or incast sends."""
         return self.victim_alone_ps + max(0, self.senders - 1) * self.stagger_ps + (self.duration_ps or 0)
 
     @property
@@ -108,7 +104,7 @@ class Workload:
 
 
 def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
-    """Count the most hosts that send to one, whether at the same time or not; 0 where only a run can tell."""
+    """Count the most hosts that send to one, also at different times; 0 where only a run can tell."""
     if work.jobs:
         return 0
     ranks = place_ranks(fabric, work.placement[0])
@@ -120,8 +116,8 @@ def most_senders(work: Workload, fabric: Fabric, seed: int) -> int:
 
 
 def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 1) -> None:
-    """Raise :class:`WorkloadError` or :class:`topologies.FabricError` if the fabric or an agent's memory cannot carry it with ``qps`` queue
-    pairs per pair of ranks."""
+    """``qps``: per pair of ranks. Raises :class:`WorkloadError` or :class:`topologies.FabricError` for what the fabric or an agent's memory
+    cannot carry."""
     if work.jobs:
         try:
             rehearse(plan_of(work.jobs, fabric.host_count), lambda node: 1.0)
@@ -158,7 +154,7 @@ def check_fits(work: Workload, fabric: Fabric, seeds: Sequence[int], qps: int = 
 
 
 def resolve_flows(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[Flow]:
-    """Return a pattern's flows between ranks (``hosts`` in rank order); [] for a collective. Raises :class:`WorkloadError`."""
+    """Return a pattern's flows between ranks (``hosts`` in rank order), else []. Raises :class:`WorkloadError`."""
     if work.jobs:
         return []
     if work.kind == "incast":
@@ -186,9 +182,9 @@ def _between(flow: NamedFlow, fabric: Fabric, where: str) -> Flow:
 
 
 def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
-    """Return an incast's flows. Roles [ours]: the target is the first host under the last T0; senders are first hosts under other T0s, then
-    neighbours of the target. The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it shares
-    T0s, T1s and every path's switches with the incast, but not its last hop."""
+    """Choose the roles [ours]. The target is the first host under the last T0; senders are first hosts under other T0s, then neighbours of
+    the target. The victim flow goes from a host under another T0 that sends no incast to a neighbour of the target: it shares T0s, T1s and
+    every path's switches with the incast, but not its last hop."""
     target = (fabric.t0_per_plane - 1) * fabric.hosts_per_t0
     far, near = list(range(target)), list(range(target + 1, fabric.host_count))
     if work.victim and (not near or work.senders >= len(far)):
@@ -211,7 +207,7 @@ def _incast(work: Workload, fabric: Fabric) -> list[Flow]:
 
 
 def _permutation(fabric: Fabric, seed: int) -> list[int]:
-    """Draw by the seed: host -> the host that it sends to, never itself and, with several T0s, never one under the same T0."""
+    """Draw: host -> the host that it sends to, never itself and, with several T0s, never one under the same T0."""
     n, rng = fabric.host_count, random.Random(seed)
     shift = fabric.hosts_per_t0 if fabric.t0_per_plane > 1 else 1
     receivers = [(h + shift) % n for h in range(n)]
@@ -227,7 +223,7 @@ def _permutation(fabric: Fabric, seed: int) -> list[int]:
 
 
 def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) -> list[tuple[int, int]]:
-    """Return (sender rank, receiver rank) with a queue pair, ring neighbours in rank order first."""
+    """Return (sender rank, receiver rank), ring neighbours in rank order first."""
     if work.is_pattern:
         return list(dict.fromkeys((f.src, f.dst) for f in resolve_flows(work, fabric, hosts, seed)))
     ranks = range(len(hosts))
@@ -238,7 +234,7 @@ def edges_of(work: Workload, fabric: Fabric, hosts: Sequence[int], seed: int) ->
 
 
 def watched_ports(flows: Sequence[Flow], fabric: Fabric, hosts: Sequence[int]) -> dict[str, str]:
-    """Return last-hop port -> group, for queues to sample: those of an incast's target and of its victim's destination."""
+    """Return last-hop port -> group: those of an incast's target and of its victim's destination."""
     groups = {hosts[f.dst]: f.group for f in flows if f.group in ("incast", "victim")}
     return {
         link.b.name: groups[host] for host in sorted(groups) for link in fabric.links if link.kind == "nic" and link.a.node == f"h{host}"
