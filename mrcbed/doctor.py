@@ -1,7 +1,6 @@
-"""Finds what this machine can and cannot do for the testbed: what was found, why it matters, and the fix.
+"""Checks what this machine can do for the testbed: what was found, why it matters, and the fix.
 
-It changes nothing on the machine, needs no root (though it checks less without), and never raises: a check that fails itself becomes
-"unknown".
+It changes nothing, needs no root (though it checks less without), and never raises: a check that fails itself becomes "unknown".
 """
 
 from __future__ import annotations
@@ -114,7 +113,6 @@ def kernel() -> Iterator[Check]:
 
 
 def _open_vswitch() -> Iterator[Check]:
-    """Whether `--switch ovs` would run, and what would forward."""
     lacking = ovs.installed()
     if not lacking and ovs.datapath() == "system":
         found = "the kernel's datapath would forward"
@@ -180,7 +178,6 @@ def tools() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Whether every pinned package is installed in the tested version."""
     recent = sys.version_info[:2] >= (3, 11)
     yield _check("Python", "python", recent, platform.python_version(), "3.11 or later", "sudo make install uses Debian 12's python3")
     odd = []
@@ -198,7 +195,7 @@ def packages() -> Iterator[Check]:
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    """Yield what the installed package requires (setup.py), without extras."""
+    """Yield what setup.py requires, without extras."""
     try:
         requirements = importlib.metadata.requires("mrcbed") or []
     except importlib.metadata.PackageNotFoundError:
@@ -228,7 +225,7 @@ def engine_state() -> tuple[bool, str]:
 
 
 def require_compiled() -> None:
-    """End the process with one line if the engine is interpreted though this machine could compile it."""
+    """Exit with one line if the engine is interpreted though this machine could compile it."""
     compiled, state = engine_state()
     if not compiled and not os.environ.get("MRCBED_NO_COMPILE") and shutil.which("gcc", path=PATH):
         sys.exit(f"mrcbed: the engine is {state}, though a C compiler is here: see build/engine.log")
@@ -294,7 +291,6 @@ def _processor() -> Iterator[Check]:
 
 
 def _container() -> Iterator[Check]:
-    """Yields only what is worth saying."""
     kind = surroundings.container()
     lacking = surroundings.lacking_capabilities(_read("/proc/self/status") or "") if os.geteuid() == 0 else []
     if kind or lacking:
@@ -306,7 +302,7 @@ def _container() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    """Yield other namespaces, current runs, and what a run should have removed."""
+    """Yield other namespaces, current runs, and leftovers."""
     marks = cleanup.marked()
     running = {mark for mark in marks.values() if cleanup.alive(mark)}
     others = len({*cleanup.namespaces("net").values()} - {0, cleanup.namespace("self", "net")})

@@ -24,7 +24,7 @@ from testbed.streams import printable, take_standard_streams
 
 
 class Entry(NamedTuple):
-    """A command: its line of help, and whether it loads SciPy, Arrow and Matplotlib, which take memory."""
+    """``computes``: the command loads SciPy, Arrow and Matplotlib, which take memory."""
 
     does: str
     computes: bool = False
@@ -97,15 +97,15 @@ COMMANDS = {
         }
     },
 }
-"""Every command by what stands before its name and its section of the help. Kept here so that the help imports nothing."""
+"""Kept here so that the help imports nothing."""
 PATHS = {name: f"{before} {name}" for before, sections in COMMANDS.items() for section in sections.values() for name in section}
-"""What to type for each command, by its name."""
+"""Command -> what to type for it."""
 FORMER = {
     "sweep": "mrcbed run", "head": "dask scheduler (docs/how/sweeps.md)",
     "worker": "dask worker (docs/how/sweeps.md)", "block": "mrcbed run -",
     "certs": "a few lines of openssl (docs/how/sweeps.md)",
 }  # fmt: skip
-"""What is there instead of commands that are gone."""
+"""What replaced commands that are gone."""
 FIRST = """\
 mrcbed emulates an AI cluster on this machine, breaks its network, and measures
 MRC beside RoCE and TCP. What to do first:
@@ -119,7 +119,7 @@ MRC beside RoCE and TCP. What to do first:
 
 
 class Commands(click.Group):
-    """Commands behind the words ``path``. A command's module is imported when it is asked for."""
+    """Commands behind the words ``path``, imported when they are asked for."""
 
     def __init__(self, path: str, **keys: Any) -> None:
         super().__init__(path.rpartition(" ")[2], invoke_without_command=True, callback=begin, **keys)
@@ -181,7 +181,7 @@ group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
 
 
 def refusal(error: click.ClickException) -> str:
-    """Return one line on what click refuses: with the nearest name, or where all names are."""
+    """Return one line on what click refuses, with the nearest name, or where all names are."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
         near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)
@@ -196,7 +196,7 @@ def refusal(error: click.ClickException) -> str:
 
 
 def execute(arguments: list[str] | None = None) -> int:
-    """Run a command line; return the exit status. What went wrong is one line on stderr."""
+    """Return the exit status. What went wrong is one line on stderr."""
     try:
         status = group.main(arguments, prog_name="mrcbed", standalone_mode=False)
     except click.ClickException as error:

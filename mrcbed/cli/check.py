@@ -1,4 +1,4 @@
-"""``mrcbed check FILE|NAME``: everything that is wrong with a scenario or fabric file, or what it would do and how long that takes."""
+"""``mrcbed check FILE|NAME``: what is wrong with a file, or what it would do and how long that takes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def command(file: str, kind: str | None, transports: tuple[str, ...], fabric: st
 
 
 class Estimate(TypedDict, total=False):
-    """Seconds of all runs in a world, or why there is no estimate. ``dilation`` and its ``why`` are the emulated world's."""
+    """``dilation`` and its ``why`` are the emulated world's."""
 
     seconds: float
     dilation: float
@@ -74,7 +74,7 @@ class Estimate(TypedDict, total=False):
 
 
 def kind_of(file: str) -> str:
-    """Tell scenarios from fabrics: names of scenarios first, files by what they hold."""
+    """Look for names of scenarios first; files are told by what they hold."""
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.fabrics import named_fabrics
     from topologies.toml_files import STDIN, find_file, read_toml
@@ -94,7 +94,7 @@ def kind_of(file: str) -> str:
 
 
 def seconds(scenario: Any) -> dict[str, Estimate]:
-    """Return world -> estimate of all runs. The emulated one is at the dilation that a run would take now."""
+    """The emulated world's estimate is at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import automatic, given

@@ -55,7 +55,7 @@ def dilation_option() -> Callable[[Any], Any]:
 def session_options(
     fabric: Callable[[Any], Any], seed: int = 0, make: Callable[..., tuple[Session, str]] | None = None
 ) -> Callable[[Any], Any]:  # fmt: skip
-    """Add the options of a session. The command gets them as ``session``, and as ``twin`` a line for people if the fabric is one's twin.
+    """Add a session's options. The command gets ``session``, and ``twin``: a line for people if the fabric is one's twin.
 
     ``fabric``: the option or argument of that name. ``seed``: the default. ``make``: used instead of :func:`session_of`, which it is like.
     """
@@ -86,7 +86,7 @@ def session_options(
 def session_of(
     name: str, dilation: str, transport: str, world: str = EMULATED, faults: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[Session, str]:  # fmt: skip
-    """Return (session, line for people). A transport of one path gets the fabric's twin, where the ports of a host are one.
+    """Return (session, line for people). A transport of one path gets the fabric's twin, where a host's ports are one.
 
     ``name``, ``dilation`` and ``faults`` are as typed. Raises :class:`UserError`, :class:`FabricError`.
     """
@@ -109,7 +109,7 @@ def lasting_faults(faults: tuple[str, ...]) -> list[tuple[str, str, dict[str, st
 
 
 def dilated(name: str, dilation: str) -> tuple[Fabric, float]:
-    """Return the fabric at ``dilation``, and that as a number. Raises :class:`UserError`, :class:`FabricError`."""
+    """Raises :class:`UserError`, :class:`FabricError`."""
     fabric, usual = load_fabric(name), usual_dilation(name)
     chosen = parse_dilation(dilation, usual) or usual
     check_rates(fabric, chosen)
@@ -155,7 +155,7 @@ def all_option() -> Callable[[Any], Any]:
 
 
 def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool) -> int:
-    """Print the results of a command and return the exit status."""
+    """Print the results; return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice
@@ -171,7 +171,7 @@ def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: boo
 
 
 class ProgressBar:
-    """On a stderr that is no terminal, it is one line per new stage."""
+    """On a stderr that is no terminal, it is a line per new stage."""
 
     def __init__(self) -> None:
         self.bar = Progress(
@@ -231,13 +231,13 @@ def parse_dilation(text: str, usual: float) -> float | None:
 
 
 def check_switch_is_simulated(switch: str) -> None:
-    """Refuse the emulated world's switches to the simulated one. Raises :class:`UserError`."""
+    """Raises :class:`UserError` for a switch of the emulated world."""
     if switch != SWITCHES[0]:
         raise UserError(f"--switch {switch}: the {SIMULATED} world has switches of its own: drop --switch or --world {SIMULATED}")
 
 
 def check_switch(switch: str) -> None:
-    """Refuse Open vSwitch where it is not installed; else print what it cannot do. Raises :class:`UserError`."""
+    """Raises :class:`UserError` if Open vSwitch is not installed; else prints what it cannot do."""
     if switch == "ovs":
         ovs.require()
         if limits := ovs.limits(ovs.datapath()):

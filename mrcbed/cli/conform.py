@@ -20,7 +20,7 @@ from topologies.clos import Fabric
 from topologies.units import parse_duration
 
 UNSUPPORTED = 127
-"""Exit status where nothing failed and nothing could be played, as of the QUIC interop runner's endpoints."""
+"""Nothing failed and nothing could be played, as of the QUIC interop runner's endpoints."""
 
 
 @click.command(name="conform")
@@ -97,7 +97,7 @@ def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
 
 
 def show(outcome: Outcome) -> None:
-    """Print why a case did not pass, with what was asked and what came side by side."""
+    """Print why a case did not pass: what was asked beside what came."""
     out = terminal.console()
     out.print(f"{outcome.verdict}: {outcome.case.name}: {outcome.case.title} (section {outcome.case.source})", markup=False, soft_wrap=True)
     out.print(f"  {outcome.why}", markup=False, soft_wrap=True)

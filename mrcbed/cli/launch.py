@@ -1,4 +1,4 @@
-"""``mrcbed launch PROGRAM``: a program of the user's own on every host of a fabric, as ranks that talk over MRC or a baseline."""
+"""``mrcbed launch PROGRAM``: a program of the user's own on every host, as ranks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def command(
 
 
 def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
-    """Refuse what --verbs cannot have. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     from testbed.emulated.verbs_words import check_words
     from testbed.verbs.build import library
 
@@ -109,7 +109,7 @@ def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
 
 
 def _check_no_verbs(session: Session) -> None:
-    """Refuse faults of verbs without --verbs. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     kinds = [kind for kind, _, _ in session.faults]
     kinds += [fault.kind for fault in session.scenario.faults] if isinstance(session, Planned) and session.scenario else []
     for kind in kinds:
@@ -170,7 +170,7 @@ def run(
 
 
 def _carry_out(cluster: World, line: str) -> None:
-    """Carry out a command of the prompt; raise what is wrong with it."""
+    """Raise what is wrong with a command of the prompt."""
     from mrcbed.prompt.fault_commands import FaultCommands
 
     commands = FaultCommands.alone(cluster.fabric, terminal.console(stderr=True))

@@ -1,4 +1,4 @@
-"""``mrcbed launch --scenario``: what a launch takes from a scenario file, and the faults of it at their times."""
+"""``mrcbed launch --scenario``: what a launch takes from a scenario file, and its faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOURNAL = "runner.jsonl"  # beside the agents' logs, as a run has it
 
 @dataclass(frozen=True)
 class Planned(Session):
-    """A scenario's session, with that scenario: of its transports only the one that is used."""
+    """A scenario's session, with that scenario's one used transport."""
 
     scenario: Scenario | None = None
 
@@ -63,7 +63,7 @@ def session_or_scenario(
 
 
 def _check(scenario: Scenario, world: str, dilation: float) -> None:
-    """Refuse what a launch cannot have. Raises :class:`UserError`, :class:`topologies.FabricError`."""
+    """Raises :class:`UserError`, :class:`topologies.FabricError` for what a launch cannot have."""
     if scenario.swept:
         raise UserError(f"{scenario.file}: a launch has one setting, and [sweep] makes {len(scenario.swept)}: drop [sweep]")
     for fault in scenario.faults:
@@ -87,8 +87,8 @@ def _check(scenario: Scenario, world: str, dilation: float) -> None:
 
 @contextmanager
 def breaking(cluster: World, session: Planned, logs: Path | None) -> Iterator[Breaking]:
-    """Break a living cluster as the scenario says. Faults that begin before all are there, the others come when the caller acts; all are
-    taken back at the end. ``logs``: folder of the journal, or None."""
+    """Break a living cluster as the scenario says. Faults that begin before all are there, others come when the caller acts; all are taken
+    back at the end. ``logs``: folder of the journal, or None."""
     assert session.scenario is not None
     with open(logs / JOURNAL if logs is not None else "/dev/null", "w", encoding="utf-8", buffering=1) as file:
         begun = cluster.clock.now()

@@ -1,4 +1,4 @@
-"""``mrcbed lesson [NUMBER] [KEY=ANSWER...]``: the questions of a lesson, and whether answers fit the student's own results."""
+"""``mrcbed lesson [NUMBER] [KEY=ANSWER...]``: a lesson's questions, and the judgement of answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parse_answers(lesson: Lesson, answers: Sequence[str]) -> dict[str, float | s
 
 
 def judge(lesson: Lesson, given: Mapping[str, float | str], results: Opened) -> dict[str, Any]:
-    """Return which answers are right, and the results' seeds: with ``--json`` a contract for teachers' scripts."""
+    """With ``--json``, this is a contract for teachers' scripts."""
     right = {key: (q := lesson.by_key[key]).is_right(answer, q.answer(results)) for key, answer in given.items()}
     return {"lesson": lesson.number, "questions": len(lesson.questions), "seeds": results.seeds, "given": dict(given), "right": right}
 

@@ -33,7 +33,7 @@ def faults() -> dict[str, str]:
 
 
 def collectives() -> dict[str, str]:
-    """Return the first sentence of each collective's module, from its source: compiled modules have none."""
+    """Return first sentences from modules' sources: compiled modules have none."""
     from agents import collectives as package
     from agents.collectives.registry import collectives as kinds
 

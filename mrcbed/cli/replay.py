@@ -1,4 +1,4 @@
-"""``mrcbed replay TRACE``: what a training job computes and communicates, from a trace, on a fabric."""
+"""``mrcbed replay TRACE``: a training job's trace on a fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed run --on HOST,HOST``: a scenario whose fabric several machines carry together. Needs no root here: the machines do."""
+"""``mrcbed run --on HOST,HOST``: a scenario on a fabric that several machines carry. Only they need root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mrcbed train``: ``mrcbed run`` of the scenario train, a small GPT that trains through failures under MRC and what people run today."""
+"""``mrcbed train``: ``mrcbed run`` of the scenario train."""
 
 from __future__ import annotations
 

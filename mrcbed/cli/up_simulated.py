@@ -1,4 +1,4 @@
-"""``mrcbed up --world simulated --view``: an all-reduce without end in virtual time, at the pace of an emulated one. Needs no root."""
+"""``mrcbed up --world simulated --view``: an all-reduce without end, at the pace of an emulated one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ COLLECTIVE = "ring-allreduce"
 
 
 def run(session: Session, page: tuple[int, bool], out: str | None) -> int:
-    """Run it until Ctrl-C or SIGTERM, at most as fast as an emulated fabric; return the exit status.
-
-    ``page``: its port, and whether it may command. ``out``: where to keep what it showed.
-    """
+    """Return the exit status after Ctrl-C or SIGTERM. ``page``: its port, and whether it may command. ``out``: where to keep what it
+    showed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     fabric, transport, seed = session.fabric, session.transport, session.seed
     hosts = list(range(fabric.host_count))

@@ -1,4 +1,4 @@
-"""Runs a collective or a flow on a living cluster of either world and returns the times of its steps."""
+"""Runs a collective or a flow on a living cluster and returns the times of its steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ PATIENCE_S = 60  # of a machine's step, after which the collective is given up [
 
 
 class Failed(UserError):
-    """A measurement that did not come to its end. ``lost``: because of what the text says; else its time was over. ``figures``: of what was
-    measured before, by ``perf``."""
+    """``lost``: because of what the text says; else its time was over. ``figures``: what ``perf`` measured before."""
 
     status = 1
 
@@ -35,7 +34,7 @@ class Stopped(Failed):
 
 @dataclass
 class Measured:
-    """``spans``: how long every step took, by rank. ``flows``: the note of each flow at its end."""
+    """``spans``: of every step, by rank. ``flows``: each flow's note at its end."""
 
     spans: dict[int, dict[int, int]] = field(default_factory=dict)
     flows: list[Note] = field(default_factory=list)
@@ -51,7 +50,7 @@ def measure(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """Start what is connected (``start``: the arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
+    """Start what is connected (``start``: arguments of the agents' request) on ``hosts``, in rank order, and wait for its end.
 
     ``network``: what re-routes meanwhile. ``on_step`` is called for each step of each rank, ``say`` with lines for people. Raises
     :class:`Failed`.
@@ -102,7 +101,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Steps:
-    """A collective of "size" ``size`` bytes, as nccl-tests has it; ``warmup`` steps come before ``steps``."""
+    """``size`` as nccl-tests has it; ``warmup`` steps come before ``steps``."""
 
     kind: str
     size: int
@@ -133,7 +132,7 @@ def collective_times(
 def flow_times(
     world: World, hosts: Sequence[int], size: int, messages: int, outstanding: int, seed: int, network: Reconvergence | None, qps: int = 1
 ) -> Measured:  # fmt: skip
-    """Send ``messages`` WRITEs of ``size`` bytes from the first host to the second, ``outstanding`` at once."""
+    """Send from the first host to the second, ``outstanding`` WRITEs at once."""
     flows: list[FlowTable] = [{"name": "perf", "src": 0, "dst": 1, "messages": messages}]
     connect([world.agents[host] for host in hosts], list(hosts), FLOWS, qps, 1, flows)
     start = {"collective": FLOWS, "message_bytes": size, "flows": flows, "outstanding": outstanding, "seed": seed}

@@ -30,10 +30,10 @@ COLLECTIVES = {
 OPERATIONS = (*COLLECTIVES, "write_bw", "write_lat")
 SLICES = 4
 DEPTH = 16
-"""WRITEs at once: perftest's default is 128 on a NIC, here so many fill the largest BDP [ours]."""
+"""Perftest's default is 128 on a NIC, here so many fill the largest BDP [ours]."""
 STEP = 1 << 20  # nccl-tests' default of -i, bytes, where -f is 1
 VECTOR = 16
-"""Bytes that nccl-tests rounds each rank's part down to, except in all_reduce and sendrecv (src/*.cu, GetCollByteCount)."""
+"""nccl-tests rounds each rank's part down to so many bytes, except in all_reduce and sendrecv (src/*.cu, GetCollByteCount)."""
 SLACK = 0.02  # How far a figure may exceed what the line carries: emulated timers [ours].
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMG]?)(?:i?B)?", re.IGNORECASE)
 _TIMES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -49,14 +49,12 @@ def size_of(text: str) -> int:
 
 
 def shown_size(size: int) -> str:
-    """Write ``64M``, or bytes where it is no whole number of anything larger."""
     unit = next((unit for unit in "GMK" if size and size % _TIMES[unit] == 0), "")
     return f"{size // _TIMES[unit]}{unit}"
 
 
 def operation_of(name: str) -> str:
-    """Return an operation by its name here, in nccl-tests (``alltoall_perf``) or in perftest (``ib_write_bw``). Raises
-    :class:`UserError`."""
+    """``name``: ours, nccl-tests' (``alltoall_perf``) or perftest's (``ib_write_bw``). Raises :class:`UserError`."""
     bare = re.sub(r"^(ib|raw_ethernet)_|_perf$", "", PurePath(name).name.lower().replace("-", "_"))
     found = {known.replace("_", ""): known for known in OPERATIONS}.get(bare.replace("_", ""))
     if found is None:
@@ -66,7 +64,7 @@ def operation_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. Sizes in bytes; ``None``: the operation's default."""
+    """Sizes in bytes; ``None``: the operation's default."""
 
     operation: str
     least: int | None = None
@@ -88,12 +86,11 @@ class Request:
 
     @property
     def collective(self) -> str:
-        """What it is here; empty for a flow's bandwidth or latency."""
+        """Empty for a flow's bandwidth or latency."""
         return f"{self.algorithm}-allreduce" if self.operation == "all_reduce" else COLLECTIVES.get(self.operation, "")
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The least and the largest size, as asked."""
         default = {"write_bw": (1 << 12, 1 << 20), "write_lat": (8, 1 << 16)}.get(self.operation, (1 << 13, 1 << 20))
         least = default[0] if self.least is None else self.least
         return least, (max(default[1], least) if self.least is None else least) if self.most is None else self.most
@@ -123,7 +120,7 @@ class Request:
         return self.iterations if self.iterations is not None else {"write_bw": 100, "write_lat": 50}.get(self.operation, 5)
 
     def row(self, size: int, ranks: int) -> tuple[int, int, int]:
-        """Return bytes and elements of a size's row, rounded as nccl-tests does, and the slices of each part of it here."""
+        """Return bytes and elements of a row, rounded as nccl-tests does, and the slices of each part."""
         item = DTYPES[self.dtype].itemsize
         count, parts = size // item, find(self.collective).parts(ranks)
         if self.operation not in ("all_reduce", "send_recv"):
@@ -132,7 +129,7 @@ class Request:
         return shown, count, next((k for k in (SLICES, 2) if shown >= parts * k * item), 1)
 
     def carried(self, size: int, ranks: int) -> int:
-        """Return bytes that travel as a size: whole words, and for a collective equal slices of equal parts."""
+        """Return bytes that travel: whole words, and equal slices of equal parts."""
         if not self.collective:
             return max(1, -(-size // WORD)) * WORD
         shown, _, slices = self.row(size, ranks)
@@ -140,7 +137,6 @@ class Request:
         return -(-shown // unit) * unit
 
     def largest(self, ranks: int) -> int:
-        """Return the largest size that a host's memory holds."""
         if not self.collective:
             return ARENA // 2 // self.depth // WORD * WORD if self.operation == "write_bw" else ARENA // 4
         unit = find(self.collective).parts(ranks) * SLICES * DTYPES[self.dtype].itemsize
@@ -148,8 +144,7 @@ class Request:
 
 
 def check_request(request: Request, fabric: Fabric) -> list[int]:
-    """Refuse what cannot be measured on this fabric, before anything is built; return the hosts in rank order. Raises
-    :class:`UserError`."""
+    """Return the hosts in rank order. Raises :class:`UserError` for what this fabric cannot measure, before anything is built."""
     if request.operation not in OPERATIONS:
         raise UserError(f"no operation {request.operation!r}: {there_are(request.operation, OPERATIONS)}")
     if request.dtype not in DTYPES:
@@ -223,7 +218,7 @@ def perf(
 def _table(
     request: Request, fabric: Fabric, hosts: list[int], transport: str, world: str
 ) -> tuple[list[str], Callable[[Any], str]]:  # fmt: skip
-    """Return what stands above the rows, and how a row is written."""
+    """Return what stands above the rows, and a writer of rows."""
     if request.collective:
         (least, most), (step, is_factor) = request.ends, request.step
         flags = {
@@ -240,7 +235,7 @@ def _table(
 def _measured(
     world: World, request: Request, hosts: list[int], network: Reconvergence | None, size: int, say: Callable[[str], None]
 ) -> tuple[tables.Row | tables.Bandwidth | tables.Latency, int]:
-    """Return a size's row, and how many of its elements were wrong."""
+    """Return a size's row, and how many elements were wrong."""
     if request.operation == "write_bw":
         return _bandwidth(world, request, hosts, network, size)
     if request.operation == "write_lat":
@@ -291,7 +286,7 @@ def _latency(
 
 
 def _line(fabric: Fabric) -> float:
-    """Payload that all NIC ports of a host carry, bytes/s."""
+    """Payload of a host's ports, bytes/s."""
     return fabric.host_rate * fabric.payload_share / 8
 
 

@@ -1,7 +1,7 @@
-"""The tables of nccl-tests and perftest: what they print, from what was measured here.
+"""Writes the tables of nccl-tests and perftest.
 
-Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times
-and rates are the network's.
+Formats: NVIDIA/nccl-tests src/common.cu and util.cu (columns, widths, footer), linux-rdma/perftest src/perftest_parameters.h. Times and
+rates are the network's.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def nccl_head(fabric: Fabric, hosts: Sequence[int], name: str, flags: dict[str, 
 
 
 def _time(us: float) -> str:
-    """Write seven characters, as nccl-tests does: fewer digits behind the point for longer times."""
+    """Write seven characters, as nccl-tests does."""
     if us >= 10_000:
         return f"{us:7.0f}"
     return f"{us:7.1f}" if us >= 100 else f"{us:7.2f}"

@@ -1,7 +1,7 @@
-"""The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives added.
+"""The prompt of ``mrcbed up``: Mininet's own, with commands for links, paths, EV states and collectives.
 
-Mininet's words keep working (``h0 ping h5``, ``iperf h0 h7``, ``link h0 p0-t0-0 down``, ``py``...) but for those that cannot
-(testbed/emulated/prompt.py). A command never raises: what is wrong is one line.
+Mininet's words keep working (``h0 ping h5``, ``link h0 p0-t0-0 down``, ``py``...) but for those that cannot (testbed/emulated/prompt.py). A
+command never raises: what is wrong is one line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sid_text(sid: int) -> str:
 
 
 def parse_ev(fabric: Any, src: int, dst: int, word: str) -> int:
-    """Parse ``plane:uplink``, ``plane`` alone, or the number. Raises :class:`FabricError`."""
+    """Parse ``plane:uplink``, a plane, or a number. Raises :class:`FabricError`."""
     try:
         if not re.fullmatch(r"[0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}|0x[0-9a-fA-F]{1,8}", word):
             raise ValueError
@@ -194,7 +194,6 @@ class Prompt(HelpCommands, FaultCommands, IperfCommands, MapperCommands, VerbsCo
         self.console.print(terminal.table(heads, cells, names=("peer", "EV", "state", "in use")))
 
     def _paths(self, host: str) -> list[dict[str, Any]]:
-        """Return what a host's queue pairs hold of their EVs."""
         rows: list[dict[str, Any]] = self.cluster.agents[self.fabric.host_number(host)].call("paths")
         return rows
 

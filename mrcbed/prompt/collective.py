@@ -1,4 +1,4 @@
-"""The prompt's ``collective`` and ``allreduce``: options, the run over all hosts, and one line of figures."""
+"""The prompt's ``collective`` and ``allreduce``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kind_of(name: str) -> type[Collective]:
 
 
 def options_of(command: str, words: list[str]) -> tuple[dict[str, str], tuple[int, int, int, int]]:
-    """Return all options, and steps, bytes, qps and slices as numbers. Raises :class:`UserError`."""
+    """Return options, and steps, bytes, qps and slices as numbers. Raises :class:`UserError`."""
     options = dict(DEFAULTS)
     for word in words:
         key, _, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""The prompt's ``break`` and ``mend``, and ``fault``, ``faults`` and ``heal``: the whole catalogue, by hand."""
+"""The prompt's ``break``, ``mend``, ``fault``, ``faults`` and ``heal``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FaultCommands:
 
     @staticmethod
     def alone(fabric: Fabric, console: Console) -> FaultCommands:
-        """Make the commands without a prompt. They need a ``cluster`` before one is carried out."""
+        """They need a ``cluster`` before one is carried out."""
         commands = FaultCommands()
         commands.fabric, commands.console = fabric, console
         return commands
@@ -69,7 +69,7 @@ class FaultCommands:
                 self.cluster.set_link(name, up)
 
     def _named(self, command: str, words: list[str]) -> list[str]:
-        """Return names of the switches and cables of a command. Raises :class:`UserError`, FabricError."""
+        """Return switches and cables. Raises :class:`UserError`, FabricError."""
         if not words:
             raise UserError(f"usage: {command} LINK or SWITCH, like p0-t0-0:p0-t1-2 or p0-t1-2")
         for word in words:
@@ -139,7 +139,6 @@ class FaultCommands:
         return [str(fault.number) for fault in self.cluster.faults() if str(fault.number).startswith(text)]
 
     def _places(self, sort: str) -> list[str]:
-        """Return names of a sort of thing, as the catalogue has it."""
         fabric = self.fabric
         names = {
             "link": list(fabric.links_by_name),

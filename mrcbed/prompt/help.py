@@ -1,4 +1,4 @@
-"""The prompt's ``help``: every command by purpose, one line each, from its own docstring: ``usage: what it does``, then details."""
+"""The prompt's ``help``, from commands' docstrings: ``usage: what it does``, then details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prompt's ``iperf3``: iperf3 between two hosts, on the kernel's usual path or on a chosen one. Takes the place of Mininet's."""
+"""The prompt's ``iperf3``, on the kernel's usual path or on a chosen one, in place of Mininet's ``iperf``."""
 
 from __future__ import annotations
 

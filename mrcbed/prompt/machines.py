@@ -1,6 +1,6 @@
-"""The prompt of ``mrcbed up --on``: the same commands, on a fabric that several machines carry.
+"""The prompt of ``mrcbed up --on``: the same commands, on a fabric of several machines.
 
-Mininet's own commands that need a shell or an interface at hand are refused; a command for a host runs on that host's machine, and prints
+Mininet's own commands that need a shell or an interface at hand are refused. A command for a host runs on that host's machine, and prints
 when it has ended.
 """
 
@@ -24,7 +24,7 @@ PING_S = 2.0
 
 
 class RemoteNode:
-    """A host or switch on another machine, as far as Mininet's prompt asks for it."""
+    """A host or switch on another machine, as Mininet's prompt asks for it."""
 
     waiting = False
 
@@ -48,7 +48,7 @@ class RemoteNet(dict[str, RemoteNode]):
     switches_are = "eBPF programs"
 
     def pingAll(self, timeout: str = "") -> float:
-        """Ping between all hosts; return the share lost, percent. Prints as Mininet does."""
+        """Return the share lost, percent. Prints as Mininet does."""
         say("*** Ping: testing ping reachability\n")
         lost = sent = 0
         for src in range(len(self.hosts)):

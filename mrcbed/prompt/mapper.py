@@ -1,4 +1,4 @@
-"""The prompt's ``mapper``: agents probe, each reports its own findings, and these are combined link by link."""
+"""The prompt's ``mapper``: agents probe, and their findings are combined link by link."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons Chakra, schema 0.0.4 and 1.0.0, which have
-the same layout).
+"""Reads Chakra execution traces: ``NAME.0.et``, ``NAME.1.et``, ..., one file per rank (MLCommons Chakra, schema 0.0.4 and 1.0.0, of the
+same layout).
 
 A file is a sequence of protobuf messages, each after its length as a varint: one GlobalMetadata, then nodes. Chakra's own tools read it
 gzipped, too. Or it is JSON: what Chakra's jsonizer writes (objects one after the other, in protobuf's mapping to JSON), or a table with a
-list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Only what is needed is read, and every
-length is checked against what is there: a hostile file costs no more than its unpacked size.
+list of nodes: ``workload_graph``, which Chakra's feeder reads, or ``nodes``, which STAGE writes. Every length is checked against what is
+there: a hostile file costs no more than its unpacked size.
 
-Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes as ASTRA-sim takes them: an all-gather's is
-what one rank gives. Data dependencies are followed. Control dependencies are, too, as ASTRA-sim's feeder does, unless one names a node that
-is not there or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that others name, and Chakra's
-own feeder does not look at them.
+Replayed: COMP nodes as time; COMM_COLL nodes of the kinds below; COMM_SEND and COMM_RECV. Sizes are as ASTRA-sim takes them: an
+all-gather's is what one rank gives. Data dependencies are followed. Control dependencies are, too, as in ASTRA-sim's feeder, unless one
+names a node that is not there or they make a cycle: in a trace of PyTorch they say who called whom, the converter drops nodes that others
+name, and Chakra's own feeder ignores them.
 
-A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the trace itself, in the metadata node of
-PyTorch's process groups. No name is all ranks, and so is "0", as in ASTRA-sim, unless somebody defines it.
+A group is named by the attribute ``pg_name``: in a JSON file, ``{"name": [ranks]}``, or in the metadata node of PyTorch's process groups.
+No name is all ranks, and so is "0", as in ASTRA-sim, unless somebody defines it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from topologies import files
 from topologies.units import MAX_TIME, NS
 
 MOST_READ = 500_000
-"""Nodes of all files together, most of which do nothing in a trace of PyTorch [ours]."""
+"""Nodes of all files, most of which do nothing in a trace of PyTorch [ours]."""
 MOST_TABLES = 8_000_000
-"""Tables and lists of a JSON file, a dozen to a node: each takes some 70 bytes of memory [ours]."""
+"""Tables and lists of a JSON file, a dozen to a node of some 70 bytes each [ours]."""
 MOST_NAMED = 4096  # groups in a JSON file [ours]
 MOST_RANKS = 1024
 TYPES = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
@@ -49,7 +49,7 @@ OPERATIONS = {
 BARRIER_BYTES = 4
 Value = int | float | str | list[Any] | None
 _NUMBERS = {7, 9, 11, 13, 27}
-"""Fields of an attribute with a plain varint: int32, int64, uint32, uint64, bool."""
+"""Attributes' varint fields: int32, int64, uint32, uint64, bool."""
 _ZIGZAG = {15, 17}
 _FIXED = {3: "<d", 5: "<f", 19: "<I", 21: "<Q", 23: "<i", 25: "<q"}
 _BOOLS, _STRING = 28, 29
@@ -144,8 +144,6 @@ def _attribute(data: memoryview) -> tuple[str, Value]:
 
 
 class _Raw:
-    """A node as its file has it."""
-
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.number = self.type = self.micros = 0
@@ -181,7 +179,7 @@ class _Raw:
                 self.attributes[name] = value
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Take the node from JSON: names of protobuf's own mapping, of Chakra's feeder, and of STAGE."""
+        """Names in JSON are protobuf's own, those of Chakra's feeder, or of STAGE."""
         for key, value in data.items():
             key = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", key).lower()
             if key == "id":
@@ -206,7 +204,6 @@ class _Raw:
                 self.attributes[key] = value
 
     def value(self, name: str) -> int | None:
-        """Read a number, however it is written."""
         value = self.attributes.get(name)
         if isinstance(value, str):
             return int(value) if re.fullmatch(r"-?[0-9]{1,20}", value) else None
@@ -226,7 +223,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Read PyTorch's process groups, which a metadata node holds as JSON within a list; no ranks are all ranks."""
+        """A metadata node holds them as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -242,7 +239,7 @@ def _integer(value: Any) -> int:
 
 
 def _place(value: Any, names: tuple[str, ...]) -> int:
-    """Return an enumeration's number by name, or the number itself: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
+    """Take a name or a number: COMP_NODE, comp_node, coll_comm_node, ALLREDUCE."""
     word = re.sub(r"[^A-Z]", "", str(value).upper().removesuffix("_NODE")).replace("COLLCOMM", "COMMCOLL")
     plain = [name.replace("_", "") for name in names]
     return plain.index(word) if word in plain else _integer(value)
@@ -264,7 +261,7 @@ def _messages(data: memoryview, name: str) -> Iterator[memoryview]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """List all ranks' files in order: of a directory, of the file of any rank, or of ``NAME``. Raises :class:`PlanError`."""
+    """List files in rank order: of a directory, of any rank's file, or of ``NAME``. Raises :class:`PlanError`."""
     folder = path if path.is_dir() else path.parent
     found: dict[tuple[str, str], dict[int, Path]] = {}  # by name and kind
     files = sorted(file for file in (folder.iterdir() if folder.is_dir() else ()) if file.is_file())
@@ -425,7 +422,7 @@ def _with(node: Node, before: tuple[int, ...]) -> Node:
 
 
 def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
-    """Return why a rank's control dependencies cannot be followed beside those of data."""
+    """Return why control dependencies cannot be followed beside those of data."""
     numbers = {node.number for node in nodes}
     for node in nodes:
         for before in node.after:

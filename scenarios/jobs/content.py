@@ -1,4 +1,4 @@
-"""Reads a file of a trace, however it is packed."""
+"""Reads a trace's file, however it is packed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def content(path: Path, most: int = MOST_FILE) -> bytes:
-    """Read a file, unpacked if gzipped, without a byte order mark. Raises :class:`PlanError` for one that is too large, OSError."""
+    """Unpack gzip and drop a byte order mark. Raises :class:`PlanError` for a large file, OSError."""
     try:
         data = files.content(path, most)
         if data[:2] == b"\x1f\x8b":
@@ -35,5 +35,4 @@ def is_json(data: bytes) -> bool:
 
 
 def is_text(path: Path) -> bool:
-    """Whether a file is AICB's and not Chakra's."""
     return Path(path.name.removesuffix(".gz")).suffix not in (".et", ".json") and not is_json(content(path))

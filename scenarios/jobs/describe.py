@@ -1,6 +1,6 @@
 """Plans jobs described in a scenario: data, tensor, pipeline and expert parallelism, layers, computing and bytes.
 
-Ranks are numbered as Megatron does: tensor parallel next to each other, experts next among data-parallel ranks, pipeline stages last.
+Ranks are numbered as in Megatron: tensor parallel next to each other, experts next among data-parallel ranks, pipeline stages last.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ GPT_BYTES = 841_216  # of the model in scenarios.jobs.gpt
 
 @dataclass(frozen=True)
 class Job:
-    """A job. ``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a
-    stage has layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent
-    between stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are
-    reduced while earlier layers still compute. ``trains``: a model is really trained (scenarios/jobs/gpt_rank.py)."""
+    """``compute_ps``: of a rank in a step. ``gradient_bytes``: of a rank, reduced over data-parallel ranks in as many calls as a stage has
+    layers. ``activation_bytes``: of a microbatch, all-reduced among tensor-parallel ranks twice per layer and direction, and sent between
+    stages. ``expert_bytes``: exchanged among expert-parallel ranks, twice per layer and direction. ``overlap``: gradients are reduced while
+    earlier layers still compute. ``trains``: a model is really trained."""
 
     name: str
     ranks: int
@@ -69,7 +69,7 @@ class Job:
 
 
 def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
-    """Yield (direction, microbatch) in the order in which a stage computes: one forward, one backward (PipeDream-Flush, as Megatron-LM)."""
+    """Yield (direction, microbatch) of a stage: one forward, one backward (PipeDream-Flush, as Megatron-LM)."""
     ahead = min(stages - stage - 1, microbatches)
     order = [("forward", m) for m in range(ahead)]
     for m in range(microbatches - ahead):
@@ -78,7 +78,7 @@ def schedule(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]
 
 
 def nodes_of(job: Job, rank: int, first: int) -> tuple[Node, ...]:
-    """List what a rank does in a step; ``first``: the job's first rank among all."""
+    """``first``: the job's first rank among all."""
     t, rest = rank % job.tensor, rank // job.tensor
     d, stage = rest % job.data, rest // job.data
 
@@ -136,7 +136,7 @@ def ranks_of(jobs: Sequence[Job]) -> list[range]:
 
 
 def plan_of(jobs: Sequence[Job], hosts: int) -> Plan:
-    """Plan one step of all jobs, on the first ranks; others of ``hosts`` do nothing. Raises :class:`PlanError`."""
+    """Plan a step of all jobs on the first ranks; others do nothing. Raises :class:`PlanError`."""
     for job in jobs:
         job.check()
     total = sum(job.ranks for job in jobs)

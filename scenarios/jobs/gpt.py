@@ -1,7 +1,7 @@
 """A GPT of some 210,000 parameters in NumPy: forward, backward and Adam, in float32.
 
-Architecture: GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. One step gives the same bits wherever NumPy and the
-processor are the same: one thread, fixed shapes, fixed order.
+It is GPT-2 (Radford et al. 2019) without dropout, embedding and output tied. A step gives the same bits wherever NumPy and the processor
+are the same: one thread, fixed shapes, fixed order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK = np.triu(np.full((CONTEXT, CONTEXT), -1e9, np.float32), 1)
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return shapes in the order in which parameters lie in the vector."""
+    """Shapes are in the order of the vector's parameters."""
     out: dict[str, tuple[int, ...]] = {"tokens": (VOCABULARY, WIDTH), "places": (CONTEXT, WIDTH)}
     for layer in range(LAYERS):
         out |= {
@@ -38,7 +38,7 @@ PARAMETERS = sum(int(np.prod(shape)) for shape in shapes().values())
 
 
 def views(vector: Array) -> dict[str, Array]:
-    """Return views of a vector of :data:`PARAMETERS` float32, by name."""
+    """``vector``: :data:`PARAMETERS` float32."""
     out, at = {}, 0
     for name, shape in shapes().items():
         size = int(np.prod(shape))
@@ -75,7 +75,7 @@ def _softmax(x: Array) -> Array:
 
 
 def loss_and_gradient(vector: Array, given: Array, wanted: Array) -> tuple[float, Array]:
-    """Return the mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``: (batch, CONTEXT) tokens."""
+    """Return mean cross-entropy of the next token, nats, and its gradient. ``given``, ``wanted``: (batch, CONTEXT) tokens."""
     p = views(vector)
     batch, length = given.shape
     scale = np.float32((WIDTH // HEADS) ** -0.5)

@@ -1,9 +1,9 @@
 """Plans what every rank of a job computes and communicates, checks it before the start, and estimates its time.
 
-A rank's nodes depend on each other. They run as a GPU with streams runs them: computing one node after the other, calls of a group in one
-order, messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not
-the other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
-network, so what would never end is found before anything starts, and the order of messages is known. scenarios/jobs/rank.py carries it out.
+A rank's nodes depend on each other. They run as on a GPU with streams: computing one node after the other, calls of a group in one order,
+messages as soon as they can, all at once. A message is eager, as in ASTRA-sim: a send ends when its bytes are over, whether or not the
+other side has come to its receive, which takes the oldest message of its tag. :func:`rehearse` goes through a plan that way without a
+network, so what would never end is found before the start, and the order of messages is known.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Every group of ranks that a collective names, in order of first use."""
+        """Every collective's group of ranks, in order of first use."""
         return list(dict.fromkeys(node.group for nodes in self.ranks for node in nodes if node.group))
 
     @property
@@ -123,7 +123,6 @@ def moved(plan: Plan) -> tuple[int, int]:
 
 
 def algorithm(node: Node) -> str:
-    """Return the algorithm of rank.py and of theory."""
     n = len(node.group)
     return "tree-allreduce" if node.kind == "all_reduce" and not n & n - 1 else COLLECTIVES[node.kind]
 
@@ -133,7 +132,7 @@ def _rounds(kind: str, n: int) -> int:
 
 
 def scaled(plan: Plan, sigma: float) -> Plan:
-    """Divide bytes and computing by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
+    """Their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
     if sigma == 1:
         return plan
 
@@ -145,8 +144,8 @@ def scaled(plan: Plan, sigma: float) -> Plan:
 
 
 def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
-    """Order the nodes that do something after those that they depend on, otherwise by number: equal programs of several ranks come out in
-    equal order. Raises :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
+    """Order working nodes after their dependencies, otherwise by number: equal programs of several ranks come out in equal order. Raises
+    :class:`PlanError` for unknown dependencies, numbers given twice, and cycles."""
     by_number: dict[int, Node] = {}
     for node in nodes:
         if node.number in by_number:
@@ -177,8 +176,7 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
 
 
 def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
-    """Take out nodes that do nothing: who depended on one depends on what that one depended on. They are nine tenths of PyTorch's
-    traces."""
+    """Who depended on an idle node depends on what that one depended on. They are nine tenths of PyTorch's traces."""
     left_out: dict[int, tuple[int, ...]] = {}
     result = []
     for node in nodes:
@@ -192,7 +190,7 @@ def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
-    """Find a node of a cycle: following what is open from any open one ends in one."""
+    """Following what is open from any open one ends in a cycle."""
     number, seen = next(number for number, count in open_count.items() if count), set()
     while number not in seen:
         seen.add(number)
@@ -201,8 +199,8 @@ def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
 
 
 def checked(plan: Plan) -> Plan:
-    """Return the plan with each rank's nodes in order. Raises :class:`PlanError` for a node that cannot be carried out; :func:`rehearse`
-    finds what never ends."""
+    """Put each rank's nodes in order. Raises :class:`PlanError` for a node that cannot be carried out; :func:`rehearse` finds what never
+    ends."""
     count = len(plan.ranks)
     if count < 2:
         raise PlanError(f"{count} ranks: a job needs two")
@@ -235,8 +233,7 @@ def _ranks(group: Sequence[int]) -> str:
 
 
 class Pass:
-    """One rank's way through its nodes: which may begin, given what is over. ``free``: computing and sends begin as soon as they can,
-    otherwise in the order of the plan."""
+    """A rank's way through its nodes. ``free``: computing and sends begin as soon as they can, otherwise in the order of the plan."""
 
     def __init__(self, nodes: Sequence[Node], free: bool = False) -> None:
         self.left = len(nodes)
@@ -279,7 +276,7 @@ class Pass:
         return result
 
     def _now(self, nodes: list[Node]) -> list[Node]:
-        """Choose what begins of what may: one node computes at a time."""
+        """One node computes at a time."""
         result = []
         for node in nodes:
             if node.kind == COMPUTE:
@@ -303,7 +300,7 @@ class Rehearsal:
 
 
 def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
-    """Go through the plan with given times of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
+    """``duration``: of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
     passes = [Pass(nodes, free=True) for nodes in plan.ranks]
     begun: list[list[Node]] = [[] for _ in passes]
     ends: list[tuple[float, int, int, Node]] = []  # time, serial, rank
@@ -375,7 +372,7 @@ def _stuck(
     passes: Sequence[Pass], calls: dict[tuple[int, ...], dict[int, deque[Node]]],
     sent: dict[tuple[int, int, int], deque[tuple[float, Node]]], wanted: dict[tuple[int, int, int], deque[Node]],
 ) -> str:  # fmt: skip
-    """Return who waits for whom: a rank has begun a call or a message that another has not."""
+    """Return who waits for whom: a rank has begun what another has not."""
 
     def line(here: int, node: Node, there: int, what: str, own: Iterable[Node]) -> str:
         held = next(iter(own), None)
@@ -404,8 +401,8 @@ def _stuck(
 
 
 def estimate(fabric: Fabric, hosts: Sequence[int]) -> Callable[[Node], float]:
-    """Estimate times of communication, network ns, as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate
-    is the theory's, and each round waits for one message on its way [ours]."""
+    """Estimate network ns as if each call had the fabric for itself; ``hosts``: of the ranks, in order. The rate is the theory's, and each
+    round waits for one message on its way [ours]."""
     rates: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def duration(node: Node) -> float:

@@ -1,4 +1,4 @@
-"""Replays a plan on a living cluster: its ranks as programs, the times of their passes, and figures of them."""
+"""Replays a plan on a living cluster: ranks as programs, times of passes, figures."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PLAN_FILE = "plan.jsonl"
 def read_trace(
     path: Path, fabric: Fabric, ranks: int | None, groups: Path | None, sigma: float, most_ns: float = math.inf
 ) -> tuple[Plan, Rehearsal]:  # fmt: skip
-    """Read a trace to be replayed on the fabric's first hosts, and estimate it. ``most_ns``: limit of a pass. Raises :class:`UserError`,
-    one line, with a sigma or a number of ranks that works."""
+    """Read a trace for the fabric's first hosts, and estimate it. ``most_ns``: limit of a pass. Raises :class:`UserError` with a sigma or a
+    number of ranks that works."""
     try:
         text = path.is_file() and is_text(path)
         if text and groups is not None:
@@ -91,8 +91,8 @@ def _rounded(sigma: float) -> str:
 
 
 def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int], int]]) -> Path:
-    """Write a plan as scenarios/jobs/rank.py reads it, a line for all and one for each rank; readable for whoever the ranks run as.
-    ``plan``: in the order of its rehearsal. ``phases``: which ranks make how many passes."""
+    """Write a line for all and one for each rank; readable for whoever the ranks run as. ``plan``: in the order of its rehearsal.
+    ``phases``: which ranks make how many passes."""
     file = directory / PLAN_FILE
     with file.open("w", encoding="utf-8") as out:
         print(json.dumps({"groups": [list(group) for group in plan.groups], "phases": [[list(own), n] for own, n in phases]}), file=out)
@@ -104,8 +104,8 @@ def write_plan(plan: Plan, directory: Path, phases: Sequence[tuple[Sequence[int]
 
 
 def training_text(directory: Path) -> Path:
-    """Write what a training job reads, the project's own documents, for all runs of a results directory: earlier text stays, whatever was
-    edited since. Raises :class:`UserError` where there are none."""
+    """Write the project's own documents for all runs of a results directory: earlier text stays, whatever was edited since. Raises
+    :class:`UserError` where there are none."""
     file, place = directory / "text.txt", documents()
     if not file.exists():
         text = b"\n".join(path.read_bytes() for path in (place / "README.md", *sorted((place / "docs").rglob("*.md"))) if path.is_file())
@@ -118,7 +118,7 @@ def training_text(directory: Path) -> Path:
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM stopped the replay. ``told``: as :func:`play` returns it, of the passes before."""
+    """Ctrl-C or SIGTERM came. ``told``: as :func:`play` returns it, of the passes before."""
 
     def __init__(self, told: dict[int, list[list[float]]]) -> None:
         super().__init__("stopped")
@@ -129,8 +129,8 @@ def play(
     world: World, plan: Plan, file: Path, user: int | None, qps: int, on_pass: Callable[[int, int], None],
     look: Callable[[], int | None] = lambda: None,
 ) -> tuple[dict[int, list[list[float]]], dict[int, str], list[str]]:  # fmt: skip
-    """Carry a plan out on started agents. Returns each rank's reports of passes (rank.py), what went wrong by rank, and what they printed.
-    ``on_pass(rank, number)``. Raises UserError, ClusterDied, :class:`Stopped`."""
+    """Return each rank's reports of passes (rank.py), what went wrong by rank, and what they printed. ``on_pass(rank, number)``. Raises
+    UserError, ClusterDied, :class:`Stopped`."""
     told: dict[int, list[list[float]]] = {rank: [] for rank in range(len(plan.ranks))}
     lines: list[str] = []
 

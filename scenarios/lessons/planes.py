@@ -14,7 +14,7 @@ RUN = Planned(
     ("mrc", "roce-1p"),
 )
 CROWDED = 0.6
-"""A flow with a smaller share of the line shares its path: two on one path have 48 % each, one alone has more than 90 %."""
+"""Below it a flow shares its path: two on one path have 48 % each, one alone has more than 90 %."""
 
 
 def shares(results: Mapping[str, Results], transport: str) -> list[float]:

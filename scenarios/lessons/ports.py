@@ -1,4 +1,4 @@
-"""Lesson 4: a port lost and a lossy link. What a host notices at once, and what it cannot know."""
+"""Lesson 4: a port lost and a lossy link: what a host notices at once, and what it cannot know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def share_percent(results: Mapping[str, Results], live: int) -> float:
 
 
 def denied_link(results: Mapping[str, Results]) -> str:
-    """Return the link that Clustermapper denied first."""
     events = results[LOSSY.folder].events
     denials = events[(events["transport"] == "mrc-mapped") & (events["kind"] == "deny") & (events["host"] == -1)]
     return str(denials.sort_values("t_ns")["on"].iloc[0])

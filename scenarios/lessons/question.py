@@ -1,4 +1,4 @@
-"""A lesson's questions, and the judgement of answers: against the student's own results, never against a stored answer."""
+"""A lesson's questions. Answers are judged against the student's own results, never against a stored answer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from testbed.results.values import number_at
 
 _NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)")
 _SPELLINGS = {"us": "µs", "μs": "µs", "percent": "%", "x": "×", "times": "×"}
-"""Other ways to write a unit. The second key is the Greek letter, the value the micro sign; they look alike."""
+"""The second key is the Greek letter, the value the micro sign; they look alike."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """``answer`` computes the right answer from the lesson's results, by run name. A text is compared as a word, a number with a tolerance:
-    ``within`` is a share of it, ``slack`` an amount; either is enough. Both 0: the number must be exact."""
+    """``answer`` computes the right answer from results by run name. A text is compared as a word, a number with a tolerance: ``within`` is
+    a share of it, ``slack`` an amount; either is enough. Both 0: exact."""
 
     key: str
     text: str
@@ -73,7 +73,7 @@ def figure(run: Run, key: str) -> float:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that a lesson needs: its folder below results/, the command that makes it, and what must be in it."""
+    """A run that a lesson needs: its folder below results/, its command, and what must be in it."""
 
     folder: str
     command: str
@@ -102,8 +102,8 @@ class Planned:
 
 
 class Opened(Mapping[str, Results]):
-    """Results of runs, each opened when a question first asks for it: a student may answer before all runs are there. Raises
-    :class:`UserError` as :meth:`Planned.open`."""
+    """Results of runs, each opened when first asked for: a student may answer before all runs are there. Raises :class:`UserError` as
+    :meth:`Planned.open`."""
 
     def __init__(self, runs: Sequence[Planned], parent: Path) -> None:
         self._planned = {planned.folder: planned for planned in runs}

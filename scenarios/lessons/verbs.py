@@ -1,4 +1,4 @@
-"""Lesson 6: an RDMA program while a plane dies. Its runs are of ``mrcbed launch``, so the answers are in the agents' logs."""
+"""Lesson 6: an RDMA program while a plane dies. Answers are in the agents' logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Logs:
         return [line for line in self.lines if line["kind"] == kind]
 
     def rate(self, planes: int) -> float:
-        """Return the median of bins, network Gb/s, while the client used so many planes. Raises :class:`UserError`."""
+        """Return Gb/s while the client used so many planes: median of bins. Raises :class:`UserError`."""
         bins = [line for line in self.of("goodput") if sum(size > 0 for size in line["tx"]) == planes]
         if not bins:
             raise UserError(f"{self.path} has no time in which {planes} of the planes carried data: delete its folder, and run again")
@@ -39,8 +39,6 @@ class Logs:
 
 
 class Launched(Planned):
-    """A run of ``mrcbed launch --log``."""
-
     def open(self, parent: Path) -> Any:
         path = parent / self.folder / f"{CLIENT}.jsonl"
         if not path.is_file():

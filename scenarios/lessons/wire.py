@@ -1,4 +1,4 @@
-"""Lesson 5: the wire, and a scenario of your own. Packets of one cable, read from a capture; then a failure that the student designs."""
+"""Lesson 5: packets of one cable, read from a capture; then a failure that the student designs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {"write": ("WRITE",), "probe": ("Reliability Probe", "Endpoint request"
 
 
 def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
-    """Read packets of the pulled cable. Raises :class:`UserError` if the run has no capture of it."""
+    """Raises :class:`UserError` if the run has no capture of the pulled cable."""
     directory = results[WIRE.folder].directory
     capture = Path(directory, "pcap", "tiny", f"{LINK.replace(':', '_')}.pcap")
     if not capture.is_file():
@@ -32,7 +32,7 @@ def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 
 def sizes(results: Mapping[str, Results]) -> int:
-    """Return the most bytes that any packet has: those of a full data packet."""
+    """A full data packet has the most bytes."""
     return max(int(packet["bytes"]) for packet in packets(results))
 
 
@@ -42,14 +42,13 @@ def gap(rows: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def first_after(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return what came first after the gap, data or a probe. A host that only receives probes by endpoint requests
-    (agents/mrc/neighbours.py)."""
+    """Return data or a probe. A host that only receives probes by endpoint requests (agents/mrc/neighbours.py)."""
     types = [str(packet["type"]) for packet in rows[gap(rows)[1] :]]
     return next(kind for name in types for kind, names in _KINDS.items() if name.startswith(names))
 
 
 def own(results: Mapping[str, Results]) -> Run:
-    """Open the student's run under MRC. Raises :class:`UserError` for a scenario not the student's own, or that measures nothing."""
+    """Raises :class:`UserError` for a scenario not the student's own, or that measures nothing."""
     mine = results[OWN.folder]
     name = mine.summary.scenario
     fix = f"change mine.toml, delete {mine.directory}, then run: {OWN.command}"

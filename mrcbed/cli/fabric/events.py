@@ -1,4 +1,4 @@
-"""``mrcbed fabric events``: the events of a running fabric's controller, as they happen."""
+"""``mrcbed fabric events``: a running fabric's controller, as it happens."""
 
 from __future__ import annotations
 

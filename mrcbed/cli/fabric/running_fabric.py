@@ -1,4 +1,4 @@
-"""Access to the controller of a running fabric: shared by the commands that ask it (denylist, links, paths, events)."""
+"""Access to the controller of a running fabric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def reach(url: str | None) -> ControllerClient:
-    """Return the controller that ``url`` names, or that of the one fabric up on this machine. Raises :class:`UserError`."""
+    """Return the controller that ``url`` names, or the one on this machine. Raises :class:`UserError`."""
     fabrics = running.find()
     if url is not None:
         token = next((r.token for r in fabrics if r.url == url.rstrip("/")), "")

@@ -1,4 +1,4 @@
-"""``mrcbed fabric size``: how many switches, optics and watts a cluster takes, by the split of its NICs into planes."""
+"""``mrcbed fabric size``: the switches, optics and watts of a cluster."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def of_runs(directory: Path, form: str, names: tuple[str, ...], folder: Path) ->
 
 
 def _inputs(directory: Path, run: Run, form: str) -> Iterator[tuple[str, str | bytes]]:
-    """Yield (end of the file's name, its content) for another simulator."""
+    """Yield (end of the file's name, its content)."""
     from scenarios.figures.stored import Stored
     from scenarios.show import simulators
 

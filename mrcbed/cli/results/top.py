@@ -1,4 +1,4 @@
-"""``mrcbed results top [DIR]``: a run on this machine, or a results directory, on a screen of text."""
+"""``mrcbed results top [DIR]``: a run on a screen of text."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(directory: Path | None, name: str | None, every: float, once: bool) 
 
 
 def watch(source: Results | Up, out: Any, every: float) -> None:
-    """Draw until the run has ended; its last screen stays on the terminal."""
+    """Draw until the run has ended; its last screen stays."""
     from rich.live import Live
     from rich.text import Text
 
@@ -96,7 +96,7 @@ def of_directory(directory: Path, name: str | None) -> Results:
 
 
 def running(name: str | None) -> Results | Up:
-    """Return what runs on this machine. Raises :class:`UserError` if nothing does."""
+    """Raises :class:`UserError` if nothing runs on this machine."""
     from scenarios.show.live.source import Up, agents_folder
     from testbed.machine.exclusive import measured_directory
     from testbed.machine.running import sandboxes

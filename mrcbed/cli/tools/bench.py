@@ -1,4 +1,4 @@
-"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults in virtual time."""
+"""``mrcbed tools bench``: engine, codec and fabric on this machine; ``mrcbed tools bench schedules``: random faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNTS_ALL = {
     "bare": "the bare sender's CPU a packet", "paced": "the CPU a packet of bare senders at the ring's pace",
     "cluster": "the ring's CPU a data packet (not the agents' part of it)",
 }  # fmt: skip
-"""Figures of the whole machine's CPU time, by benchmark."""
+"""Figures of the whole machine's CPU time."""
 Results = dict[str, Any]  # by benchmark, as ``--json`` prints them
 
 
@@ -98,8 +98,8 @@ def machine() -> dict[str, object]:
 
 @contextmanager
 def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
-    """Note in ``others`` how many cores others' processes took meanwhile, on average: busy time that is neither ours, nor of processes that
-    we started and that have ended, nor of interrupts."""
+    """Note in ``others`` the mean cores of others' processes: busy time that is neither ours, nor of our ended processes, nor of
+    interrupts."""
 
     def own_s() -> float:
         return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
@@ -112,7 +112,7 @@ def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
 
 
 def spoiled(results: Results) -> str:
-    """Name the figures that hold what others took of the machine, or ""."""
+    """Name the figures that others' processes spoiled, or ""."""
     others = {name: cores for name, cores in results["others_cores"].items() if cores > OTHERS}
     if not others:
         return ""
@@ -124,7 +124,7 @@ def spoiled(results: Results) -> str:
 
 
 def to_bare(results: Results) -> dict[str, float]:
-    """Divide figures by the bare sender's of the same run: such ratios depend less on the machine."""
+    """Divide figures by the bare sender's: such ratios depend less on the machine."""
     rate, cpu = results["bare"]["packets_per_second"], results["bare"]["cpu_us_per_packet"]
     return {
         "codec": results["codec"]["packets_per_second"] / rate,
@@ -195,7 +195,7 @@ def show(results: Results, rounds: int) -> None:
 
 
 def verbs_rows(verbs: Results) -> list[list[str]]:
-    """Both shares of the agents are what they take more than the engine's process alone."""
+    """Agents' shares are what they take more than the engine's process alone."""
     rows = []
     for name, figures in verbs.items():
         engine, through, size = figures["engine"], figures["verbs"], figures["bytes"]

@@ -1,4 +1,4 @@
-"""``mrcbed tools completion bash|zsh|fish``: click's own completion, which starts this program at every TAB."""
+"""``mrcbed tools completion bash|zsh|fish``: click's own, which starts this program at every TAB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VARIABLE = "_MRCBED_COMPLETE"  # in the environment at a TAB
 
 
 def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
-    """Yield a shell's offers beyond what click knows, by the names of parameters: words, and last resorts such as files."""
+    """Yield offers beyond click's, by names of parameters: words, and last resorts such as files."""
     from scenarios.schema.key_search import named
     from scenarios.schema.keys import SCENARIO, keys
     from scenarios.schema.scenario import KINDS, named_scenarios

@@ -1,4 +1,4 @@
-"""``mrcbed tools figures``: the stored figures and tables of the paper and of the pages, made again where they are missing or stale."""
+"""``mrcbed tools figures``: stored figures and tables, made again where missing or stale."""
 
 from __future__ import annotations
 
@@ -80,7 +80,6 @@ def _show(due: list[tuple[Any, str]]) -> None:
 
 
 def _made(due: list[Any], work: Path, reference: Any) -> int:
-    """Make one after the other; return the exit status."""
     from scenarios.sets import reference as sets
     from scenarios.sets.paper import series
 
