@@ -1,7 +1,6 @@
 """The answer to a run, which terminal and page begin with: what broke, what each transport carried, and whether to trust it.
 
-For people who know no figure yet: times and rates, no ratios. From ``summary.json`` alone; of several runs, medians over the trustworthy
-ones.
+It is for people who know no figure yet: times and rates, no ratios. Of several runs, it has medians over the trustworthy ones.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ NOTES = {
 }
 SHORT = "Extra time: how much later all was done than at the pace before (±: noise). Theory: what the lost capacity alone explains."
 ASIDE = ("n", "slowest step", "goodput kept", "in steps", "in base RTTs", "job longer", "of the time", "healthy Gb/s", "not delivered")
-"""Columns that the short form of the table drops."""
 THEORY = {
     False: (
         "Theory: the extra time expected if throughput fell in proportion to capacity; less is possible, since part of a step is waiting, "
@@ -52,7 +51,7 @@ def _unless_noise(cell: Callable[[CostRow], str]) -> Callable[[CostRow], str]:
 
 
 def extra_time(row: Extra) -> str:
-    """Write the extra time of a row that has one, with its noise; or "within noise" and the noise. Never a gain."""
+    """The extra time is never a gain: within its noise it is "within noise"."""
     size = row.noise
     if row.within_noise:
         return "none" if not size else f"within noise (±{duration(size)})"
@@ -76,7 +75,7 @@ def slowdown(row: CostRow) -> str:
 
 
 def kept(row: CostRow) -> str:
-    """Return the share of goodput kept; a share within the noise of the healthy goodput is neither a loss nor a gain."""
+    """A share within the noise of the healthy goodput is neither a loss nor a gain."""
     share, noise_share = row.goodput_kept, row.noise_share
     if share is None:
         return "–"
@@ -113,7 +112,7 @@ def _has_theory(rows: Sequence[CostRow]) -> bool:
 
 
 def columns(rows: Sequence[CostRow]) -> list[tuple[str, Callable[[CostRow], str]]]:
-    """Return (head, function: row -> cell), most important first, without empty columns."""
+    """Return (head, function: row -> cell) of non-empty columns, most important first."""
     world = world_words(rows)
     heads: list[tuple[str, Callable[[CostRow], str]]] = [("transport", lambda r: "\n".join([r.transport, f"on {r.fabric}", *world(r)]))]
     heads.append(("n", lambda r: str(r.n)))

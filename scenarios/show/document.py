@@ -13,12 +13,12 @@ from rich.text import Text
 from testbed import terminal
 
 Cell = str | Sequence[tuple[str, str]]
-"""A text, or its parts, each with its mark: a key of :data:`STYLES`, "" or, for a link on a page, "#" and the key of a section."""
+"""A text, or parts with marks: keys of :data:`STYLES`, "" or, for a link on a page, "#" and a section's key."""
 Column = tuple[str, Callable[[Any], Cell]]
 """(head, function: row -> cell). A soft hyphen before a line break of a head shows only where the line is broken."""
 PAGE, TERMINAL = "page", "terminal"
 STYLES = {"good": "green", "bad": "bold red", "doubt": "yellow", "soft": "dim", "strong": "bold", "": ""}
-"""Mark -> style in a terminal; on a page, a mark is a CSS class (html/report.css)."""
+"""Mark -> style in a terminal; on a page, it is a CSS class (html/report.css)."""
 HEAD = 9  # In a terminal, longer heads are broken into lines.
 
 
@@ -35,7 +35,7 @@ class Table:
     aside: Collection[str] = ()  # heads of columns that the short form in a terminal drops
     mark: Callable[[Any], str] = lambda row: ""  # of a row on a page: "bad", "doubt" or ""
     fold: str | None = None
-    """What the rows are that a page hides until they are opened: those of a long table without mark. None: never folded."""
+    """What the unmarked rows are, which a page hides until they are opened. None: never folded."""
     on: str = ""
 
 

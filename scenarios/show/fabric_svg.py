@@ -1,7 +1,7 @@
 """Draws a fabric as SVG: planes as cards, racks of hosts between them, every T0-T1 cable, NIC cables bundled.
 
-A Clos needs no force layout: switches stand in two rows, T1s outside, and T0s towards the racks. More than four planes stand above and
-below the racks. The same fabric gives the same bytes.
+A Clos needs no force layout: T1s stand outside, T0s towards the racks; more than four planes stand above and below the racks. The same
+fabric gives the same bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Rack:
 
 
 def fabric_svg(fabric: Fabric) -> str:
-    """Raises :class:`UserError` if there are too many cables to be looked at."""
+    """Raises :class:`UserError` for too many cables to look at."""
     if len(fabric.links) > MOST_LINKS:
         raise UserError(f"fabric {fabric.name!r} has {len(fabric.links):,} links, too many for a drawing: use --format dot")
     cards, racks, width, height = _layout(fabric)
@@ -205,7 +205,6 @@ def _rack(rack: _Rack, number: int, fabric: Fabric) -> Iterator[str]:
 def _rect(
     place: tuple[float, float, float, float], corner: float, fill: str, stroke: str = "none", line: float = 1.0, title: str = ""
 ) -> str:
-    """Draw a rectangle at ``place``: x, y, width, height."""
     x, y, width, height = place
     inner = f"><title>{title}</title></rect>" if title else "/>"
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{corner:.1f}"'

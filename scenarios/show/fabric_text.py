@@ -1,4 +1,4 @@
-"""Writes a fabric as text that other programs draw: Mermaid for Markdown pages, dot for Graphviz."""
+"""Writes a fabric as text: Mermaid for Markdown pages, dot for Graphviz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the tables of runs with several seeds, and of jobs: medians with intervals, one line per transport."""
+"""Makes the tables of runs with several seeds, and of jobs: medians with intervals."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from testbed.results.summary import Job, Run
 
 @dataclass(frozen=True)
 class Line:
-    """Runs of one transport, fabric, placement and setting. ``figures``: name -> row of their comparison; names of figures of a ``group``
-    (of flows, or a job) omit it."""
+    """``figures``: name -> row of the comparison of these runs; names of figures of a ``group`` (of flows, or a job) omit it."""
 
     runs: Sequence[Run]
     group: str
@@ -42,7 +41,6 @@ def applies_to(runs: Sequence[Run]) -> bool:
 
 
 def lines(runs: Sequence[Run], part: str = "groups") -> list[Line]:
-    """Make one line per transport, fabric, placement, setting and group of flows (or job, with ``part`` "jobs")."""
     same: dict[tuple[str, str, str, str], list[Run]] = {}
     for run in runs:
         same.setdefault((run.transport, run.fabric, run.placement, str(run.settings)), []).append(run)
@@ -64,7 +62,7 @@ def compared(runs: Sequence[Run]) -> dict[str, Compared]:
 
 
 def figure(name: str, form: str, scale: float = 1.0, unit: str = "") -> Callable[[Line], str]:
-    """Return a function: line -> cell with the median, and below it the interval or range."""
+    """Return a function: line -> median, and below it the interval or range."""
 
     def cell(line: Line) -> str:
         row = line.figures.get(name)
@@ -82,7 +80,6 @@ def of_ideal(line: Line) -> str:
 
 
 def health(line: Line) -> str:
-    """Count runs per verdict other than "ok"; return "ok" if there are none."""
     verdicts = [r.verdict for r in line.runs]
     bad = [f"{verdicts.count(v)} {v}" + (", left out" if v in NOT_COMPARED else "") for v in dict.fromkeys(verdicts) if v != "ok"]
     return "; ".join(bad) or "ok"
@@ -141,7 +138,6 @@ def transfers_table(runs: Sequence[Run]) -> Table:
 
 
 def jobs(runs: Sequence[Run]) -> list[Block]:
-    """Return [] without jobs."""
     runs = [run for run in runs if run.jobs]
     if not runs:
         return []

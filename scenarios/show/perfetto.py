@@ -30,12 +30,12 @@ FABRIC = 1_000_000  # hosts are processes 1, 2, ... [ours]
 STEPS, FIRST_EV = 1, 10  # threads of a host
 FIRST_FAULT = 1
 COLOURS = {"GOOD": "good", "SKIP": "bad", "ASSUMED_BAD": "terrible", "DENIED": "black"}
-"""Colours of states, by names of the format; viewers that have colours of their own ignore them."""
+"""Names are of the format; viewers with colours of their own ignore them."""
 INSTANTS = (log.Rto, log.QuickAdapt, log.Reroute, log.Spurious)  # shown as moments; losses stand on the thread of their EV
 
 
 class Clock:
-    """Turns a run's times into whole ns since its begin, and times outside it into its ends."""
+    """Turns times into whole ns since the run's begin, and times outside it into its ends."""
 
     def __init__(self, run: Run) -> None:
         self.begin, self.end = run.window
@@ -205,7 +205,7 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
-    """Yield payload received by plane, Gb/s; 0 after the last bin."""
+    """Gb/s, 0 after the last bin."""
     after: dict[int, tuple[float, int]] = {}
     for line in run.of(log.Goodput):
         if not clock.holds(line.t_ns):
@@ -219,7 +219,7 @@ def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _windows(run: Run, clock: Clock) -> Iterator[Event]:
-    """Yield values of flows per bin, else as MRC logs them every 5 base RTTs."""
+    """Flows have values per bin, others as MRC logs them every 5 base RTTs."""
     of_bins, of_rtts = run.of(log.Cwnd), run.of(log.Srtt)
     for line in of_bins or of_rtts:
         if not clock.holds(line.t_ns):

@@ -1,4 +1,4 @@
-"""Shows in the terminal what a scenario would do: fabric, workload, transports, faults over time, runs; all in network time."""
+"""Shows what a scenario would do: fabric, workload, transports, faults over time, runs; all in network time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ SHOWN = 8  # settings of a sweep
 
 
 def fabric_lines(fabric: Fabric, dilation: float | None = None) -> list[str]:
-    """Return two lines: shape, rates and base RTT; and how much slower machines run it, if given."""
     rates = f"ports of {fabric.nic_rate / 1e9:g} Gb/s"
     if fabric.fabric_rate != fabric.nic_rate:
         rates += f", T0-T1 links of {fabric.fabric_rate / 1e9:g} Gb/s"
@@ -126,7 +125,7 @@ def sweep_lines(scenario: Scenario) -> list[str]:
 
 
 def horizon_ns(scenario: Scenario) -> tuple[float, float]:
-    """Return the least time of the measured part, and of a step, ns: 0 where only a run can tell."""
+    """Return the least length of the measured part, and of a step, ns: 0 where only a run can tell."""
     work, fabric = scenario.workload, scenario.fabric
     if work.jobs:
         return 0.0, 0.0
@@ -138,7 +137,7 @@ def horizon_ns(scenario: Scenario) -> tuple[float, float]:
 
 
 def faults_table(faults: Sequence[Fault], horizon: float, step: float) -> Any:
-    """Show each fault with a bar; ``horizon`` and ``step``: the least length of run and step, ns."""
+    """``horizon`` and ``step``: the least length of run and step, ns."""
     begins = {fault.name: 0.0 if fault.before else (fault.at_ps or 0) / NS + (fault.step or 0) * step for fault in faults}
     ordered = sorted(faults, key=lambda fault: (not fault.before, begins[fault.name]))
     length = max([horizon, *(1.05 * (begins[fault.name] + (fault.for_ps or 0) / NS) for fault in faults)]) or 1.0

@@ -15,13 +15,13 @@ SIGNS = dict(zip("o s ^ v < > D d * P X h H p".split(), "● ■ ▲ ▼ ◀ ▶
 
 
 def look(transport: str) -> tuple[str, str]:
-    """Return colour and sign by name only; an unknown name gets some by its letters."""
+    """An unknown name gets some colour and sign by its letters."""
     colour, marker = kind_look(transport, transport.partition("-")[0], zlib.crc32(transport.encode()) % LOOKS)
     return colour, SIGNS[marker]
 
 
 def replay(directory: Path, keys: Sequence[str] = (), out: Path | None = None) -> Path:
-    """Return the path of the page. Raises :class:`testbed.errors.UserError`."""
+    """Raises :class:`testbed.errors.UserError`."""
     stored = Stored(directory)
 
     def look_in_plots(transport: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Makes the tables and sentences about runs for the terminal and ``report.html``, from summaries only."""
+"""Makes the tables and sentences about runs for the terminal and ``report.html``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _BACKGROUND = (
 
 
 def sections(summary: Summary, shapes: Mapping[str, Fabric], begins: Callable[[Run], float | None]) -> list[Section]:
-    """Return sections in a page's order. ``shapes``: fabrics by name; ``begins``: run -> its begin, ns, or None. Only a page has both."""
+    """Return sections in a page's order. ``shapes``: fabrics by name; ``begins``: run -> its begin, ns. Only a page has both."""
     runs = summary.runs
     found = [
         Section("cost", "What the failure cost", list(_costs(runs))),
@@ -123,7 +123,6 @@ def _trimming(fabric: FabricFigures) -> str:
 
 
 def _identity(runs: Sequence[Run], of: Callable[[Any], Run] = lambda row: row) -> list[Column]:
-    """Return the columns that tell runs apart."""
     several, world = len({r.placement for r in runs}) > 1, world_words(runs)
 
     def label(row: Any) -> str:
@@ -253,7 +252,7 @@ def packets_table(runs: Sequence[Run], on: str = "") -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Show each flow, a column per transport: Gb/s and share of the line."""
+    """Show Gb/s and share of the line."""
 
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
@@ -269,7 +268,7 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """Show watched last hops by run and group: the worst queue of its ports, and counts over all."""
+    """Show the worst queue of a group's ports, and counts over all."""
     rows = [(run, name, group) for run in runs for name, group in run.groups.items() if group.buffer_bytes is not None]
     columns = _identity(runs, _RUN)
     columns += [
@@ -314,7 +313,7 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
 
 def _reaction(run: Run) -> str:
-    """Return how long it took to stop a port's queue, on average and at most, and the limit."""
+    """Return how long it took to stop a port's queue, mean and most, and the limit."""
     of = _pauses(run).reaction_ns
     return f"{of.mean / 1e3:.2f}, {of.longest / 1e3:.2f} ({of.effect / 1e3:.2f})" if of else "–"
 
@@ -424,7 +423,6 @@ def trust_table(runs: Sequence[Run]) -> Table:
 
 
 def books_line(runs: Sequence[Run]) -> str:
-    """Return "" for results without books."""
     judged = [run for run in runs if run.outcome == "done"]
     kept = sum(not run.broken and run.packets.unexplained == 0 for run in judged)
     return f"Books of packets, of planes' turns and of queues: kept in {kept} of {len(judged)} runs." if judged else ""
@@ -437,7 +435,6 @@ def format_value(value: Any) -> str:
 
 
 def bound_and_seen(check: Check) -> tuple[str, str]:
-    """Return (expected, seen) of a check; times have units."""
     expected, seen = str(check.expected), check.seen
     bound = _BOUND.match(expected)
     if check.unit != "ns" or bound is None or not isinstance(seen, (int, float)):
@@ -539,7 +536,7 @@ def _illustrations(runs: Sequence[Run]) -> list[str]:
 
 
 def show(console: Console, summary: Summary, directory: Path, everything: bool = False) -> None:
-    """Print the end of a run: the answer, one table or ``everything``, what speaks against the run, and where the files are."""
+    """Print the answer, one table or ``everything``, what speaks against the run, and where the files are."""
     found = {section.key: section.blocks for section in sections(summary, {}, lambda run: None)}
     blocks = [block for key in IN_TERMINAL for block in found.get(key, ())] if everything else [*one_table(found), *against(summary)]
     for block in [*answer(summary), *blocks, Words(verdict(summary), "")]:
@@ -556,7 +553,7 @@ def show(console: Console, summary: Summary, directory: Path, everything: bool =
 
 
 def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
-    """Choose the most telling table: of the cost, unless each setting has one; else of jobs, or of what runs reached."""
+    """Choose the cost, unless each setting has one; else jobs, or what runs reached."""
     for key in ("cost", "jobs", "runs"):
         tables = [block for block in found.get(key, ()) if isinstance(block, Table) and block.on != PAGE]
         if tables and (key != "cost" or len(tables) == 1):
@@ -565,7 +562,6 @@ def one_table(found: Mapping[str, Sequence[Block]]) -> list[Block]:
 
 
 def against(summary: Summary) -> list[Block]:
-    """List what speaks against the runs, each once."""
     lines = failed_lines(summary.checks)
     lines += [[(f"{run.run}: {reason}", mark)] for run in summary.runs for reason, mark in _reasons(run) if reason not in run.notes]
     notes = {note: run.run for run in reversed(summary.runs) for note in run.notes}

@@ -1,5 +1,4 @@
-"""Makes inputs for other simulators, from a run: traffic and one plane for htsim; network, system and workload for ASTRA-sim's analytical
-backend.
+"""Makes inputs for other simulators: traffic and one plane for htsim; network, system and workload for ASTRA-sim's analytical backend.
 
 Formats and limits are those that their programs read. htsim: uet-htsim (40ccb05), sim/datacenter/connection_matrix.cpp,
 fat_tree_topology.cpp and main_uec.cpp, which csg-htsim has alike. ASTRA-sim (518bd51): astra-sim/system/Sys.cc; astra-network-analytical
@@ -82,8 +81,7 @@ def _gbps(fabric: Fabric, name: str) -> int:
 
 
 def topology(fabric: Fabric) -> str:
-    """Write one plane as htsim's two-tier fat tree. A path has our delay: nearly all of it is in the hosts' links, as the others must have
-    some. Raises :class:`UserError`."""
+    """A path has our delay: nearly all of it is in the hosts' links, as the others must have some. Raises :class:`UserError`."""
     it = tree(fabric)
     load = Fraction(fabric.hosts_per_t0 * it.nic_gbps, it.t1s * it.fabric_gbps)
     notes = [f"one plane of {fabric.name}: htsim_uec -topo FILE.topo -tm FILE.cm -linkspeed {it.nic_gbps * 1000} -end 10000000"]
@@ -108,7 +106,7 @@ def topology(fabric: Fabric) -> str:
 
 def stages(collective: str, hosts: list[int], size: int) -> list[Stage]:
     """Return a collective's transfers, ``size`` as nccl-tests has it. Within a stage all send at once; between two, each rank waits for
-    what it receives. Raises :class:`UserError` for collectives unknown to :mod:`topologies.theory`."""
+    what it receives. Raises :class:`UserError` for other collectives than theory's."""
     n = len(hosts)
     ring = [(host, hosts[(rank + 1) % n], max(1, size // n)) for rank, host in enumerate(hosts)]
     if collective == "ring-allreduce":

@@ -1,7 +1,4 @@
-"""Makes pages in one file that needs no network, from a :class:`scenarios.show.document.Document`.
-
-The same files give the same bytes. docs/how/report.md says how to read ``report.html`` of a results directory.
-"""
+"""Makes pages in one file that needs no network. The same files give the same bytes."""
 
 from __future__ import annotations
 

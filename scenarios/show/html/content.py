@@ -1,4 +1,4 @@
-"""Makes ``report.html`` as a document: the terminal's sections, and what only a page has: figures, all medians, the manifest."""
+"""Makes the document ``report.html``: the terminal's sections, figures, all medians, the manifest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def first_of(pictures: Sequence[Picture]) -> tuple[list[Block], list[Block]]:
 
 
 def few(lines: Sequence[Block]) -> list[Block]:
-    """Shorten what speaks against a run; other sections have all of it."""
+    """Shorten what other sections have all of."""
     more = len(lines) - MOST
     return [*lines[:MOST], *([Words([(f"and {more} more", "#trust")], "")] if more > 0 else [])]
 
@@ -73,7 +73,7 @@ def _rate(bps: float | None, collective: bool) -> str:
 
 
 def medians(stored: Stored) -> list[Table]:
-    """Make a table per placement and variant from comparison.parquet: a row per figure, a column per transport; [] without the file."""
+    """Make a table per placement and variant: a row per figure, a column per transport; [] without comparison.parquet."""
     frame = stored.table("comparison")
     if not len(frame) or not {"transport", "fabric", "figure", "median", "low", "high", "n", "unit"} <= set(frame):
         return []
@@ -103,7 +103,7 @@ def medians(stored: Stored) -> list[Table]:
 
 
 def costs_within_noise(compared: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """Return (transport, fabric) -> "within noise" and the noise, where extra time is no larger."""
+    """Return (transport, fabric) -> the noise, where extra time is no larger."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for record in compared.to_dict("records"):
         rows.setdefault((record["transport"], record["fabric"]), {})[str(record["figure"])] = record
@@ -125,7 +125,7 @@ def is_known(value: Any) -> bool:
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """Return a median; below it its interval, the ideal, and the number of runs if unusual. ``unit`` is that of a rate's figure."""
+    """Below a median stand its interval, the ideal, and an unusual number of runs. ``unit`` is that of a rate's figure."""
 
     def show(value: Any) -> str:
         if unit == "ns":
@@ -178,7 +178,7 @@ def _options(transport: Transport) -> str:
 
 
 def reproduce(manifest: Manifest) -> list[Block]:
-    """Return the scenario file and command lines with commits: of all sessions of a run, of all directories of a comparison."""
+    """Return scenario and command lines with commits: of all sessions of a run, of all directories of a comparison."""
     own = Session(command_line=manifest.command_line, git=manifest.git)
     lines = [(origin.command_line, origin.git) for origin in manifest.compared or manifest.sessions or [own]]
     if manifest.compared:

@@ -74,7 +74,7 @@ def runs_in(name: str, prefix: str, stored: Stored) -> list[Run]:
 
 
 def figures(stored: Stored) -> list[Picture]:
-    """Raises :class:`ResultsError` if runs are done but none were drawn, or if one is damaged."""
+    """Raises :class:`ResultsError` if runs are done but no figure was drawn, or one is damaged."""
     plots = stored.directory / "plots"
     paths = sorted(plots.glob("*.png"))
     if not plots.is_dir() and any(r.outcome == "done" for r in stored.runs):
@@ -93,7 +93,7 @@ def figures(stored: Stored) -> list[Picture]:
 
 
 def source_of(png: Path, directory: Path) -> str:
-    """Return a data: URI of an SVG, or of its PNG if it is large. Raises :class:`ResultsError` if the file is cut short."""
+    """Return a data: URI of an SVG, or of a PNG if that is large. Raises :class:`ResultsError` for a cut file."""
     svg = png.with_suffix(".svg")
     path = svg if svg.is_file() and svg.stat().st_size <= LARGE else png
     data = path.read_bytes()

@@ -47,7 +47,7 @@ class About:
 
 
 def screen(state: RunState, about: About, width: int, height: int = 0) -> RenderableType:
-    """Draw the whole screen; hosts that find no room are counted (``height`` 0: all have it)."""
+    """Hosts that find no room are counted (``height`` 0: all have it)."""
     paths, faults = _paths(state), _faults(state, about)
     beside = width >= BESIDE
     if beside:
@@ -79,7 +79,7 @@ def _beside(left: RenderableType, right: RenderableType) -> RenderableType:
 
 
 def spark(values: Sequence[float], columns: int = SPARK, most: float = 0.0) -> str:
-    """Draw a line of blocks as high as the values; several in a column are averaged. ``most``: value of a full block."""
+    """Draw blocks as high as the values; several in a column are averaged. ``most``: value of a full block."""
     if not values:
         return ""
     if len(values) > columns:

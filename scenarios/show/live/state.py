@@ -1,7 +1,6 @@
-"""Computes what a screen of text shows of a run, from its frames (testbed.view.fold). Sans-IO.
+"""Computes what a screen shows of a run, from its frames (testbed.view.fold). Sans-IO.
 
-Memory does not grow with a run's length: series merge neighbouring bins when there are too many. Times are ns of the network since the run
-began.
+Memory does not grow with a run's length: series merge neighbouring bins. Times are ns of the network since the run began.
 """
 
 from __future__ import annotations
@@ -167,7 +166,7 @@ class RunState:
         return [(step, slowest) for step, (count, slowest) in sorted(self.step_ends.items()) if count == ranks]
 
     def rate_now(self, plane: int) -> float:
-        """Return payload bits/s that all hosts receive on a plane, over each host's latest bins, if these are current."""
+        """Return all hosts' payload on a plane, bits/s, over each host's latest bins, if these are current."""
         return sum(self._recent(host, lambda rx: rx[plane]) for host in self.hosts.values())
 
     def host_rate_now(self, number: int) -> float:

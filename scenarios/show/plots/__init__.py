@@ -19,7 +19,7 @@ def figures() -> dict[str, Draw]:
 
 
 def draw_all(directory: Path) -> list[Path]:
-    """Draw all plots into ``plots/`` (PNG and SVG) and remove an earlier call's others; return the files, overviews first. Raises
+    """Draw all plots into ``plots/`` (PNG and SVG), remove an earlier call's others, and return the files. Raises
     :class:`scenarios.figures.stored.ResultsError`."""
     from scenarios.figures.stored import Stored
 

@@ -1,4 +1,4 @@
-"""Draws packets of a host pair per EV over time: around a lossy path, and of a flow that leaves another's EVs."""
+"""Draws packets per EV over time: around a lossy path, and of a flow that leaves another's EVs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 2.0  # top of the colour scale, in fair shares
 
 
 def grid(packets: pd.DataFrame, evs: list[int], begin: float, width_ns: float, bins: int) -> Any:
-    """Count packets per EV (row) and bin (column), in equal shares of the bin's packets; NaN where nothing was sent."""
+    """Count packets per EV (row) and bin (column), in equal shares of the bin; NaN where nothing was sent."""
     row_of = {ev: i for i, ev in enumerate(evs)}
     counts = np.zeros((len(evs), bins))
     column = ((packets["t_ns"] + packets["bin_ns"] / 2 - begin) // width_ns).to_numpy(dtype="int64")

@@ -1,4 +1,4 @@
-"""Draws the cost of failures per transport, with noise and all seeds, beside theory."""
+"""Draws the cost of failures, with noise and all seeds, beside theory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws flows: goodput over time or, of a permutation, as bars; the queues on their last hop; and the queue pairs' windows."""
+"""Draws flows: goodput, queues on their last hop, and windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MARKING = ("ECN marking range", "#F0E442", 0.35)
 
 
 def series(stored: Stored, run: Run, name: str, span_ns: float) -> tuple[Any, Any]:
-    """Return (µs since t0, % of line) of a flow while it receives, at centres of bins that suit a figure of ``span_ns``."""
+    """Return (µs since t0, % of line) while a flow receives, at centres of bins that suit a figure of ``span_ns``."""
     begin, table = stored.begin_ns(run) or 0, stored.rows("flows", run)
     bins = table[table["flow"] == name]
     if bins.empty:  # it received nothing

@@ -1,4 +1,4 @@
-"""Draws goodput of a collective over time, a panel per transport, faults shaded."""
+"""Draws goodput of a collective over time, faults shaded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BINS = 120  # about as many as a column of text can show
 
 
 def shown_ns(stored: Stored, beside: Run) -> float:
-    """Return how much of a run and of those beside it to show, ns: all, or with faults up to the last repair plus its fault's duration (at
-    least 50 base RTTs). Else a slow transport would squeeze the time that matters into a corner."""
+    """Return how much of the runs to show, ns: all, or with faults up to the last repair plus its fault's duration (at least 50 base RTTs).
+    Else a slow transport would squeeze the time that matters into a corner."""
     runs = stored.ordered(beside.placement, beside.seed)
     longest = max(r.measured_ns for r in runs)
     ends = []
@@ -31,7 +31,7 @@ def shown_ns(stored: Stored, beside: Run) -> float:
 
 
 def series(stored: Stored, run: Run, span: float) -> tuple[Any, Any] | None:
-    """Return (µs since the first measured step, payload received by all hosts in % of ideal), at centres of bins; None without data."""
+    """Return (µs since the first measured step, payload of all hosts in % of ideal), at centres of bins."""
     begin, bins = stored.begin_ns(run), stored.rows("goodput", run)
     if begin is None or bins.empty or not run.ideal_busbw_bps:
         return None
@@ -47,7 +47,7 @@ def series(stored: Stored, run: Run, span: float) -> tuple[Any, Any] | None:
 
 
 def capacity(stored: Stored, run: Run, ideal: float, begin: float, last: float) -> tuple[list[float], list[float]]:
-    """Return corners (µs, % of ideal) of the bandwidth that theory leaves."""
+    """Return corners (µs, % of ideal) of what theory leaves."""
     outages, fabric = stored.outages(run), stored.fabric(run)
     times = [begin, *(t for t in changes(outages) if begin < t < begin + last * 1e3)]
     hosts, cache = place_ranks(fabric, run.placement), dict[frozenset[str], float]()

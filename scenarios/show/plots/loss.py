@@ -1,4 +1,4 @@
-"""Draws loss of a model that trains: against the step, where all runs have one curve, and against time, where failures show."""
+"""Draws a model's loss against the step, where all runs have one curve, and against time, where failures show."""
 
 from __future__ import annotations
 

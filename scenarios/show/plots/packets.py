@@ -1,4 +1,4 @@
-"""Draws packets in the network: lost by cause, marked, trimmed; and by hop the backlog that packets met."""
+"""Draws packets: lost by cause, marked, trimmed; and by hop the backlog that they met."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOOR = 0.1  # Smaller queues, in kB, are drawn at this value.
 
 
 def totals(runs: list[Run]) -> list[dict[str, Any]]:
-    """Return per transport ``n`` runs, packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``."""
+    """Return packets ``sent``, and per thousand of them ``marked``, ``trimmed`` and ``causes``, per transport."""
     rows = []
     for transport, own in by_transport(runs).items():
         packets = [r.packets for r in own]
@@ -83,8 +83,8 @@ def losses(stored: Stored, runs: list[Run]) -> Any:
 
 
 def ports(stored: Stored, runs: list[Run]) -> pd.DataFrame:
-    """Make a row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB. Counters keep a peak
-    for the fabric's whole life, so only the run that raised it knows it; else it is NaN."""
+    """Make a row per run and port that carried data: ``hop`` (index in :data:`NAMES`), ``mean`` and ``peak`` in kB. Counters keep the
+    fabric's peak, so only the run that raised it knows it; else it is NaN."""
     frames = [stored.rows("counters", r) for r in runs]
     frames = [f for f in frames if len(f) and "backlog_mean_bytes" in f and "met_packets" in f]
     if not frames:

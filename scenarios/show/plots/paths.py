@@ -1,4 +1,4 @@
-"""Draws the state of every path between two hosts over time, as the sender saw it, and how long a path stays out of use."""
+"""Draws every path between two hosts over time, as the sender saw it, and how long paths stay out of use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WORDS = {
     "GOOD": "in use", "SKIP": "skipped once", "ASSUMED_BAD": "assumed bad, only probed", "DENIED": "denied",
     "DOWN": "plane out of use",
 }  # fmt: skip
-"""States of an EV; DOWN is its plane's, until data goes over it again."""
+"""DOWN is a plane's state, until data goes over it again."""
 LABELLED = 4  # With more outages, none has its fault's name.
 MOST = 10  # upper panel: a path's n-th time out of use
 SPREAD = 0.34  # of the distance between two n
 
 
 def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tuple[int, int] | None:
-    """Choose the pair with most state changes among those hit by most outages."""
+    """Of pairs hit by most outages, choose the one with most state changes."""
     changes = events[events["kind"].isin(("ev", "plane"))]
     if changes.empty:
         return None
@@ -38,7 +38,7 @@ def pair_of(fabric: Fabric, events: pd.DataFrame, outages: list[Outage]) -> tupl
 
 
 def intervals(changes: pd.DataFrame, ev: int, end: float) -> list[tuple[float, float, str]]:
-    """Return (from, to, state) of an EV, ns: GOOD until the first change; its plane's stretches out of use come last."""
+    """Return (from, to, state), ns: GOOD until the first change; the plane's stretches out of use come last."""
     found = {}
     for kind, key, number, first in (("ev", "ev", ev, "GOOD"), ("plane", "plane", ev >> 16, "USED")):
         own = changes[(changes["kind"] == kind) & (changes[key] == number)]

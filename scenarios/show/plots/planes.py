@@ -16,7 +16,7 @@ MOST = 4  # senders shown
 
 
 def loads(stored: Stored, runs: list[Run]) -> list[tuple[float, float, float]]:
-    """Return payload sent per plane, in equal shares: (all hosts, least loaded host, most loaded host); [] if nothing was sent."""
+    """Return payload per plane, in equal shares: (all hosts, least loaded host, most loaded host)."""
     planes = stored.fabric(runs[0]).planes
     frames = [stored.rows("goodput", r) for r in runs]
     per_host = [f.pivot_table(index="host", columns="plane", values="tx_bytes", aggfunc="sum", fill_value=0) for f in frames if len(f)]

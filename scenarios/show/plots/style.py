@@ -1,4 +1,4 @@
-"""The style of all figures: a look per transport, panels, legends, loops over runs, files."""
+"""The style of all figures: looks of transports, panels, legends, loops over runs, files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from testbed.world import SIMULATED
 if TYPE_CHECKING:
     from scenarios.figures.stored import Stored
 
-Draw = Callable[["Stored", Path], list[Path]]
-"""Draws one kind's figures of a results directory into another; returns the files."""
+Draw = Callable[["Stored", Path], list[Path]]  # draws one kind's figures of a results directory into another
 FIGURES: dict[str, Draw] = {}  # kind, the first part of a file's name; decorators below enter theirs
 Look = tuple[str, str]  # colour, marker
 
@@ -35,13 +34,12 @@ _COLOURS = {
     "mrc": ("#56B4E9", "#009E73", "#332288", "#999933", "#117733", "#88CCEE", "#AA4499", "#000000"),
     "roce": ("#E69F00", "#882255", "#661100", "#CC6677", "#F0C000", "#999999"),
 }
-"""Colours of Okabe and Ito, and of Tol, for other transports: colour-blind people can tell them apart."""
+"""Colours of Okabe and Ito, and of Tol: colour-blind people can tell them apart."""
 _MARKERS = "^DPX*hvpd<H"
 LOOKS = 6 * len(_MARKERS)  # So many transports of a kind differ in colour or marker.
 FAULT = "#B0B0B0"
 GREY = "#666666"
 FLOWS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Colours of flows and their groups, in panels of one transport."""
 PLANES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 _RC: Any = {
     **dict.fromkeys(("font.size", "axes.labelsize", "figure.labelsize"), 7.5),
@@ -105,7 +103,7 @@ def _drawing(
     groups: Callable[[Stored], Iterable[tuple[str, Any]]], wanted: Callable[[Stored, Run], Any] = lambda stored, run: True
 ) -> Callable[[Callable[[Stored, Any], Any]], Draw]:
     """``groups`` yields (name, runs, or one run); those with ``wanted`` are drawn. The decorated function, named like its kind, returns a
-    figure, or None if there is nothing to show."""
+    figure or None."""
 
     def decorate(one: Callable[[Stored, Any], Any]) -> Draw:
         kind = one.__name__.replace("_", "-")
@@ -211,12 +209,11 @@ def margin_note(ax: Any, text: str, y: float, **more: Any) -> None:
 
 
 def beside(k: int, n: int, width: float = 0.8) -> float:
-    """Return how far the k-th of n things at one place is drawn from its middle."""
     return (k - (n - 1) / 2) * width / n
 
 
 def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **style: Any) -> None:
-    """Name planes along an axis, ``per_plane`` rows or columns each, with lines between them."""
+    """``per_plane``: rows or columns of each plane."""
     for edge in range(1, planes):
         (ax.axhline if axis == "y" else ax.axvline)(edge * per_plane - 0.5, **style)
     short = axis == "x" and planes > 4
@@ -238,7 +235,7 @@ def heat(ax: Any, values: Any, cmap: str, most: float, **more: Any) -> Any:
 
 
 def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: float | None = None) -> None:
-    """Shade outages from ``begin`` (ns) to ``last`` (µs after it), with faults' names at height ``y``, if given."""
+    """``begin``: ns; ``last``: µs after it; ``y``: height of faults' names, if given."""
     names: list[str] = []
     points_per_us = AXES_WIDTH * 72 * WIDTH / last
     upper_end = 0.0  # points from the left: where the last name on the upper line ends
@@ -263,7 +260,7 @@ def fault_bands(ax: Any, outages: Sequence[Any], begin: float, last: float, y: f
 
 
 def save(fig: Any, directory: Path, name: str, runs: Sequence[Run] | None = None) -> list[Path]:
-    """Write PNG and SVG; return both paths. A line states the fidelity of ``runs`` (None: the figure does)."""
+    """Write PNG and SVG. A line states the fidelity of ``runs`` (None: the figure does)."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -309,7 +306,7 @@ def worth(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def wrap_titles(fig: Any) -> bool:
-    """Break titles and labels wider than the figure into lines; return whether one changed. The figure must be drawn."""
+    """Return whether a title or label was broken into lines. The figure must be drawn."""
     right, changed = fig.bbox.x1 - 2, False
     centred = [fig._supxlabel, *(ax.xaxis.label for ax in fig.axes)]
     for text in [fig._suptitle, *(ax._left_title for ax in fig.axes), *centred]:

@@ -1,4 +1,4 @@
-"""Draws the effect of a swept variable on bandwidth or step time, a line per transport."""
+"""Draws a swept variable's effect on bandwidth or step time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def value_of(run: Run, key: str) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """Read a number, a size such as "64KiB", or a time such as "20us", in ns, or None."""
+    """Read a number, a size such as "64KiB", or a time such as "20us", in ns."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -81,7 +81,6 @@ def as_number(value: Any) -> float | None:
 
 
 def points(runs: list[Run], key: str) -> tuple[float, float, float, int] | None:
-    """Return (median, least, largest, n) over seeds, or None."""
     values = [v for r in runs if (v := value_of(r, key)) is not None]
     return (statistics.median(values), min(values), max(values), len(values)) if values else None
 

@@ -1,4 +1,4 @@
-"""Draws times of steps and of transfers: the share done within a time, and below it the tail on a log scale."""
+"""Draws times of steps and transfers: the share done within a time, and below it the tail on a log scale."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def transfer_times(stored: Stored, runs: list[Run]) -> Any:
 
 @per_placement(lambda stored, run: run.typical_step_ns)
 def seeds(stored: Stored, runs: list[Run]) -> Any:
-    """Draw how far each seed's typical step is from the median: how well one run predicts the next."""
+    """Draw how far seeds' typical steps are from the median: how well one run predicts the next."""
     apart = apart_of(runs)
     if not apart or max(map(len, apart.values())) < FEWEST_SEEDS:
         return None
@@ -62,7 +62,7 @@ def apart_of(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def curve(n: int) -> Any:
-    """Return ranks, 0 to ``n``, of the points drawn of ``n`` ordered values; rank 0 is the curve's begin."""
+    """Return ranks, 0 to ``n``, of drawn points; rank 0 is the curve's begin."""
     body, tail = np.linspace(1, n, POINTS), n + 1 - np.geomspace(1, n, POINTS)
     return np.unique(np.concatenate([[0], body, tail]).astype(int))
 
@@ -78,8 +78,7 @@ def _label(name: str, ordered: Any) -> str:
 def _times(
     stored: Stored, runs: Sequence[Run], many: str, label: str, of: Callable[[Run], dict[str, pd.Series[Any]]], ideal: float | None = None
 ) -> Any:  # fmt: skip
-    """Pool a transport's seeds. ``of`` returns a run's times by job ("" without jobs), ns; ``ideal``: without losses and queues, None if
-    unknown."""
+    """Pool a transport's seeds. ``of`` returns a run's times by job ("" without jobs), ns; ``ideal``: without losses and queues."""
     series: dict[Curve, list[pd.Series[Any]]] = {}
     for run in runs:
         for job, values in of(run).items():
