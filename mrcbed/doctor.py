@@ -195,7 +195,6 @@ def packages() -> Iterator[Check]:
 
 
 def _pins() -> Iterator[tuple[str, str]]:
-    """Yield what setup.py requires, without extras."""
     try:
         requirements = importlib.metadata.requires("mrcbed") or []
     except importlib.metadata.PackageNotFoundError:
@@ -302,7 +301,6 @@ def _container() -> Iterator[Check]:
 
 
 def _leftovers() -> Iterator[Check]:
-    """Yield other namespaces, current runs, and leftovers."""
     marks = cleanup.marked()
     running = {mark for mark in marks.values() if cleanup.alive(mark)}
     others = len({*cleanup.namespaces("net").values()} - {0, cleanup.namespace("self", "net")})

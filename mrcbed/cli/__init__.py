@@ -105,7 +105,6 @@ FORMER = {
     "worker": "dask worker (docs/how/sweeps.md)", "block": "mrcbed run -",
     "certs": "a few lines of openssl (docs/how/sweeps.md)",
 }  # fmt: skip
-"""What replaced commands that are gone."""
 FIRST = """\
 mrcbed emulates an AI cluster on this machine, breaks its network, and measures
 MRC beside RoCE and TCP. What to do first:

@@ -155,7 +155,6 @@ def all_option() -> Callable[[Any], Any]:
 
 
 def conclude(scenario: Scenario, summary: Summary, directory: Path, as_json: bool, everything: bool) -> int:
-    """Print the results; return the exit status."""
     from scenarios.figures.summary import INTERRUPTED, exit_status
     from scenarios.run.planning import plan
     from scenarios.run.resume import interruption_notice

@@ -96,7 +96,6 @@ def command(
 
 
 def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
-    """Raises :class:`UserError`."""
     from testbed.emulated.verbs_words import check_words
     from testbed.verbs.build import library
 
@@ -109,7 +108,6 @@ def _check_verbs(session: Session, arguments: tuple[str, ...]) -> None:
 
 
 def _check_no_verbs(session: Session) -> None:
-    """Raises :class:`UserError`."""
     kinds = [kind for kind, _, _ in session.faults]
     kinds += [fault.kind for fault in session.scenario.faults] if isinstance(session, Planned) and session.scenario else []
     for kind in kinds:

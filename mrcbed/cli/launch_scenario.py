@@ -29,8 +29,6 @@ JOURNAL = "runner.jsonl"  # beside the agents' logs, as a run has it
 
 @dataclass(frozen=True)
 class Planned(Session):
-    """A scenario's session, with that scenario's one used transport."""
-
     scenario: Scenario | None = None
 
     @property

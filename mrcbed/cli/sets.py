@@ -111,7 +111,6 @@ def run_one(scenario: Any, directory: Path, resume: bool, world: str = "emulated
 
 
 def conclude_apart(conclude: Callable[[Any, Path], Any]) -> Callable[[Any, Path], None]:
-    """The sandbox is used where it is possible."""
     from testbed.machine import sandbox
 
     def apart(item: Any, out: Path) -> None:

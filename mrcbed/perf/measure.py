@@ -121,7 +121,6 @@ def collective_times(
     on_step: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Measured:
-    """Return spans of measured steps, without the warm-up."""
     connect([world.agents[host] for host in hosts], list(hosts), work.kind, work.qps, work.slices)
     start = {"collective": work.kind, "message_bytes": work.size, "dtype": work.dtype, "steps": work.steps, "warmup": work.warmup}
     measured = measure(world, hosts, {**start, "seed": work.seed}, work.steps + work.warmup, network, on_step, say)

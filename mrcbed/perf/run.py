@@ -26,7 +26,6 @@ COLLECTIVES = {
     "all_reduce": "ring-allreduce", "reduce_scatter": "reduce-scatter", "all_gather": "all-gather", "all_to_all": "all-to-all",
     "send_recv": "send-recv",
 }  # fmt: skip
-"""nccl-tests' programs, and what they are here."""
 OPERATIONS = (*COLLECTIVES, "write_bw", "write_lat")
 SLICES = 4
 DEPTH = 16

@@ -36,8 +36,6 @@ class RemoteNode:
 
 
 class RemoteNet(dict[str, RemoteNode]):
-    """Nodes by name, and Mininet's ``pingAll``."""
-
     def __init__(self, world: Machines) -> None:
         fabric = world.fabric
         self.world = world

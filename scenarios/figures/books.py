@@ -30,12 +30,12 @@ REFUSED = ("rx_bad", "rx_refused", "rx_foreign", "rx_too_many", "rx_unsupported"
 _OF_ALL = {"drop_tail": "drop_tail_packets", "drop_link_down": "drop_link_down_packets"}
 _CAUSES = tuple(name for name in BACKGROUND_WORDS if name.startswith("drop_"))
 _BY_REMAINDER = ("flushed_packets", "drop_bridge", "drop_link_down_packets")
-"""Counters that do not distinguish background frames: a queue flushed when its link went down; an Open vSwitch bridge that was too slow, or
-that sent to a dead port."""
+"""Counters that do not distinguish background frames: a queue flushed when its link went down; a slow Open vSwitch bridge, or one that sent
+to a dead port."""
 
 
 class PortRow(dict[str, int]):
-    """What a port counted over a run (gauges: at its end), by name; 0 for what it does not count."""
+    """A port's counts over a run (gauges: at its end), by name; 0 for what it does not count."""
 
     def __init__(self, after: PortCounters, before: PortCounters) -> None:
         for key, value in after.items():
@@ -57,7 +57,7 @@ class PortRow(dict[str, int]):
 
 
 def take_out_background(ports: Sequence[PortRow]) -> BackgroundPackets | None:
-    """Return the books of background traffic: sent = delivered + lost (by cause) + unexplained; None without such traffic.
+    """Return the books of background traffic: sent = delivered + lost (by cause) + unexplained.
 
     Subtracts its drops from the rows. Of :data:`_BY_REMAINDER` at most the packets still missing are its own. Workload frames mistaken for
     background frames would be missing there.
@@ -94,7 +94,7 @@ def port_rows(record: Counted) -> list[PortRow]:
 
 
 def port_peaks(record: Counted) -> dict[str, int]:
-    """Return port -> largest backlog in this run, bytes. Counters keep the fabric's peak: a port has no entry if an earlier run had one as
+    """Return port -> largest backlog in this run, bytes. Counters keep the fabric's peak: a port is missing if an earlier run had one as
     large."""
     before, after = (
         {str(row["port"]): int(row.get("backlog_peak_bytes", 0)) for row in rows}
@@ -135,8 +135,8 @@ def books(record: Counted) -> Packets:
 
 
 def kernel_frames(rows: Sequence[PortRow]) -> tuple[int, int]:
-    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames. ``rows`` include background frames, which do
-    not arrive if a fault drops them at a host port."""
+    """Return (sent, delivered) of a run on the kernel's sockets, whose agents see no frames. ``rows`` include background frames, which
+    faults may drop at a host port."""
     sent = delivered = 0
     for row in (row for row in rows if row.of_host):
         sent += sum(row[key] for key in ("admitted_packets", *DROPS_AT_SENDING, "drop_trim_failed")) - row["background_left"]

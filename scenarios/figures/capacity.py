@@ -1,4 +1,4 @@
-"""Computes how close a collective comes to what theory allows, given what is broken at the time."""
+"""Computes how close a collective comes to what theory allows, given what is broken."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from testbed.results.values import FAR, MOST
 from topologies.files import FileError, opened
 
 ROOM, TIMES = 64 << 20, 50
-"""A table's values may take ``ROOM`` bytes plus ``TIMES`` its file's size: real ones take 20 times as much at most [ours]."""
+"""Limit of a table's values: ``ROOM`` bytes plus ``TIMES`` its file's size; real ones take 20 times as much at most [ours]."""
 LONGEST = 1 << 14  # in bytes [ours]
 BATCH = 1 << 15
 _OWN = "run:s "
@@ -34,8 +34,8 @@ COLUMNS = {
     "comparison": "transport:s fabric:s figure:s unit:s? n:n median:f? low:f? high:f? ideal:f? degraded:f? doubtful:n?",
     "runs": "",
 }
-"""Table -> its columns that are read, and the type of each: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive;
-"?": may have gaps, and older tables may lack it."""
+"""Table -> its columns that are read, with types: (s)tring, (b)ool, (i)nteger, (n)one below 0, (f)loat, (a)mount, (p)ositive; "?": may have
+gaps, and older tables may lack it."""
 _LEAST = {"i": -FAR, "n": 0, "f": -MOST, "a": 0, "p": 1e-3}
 _FLOATS = dict.fromkeys("fap", lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind))
 _IS = {"s": pa.types.is_string, "b": pa.types.is_boolean, **_FLOATS}

@@ -30,7 +30,7 @@ _THEORY: dict[str, tuple[Theory, Theory]] = {
     "wrong": (0.0, None),
     "false_bad": (0.0, None),
 }
-"""Figure -> what theory allows with all cables up, and with those down that the scenario breaks: a column or a number."""
+"""Figure -> theory with all cables up, and without those that the scenario breaks: a column or a number."""
 FIGURES = (
     "busbw_bps", "typical_step_ns", "step_time_ns.p99", "step_time_ns.max",
     "transfer_time_ns.p50", "transfer_time_ns.p99", "transfer_time_ns.p999", "transfer_time_ns.max",
@@ -70,8 +70,8 @@ def unit_of(figure: str) -> str:
 def compare(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> pd.DataFrame:
     """Make one row per (scenario, workload, fabric, placement, settings, transport, figure) that some run of the workload has.
 
-    ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and ``degraded``: medians of what theory allows. ``n``,
-    ``failed`` and ``doubtful``: numbers of runs with the figure, of runs that no figure counts, and of untrustworthy runs included.
+    ``low`` and ``high``: the median's interval, below six runs the range. ``ideal`` and ``degraded``: medians of theory. ``n``, ``failed``
+    and ``doubtful``: numbers of runs with the figure, of runs that no figure counts, and of untrustworthy runs included.
     """
     settings = settings_of(rows)
     keys = [key for key in VARIABLES if key != "seed"] + settings

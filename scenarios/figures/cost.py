@@ -1,4 +1,4 @@
-"""Computes what failures cost a run: its slowest step, the goodput kept, the extra time of steps or the undelivered bytes of flows.
+"""Computes what failures cost a run; :class:`testbed.results.summary.Cost` says what each key means.
 
 Theory is the cost if throughput fell in proportion to the capacity that topologies.theory's linear programme finds without the dead cables.
 """
@@ -24,8 +24,8 @@ BACK = 0.9
 BACK_RTTS = 20  # a shorter window holds too few packets [ours]
 PART_RTTS = 10  # least length of a part of the time before a failure [ours]
 FEWEST_HEALTHY = 5
-"""Fewest healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with
-50 % (1 - 2^(1-n), the order-statistic interval of a median) [ours]."""
+"""Healthy steps that a cost needs. The range of five steps of one pace holds its median with 94 %, of three with 75 %, of two with 50 % (1
+- 2^(1-n), the order-statistic interval of a median) [ours]."""
 Share = Callable[[float], float]  # time, ns -> share of the healthy capacity that theory leaves then
 
 
@@ -72,7 +72,6 @@ def goodput_kept(bins: pd.DataFrame, healthy: Window, broken: Sequence[Window]) 
 
 
 def carried(bins: pd.DataFrame, hosts: int, *stretches: Sequence[Window]) -> list[float | None]:
-    """Compute ``before_bps``, ``during_bps`` and ``after_bps`` per host."""
     rates = [rate_over(bins, spans) for spans in stretches]
     return [None if rate is None else rate / hosts for rate in rates]
 
@@ -97,12 +96,10 @@ def step_cost(run: Run, outages: Sequence[Outage]) -> Cost:
     """Compute the cost for a collective, or for the first job. A healthy step is the median of the steps that ended before the first
     outage; if there are none, of the steps that began after the last outage.
 
-    ``extra_ns``: time from the last step before the outage to the end of the last step, less as many healthy steps. None with fewer than
-    :data:`FEWEST_HEALTHY` healthy steps, or if the run did not finish. ``noise_share``: the largest deviation of a healthy step, or of any
-    quicker step, over the median; ``noise_ns``: that deviation times the steps since the outage. A failure makes no step quicker: a step
-    quicker than all healthy ones shows that the pace was not settled. So no gain is ever larger than the noise. ``slowdown``: the slowest
-    step since the outage, in healthy steps. ``goodput_kept``: payload that arrived while something was broken, over what healthy steps
-    receive in that time; None of several jobs, which take turns. ``ideal_extra_ns``: only of collectives, because a job computes, too.
+    ``noise_share``: the largest deviation of a healthy step, or of any quicker step, over the median; ``noise_ns``: that deviation times
+    the steps since the outage. A failure makes no step quicker: a step quicker than all healthy ones shows that the pace was not settled.
+    So no gain is ever larger than the noise. ``extra_ns`` is None if the run did not finish, ``goodput_kept`` of several jobs, which take
+    turns. Only collectives have ``ideal_extra_ns``, because a job computes, too.
     """
     done, durations = periods(run)
     first, last = min(o.begin for o in outages), max(o.end for o in outages)
@@ -161,11 +158,9 @@ def flow_cost(failures: Failures, outages: Sequence[Outage]) -> Cost | None:
     """Compute the cost for the flows that end at a fixed time and have a path that some outage hits; None without such flows, or if one of
     them has no goodput before the first outage.
 
-    ``undelivered_bytes``: the bytes that they would have delivered since the first outage at their earlier goodput, less those delivered.
-    ``extra_ns``: that divided by the earlier goodput. ``back_ns``: from the first outage until the slowest flow had :data:`BACK` of what
-    theory left it, over :data:`BACK_RTTS`; None if one never had. ``noise_share``: the largest deviation from the mean goodput before, over
-    :data:`FEWEST_HEALTHY` equal parts of that time (None if a part is shorter than :data:`PART_RTTS`); ``noise_ns``: that times the time
-    since the outage.
+    ``back_ns``: from the first outage until the slowest flow had :data:`BACK` of what theory left it, over :data:`BACK_RTTS`.
+    ``noise_share``: the largest deviation from the mean goodput before, over :data:`FEWEST_HEALTHY` equal parts of that time (None if a
+    part is shorter than :data:`PART_RTTS`); ``noise_ns``: that times the time since the outage.
     """
     run = failures.run
     window = all_on(run)

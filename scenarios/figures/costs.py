@@ -20,8 +20,8 @@ class Extra:
 
     @property
     def noise(self) -> float | None:
-        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is at least as large as a
-        gain, because a failure makes nothing quicker."""
+        """Noise of the healthy pace, or the distance to the lower end of the interval over seeds if larger. It is never less than a gain,
+        because a failure makes nothing quicker."""
         if self.extra_ns is None:
             return None
         low = self.extra_low_ns if self.n > 1 else None
@@ -35,8 +35,8 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True)
 class CostRow(Extra):
-    """Each number is the median over the trustworthy runs for which it is known, or over all runs if no trustworthy run has an
-    ``extra_ns``; None: known for no run. Units as in :class:`testbed.results.summary.Cost`."""
+    """Numbers are medians over the trustworthy runs for which they are known, or over all runs if no trustworthy run has an ``extra_ns``.
+    Units as in :class:`testbed.results.summary.Cost`."""
 
     transport: str
     fabric: str

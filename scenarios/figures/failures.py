@@ -38,7 +38,7 @@ def shares_kept(failures: Failures, outages: Sequence[Outage]) -> tuple[float | 
 
 
 def delivered_ns(failures: Failures, lost: Sequence[log.Loss]) -> float | None:
-    """Return when the sender knew that the last of these packets had arrived, ns; None if one never did, or none was lost."""
+    """Return when the sender knew that the last of these packets had arrived, ns; None if one never did."""
     return worst_of([failures.redelivered(line) for line in lost])
 
 
@@ -141,8 +141,7 @@ def nacks_lost(run: Run) -> int | None:
 
 
 def dead_at_start(failures: Failures) -> summary.DeadAtStart:
-    """Detection times of paths that were dead before any data count from when the path's sender began, because ranks begin one after the
-    other."""
+    """Detection times count from when a path's sender began, because ranks begin one after the other."""
     start = failures.traffic_start()
     outages = [outage for outage in failures.outages if outage.kills and outage.begin <= start]
     dead = {(pair, ev) for outage in outages for pair, evs in failures.dead(outage).items() if pair in failures.pairs for ev in evs}

@@ -23,8 +23,8 @@ from topologies.units import NS
 TRUSTWORTHY, DOUBTFUL, INVALID = "trustworthy", "doubtful", "invalid"
 SAMPLE_S = 0.2  # [ours]
 LATE_RTTS = 0.004
-"""Expected lateness of an agent over the run (agents.lateness), in base RTTs, that changes figures. At 0.006 the median step of `smoke` was
-7 % longer; at 0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
+"""Expected lateness of an agent over the run, in base RTTs, that changes figures. At 0.006 the median step of `smoke` was 7 % longer; at
+0.003, beside a program that kept a core busy, that of `link-failure` was the same [measured; the bound ours]."""
 LATE_WINDOW_RTTS = 0.015
 """Expected lateness of an agent in its worst window, in base RTTs, that changes figures: one pause of a third of a base RTT. At 0.016 the
 slowest step of `smoke` was a third longer, at 0.014 none was [measured; the bound ours]."""
@@ -40,7 +40,7 @@ BAD_CHECKSUM = "rx_bad_icrc"
 
 @dataclass(frozen=True)
 class Judgement:
-    """Reasons why a run is ``invalid`` or ``doubtful``. ``too_slow``: the machine was, so that more dilation may help."""
+    """Reasons why a run is ``invalid`` or ``doubtful``. ``too_slow``: more dilation may help."""
 
     invalid: tuple[str, ...] = ()
     doubtful: tuple[str, ...] = ()

@@ -33,7 +33,7 @@ class Move(NamedTuple):
 @dataclass
 class GivenUp:
     """One time that an EV became ASSUMED_BAD, numbered per EV from 1. ``back_ns``: when it was readmitted. ``mended_ns``: end of the outage
-    that explains it."""
+    behind it."""
 
     pair: tuple[int, int]
     ev: int

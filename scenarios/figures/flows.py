@@ -140,7 +140,7 @@ def shared_evs(run: Run, free: Flow, bound: Flow) -> tuple[list[int], list[int]]
 
 
 def ev_ratio(run: Run, free: Flow, shared: Sequence[int], all_evs: Sequence[int]) -> pd.DataFrame:
-    """Return per bin of flow ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share, over the last
+    """Return per bin of ``free``: ``end_ns`` and ``ratio``, its packets on the shared EVs over their fair share in the last
     :data:`SMOOTH_RTTS`. 1.0: the spray does not avoid these EVs; 0.0: it has left them."""
     hosts = run.record.ranks
     packets = run.evs[(run.evs["host"] == hosts[free.src]) & (run.evs["peer"] == hosts[free.dst])]

@@ -90,8 +90,8 @@ def _rotation_breaks(run: Run) -> Iterable[str]:
 
 
 def _queue_breaks(run: Run, rows: Sequence[PortRow]) -> Iterable[str]:
-    """Find breaks in ``rows`` of switches' ports. Peaks are of the fabric's life: what never waited cannot have marked. A trimmed packet
-    does not wait, so a queue may lack one to the threshold; on the kernel it may also shrink by one between two looks."""
+    """Find breaks in switches' ``rows``. Peaks are of the fabric's life: what never waited cannot have marked. A trimmed packet does not
+    wait, so a queue may lack one to the threshold; on the kernel it may also shrink by one between two looks."""
     fabric, frame = run.fabric, run.fabric.frame_bytes
     slack = 0 if run.record.world == SIMULATED else frame
     low = fabric.ecn_bytes[0]

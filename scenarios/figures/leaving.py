@@ -74,7 +74,7 @@ def counted_bytes(run: Run) -> int:
 
 
 def window_until(failures: Failures, pair: Pair, qpn: int | None, t: float, verdict: log.PathChange | None) -> int | None:
-    """Return the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict, which contains its own.
+    """Return the largest congestion window, bytes, from the last one logged before ``t`` until the first verdict, which has its own.
     Windows grow between the lines."""
     until = t if verdict is None else verdict.t_ns
     lines = [line for line in of_queue_pair(failures.samples_of[pair], qpn) if line.t_ns <= until]

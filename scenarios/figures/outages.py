@@ -186,7 +186,7 @@ class Failures:
 
     @cached_property
     def samples_of(self) -> dict[Pair, list[log.Cwnd | log.Srtt]]:
-        """Lines with RTTs and windows: MRC's every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the bin's
+        """MRC's lines with RTTs and windows every few RTTs, and those of flows. Per-bin lines of collectives came later, are of the bin's
         end, and would change figures."""
         lines = self.run.of_any(log.Srtt, log.Cwnd)
         return by_pair(x for x in lines if isinstance(x, log.Srtt) or (isinstance(x, log.Cwnd) and x.flow is not None))

@@ -1,4 +1,4 @@
-"""Judges NIC ports that go down and come back under flows: goodput of both directions, how soon it settles, and the load of the planes."""
+"""Judges NIC ports that go down and come back under flows: goodput of both directions, how soon it settles, and the planes' load."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def rows_of(failures: Failures) -> list[summary.PortPhase]:
 
 def plane_loads(failures: Failures) -> list[summary.PlaneLoad]:
     """Compare first transmissions per plane with equal shares for live planes, while some port was down. A row for each host whose ports
-    changed and each sender: the host itself, and hosts that send only to it. ``deviation``: the largest over planes with an equal share of
-    1,000 packets or more."""
+    changed and each sender: itself, and hosts that send only to it. ``deviation``: the largest over planes with an equal share of 1,000
+    packets or more."""
     run, pairs = failures.run, failures.pairs
     fabric, rtt = run.fabric, run.base_rtt_ns
     rows = []

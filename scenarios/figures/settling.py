@@ -11,8 +11,8 @@ from testbed.results.summary import Dcqcn
 WINDOW_NS = 1e6
 LEVEL = 0.1
 MOST_NS = 10e6
-"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows of 1 ms; who waits for that waits 10 ms
-at most [ours]. A window holds some eighteen of DCQCN's increases (a timer of 55 us)."""
+"""Rates are level if each, from one host to another, stays within 10 % of its mean in two windows of 1 ms; a waiter gives up after 10 ms
+[ours]. A window holds some eighteen of DCQCN's increases (a timer of 55 us)."""
 PART_NS = 1e5
 
 

@@ -45,7 +45,7 @@ def beside(steps: pd.DataFrame, jobs: Sequence[Collection[int]]) -> list[pd.Data
 
 
 def jain(rates: Sequence[float]) -> float | None:
-    """Return Jain's index: 1 if all rates are equal, 1/n if one of n has everything; None without rates, or if all are 0."""
+    """Return Jain's index: 1 if all rates are equal, 1/n if one of n has everything."""
     squares = sum(x * x for x in rates)
     return sum(rates) ** 2 / (len(rates) * squares) if squares else None
 

@@ -233,8 +233,7 @@ class Stored:
         return f"time since the first {'flow began' if run.flows else 'measured step'} [µs]"
 
     def step_times(self, run: Run) -> dict[str, pd.Series[Any]]:
-        """Return the slowest rank's times, ns, by step that all ranks finished: one series, named "", or one per job of steps beside the
-        others."""
+        """Return the slowest rank's times, ns, by whole step: one series, named "", or one per job of steps beside the others."""
         counts = {name: job.ranks for name, job in run.jobs.items()} or {"": run.ranks}
         ends = list(accumulate(counts.values()))
         ranks = {job: range(end - counts[job], end) for job, end in zip(counts, ends, strict=True)}

@@ -1,4 +1,4 @@
-"""Makes ``summary.json``: figures of a scenario's runs and checks on them. The keys are a contract: later versions add, never rename."""
+"""Makes ``summary.json``: figures and checks. The keys are a contract: later versions add, never rename."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNMEASURED: dict[str, dict[str, str]] = {
         "fidelity.ports": _NO_KERNEL, "fidelity.queues": _NO_KERNEL, "fidelity.socket_drops": _NO_KERNEL,
     },
 }  # fmt: skip
-"""World -> figures that its runs cannot have, as dotted paths, each with the reason. A check on such a figure does not apply."""
+"""World -> figures that its runs cannot have, as dotted paths, with the reason. A check on them does not apply."""
 NOT_TRUSTWORTHY, INTERRUPTED = "not trustworthy", "interrupted"
 
 
@@ -227,5 +227,5 @@ def checks_of(variant: Variant, entries: Sequence[summary.Run]) -> list[summary.
 
 
 def exit_status(made: summary.Summary) -> int:
-    """Return 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user (2 is for bad input)."""
+    """Return 0: ok, 1: a run or a check failed, 3: not trustworthy, 130: interrupted by the user."""
     return {"ok": 0, "failed": 1, NOT_TRUSTWORTHY: 3, INTERRUPTED: 130}[made.verdict]

@@ -101,7 +101,6 @@ def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
 
 
 def _numbers(value: int | memoryview) -> list[int]:
-    """Read a repeated number: one, or packed."""
     if isinstance(value, int):
         return [value]
     result: list[int] = []

@@ -258,7 +258,6 @@ class Pass:
         return self._now([node for stream in list(self.lines) for node in self._startable(stream)])
 
     def finish(self, node: Node) -> list[Node]:
-        """Return what begins when this node is over."""
         self.left -= 1
         self.over.add(node.number)
         streams: dict[Hashable, None] = {self._stream(node): None}

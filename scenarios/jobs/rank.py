@@ -135,7 +135,6 @@ class Player:
                 ready += way.finish(node)
 
     def call(self, node: Node) -> tuple[Handle, Node, Array | float]:
-        """Return a collective with its expected result."""
         items = max(1, node.size // 4)
         group = self.groups[node.group]
         assert group is not None  # a rank calls only what it is in

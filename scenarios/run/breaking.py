@@ -53,7 +53,6 @@ class Breaking:
             self.world.clear(number)
 
     def tell(self, over: bool = False) -> None:
-        """With ``over``, journal that faults end with the run."""
         by_number = {injected.number: number for number, injected in self.injected.items()}
         for event in self.world.fault_events():
             if event.number not in by_number:

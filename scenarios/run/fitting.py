@@ -1,7 +1,7 @@
 """Decides which of Dask's workers get blocks: those like the client in what could change results, and not root.
 
-A plugin goes to every worker, also later ones. A worker that fits offers a *resource* that blocks ask for, so the scheduler gives them to
-no other. Another tells the client why it does not.
+A plugin goes to every worker, also later ones. A fitting worker offers a *resource* that blocks ask for; another tells the client why it
+does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAME = {
     "numpy": "install the pinned version on both",
     "distributed": "install the pinned version on both",
 }
-"""Facts in which every worker must be like the client, and the fix: they could change results, or the answer's form."""
+"""Every worker must be like the client in these facts, which could change results, or the answer's form. Values are the fix."""
 ALIKE = ("cpu", "kernel")
 """Facts in which emulated workers must be alike, unless the user wants columns of them."""
 COMMAND = ("sudo", "-n", str(Path(sys.executable).with_name("mrcbed")), "run", "-")  # how a worker has an emulated block carried out
@@ -46,8 +46,7 @@ def facts() -> dict[str, Any]:
 
 
 class Fitting(WorkerPlugin):  # type: ignore[misc]
-    """``name``: begins the names of a session's resources. ``wanted``: the client's facts. ``alike``: those that a resource's name
-    ends in."""
+    """``name`` begins the resources' names of a session. ``wanted``: the client's facts. ``alike``: those that end a resource's name."""
 
     def __init__(self, name: str, wanted: dict[str, Any], world: str, alike: tuple[str, ...]) -> None:
         self.name, self.wanted, self.world, self.alike = name, wanted, world, alike

@@ -46,12 +46,10 @@ class BackgroundRun:
             self.flows[-1].flow.prepare()
 
     def start(self, t0: int) -> None:
-        """Count the flows' start times from ``t0``."""
         self.t0 = t0
         self.next_check_ps = t0 if self.flows else NEVER
 
     def tick(self, now: int) -> None:
-        """Start due flows; note those that ended by themselves."""
         if now < self.next_check_ps:
             return
         for state in self.flows:

@@ -1,4 +1,4 @@
-"""Brings runs of a block from another machine: in one archive, unpacked beside the results, and renamed into place.
+"""Brings a block's runs from another machine: in one archive, unpacked beside the results, and renamed into place.
 
 A block may be carried out more than once, but a run lands once: a rename to a taken name fails. So ``raw/`` has only whole runs.
 """
@@ -61,7 +61,6 @@ def clear(directory: Path) -> None:
 
 
 def _moved(source: Path, target: Path) -> bool:
-    """Return whether ``target`` was free."""
     try:
         os.rename(source, target)
     except OSError:

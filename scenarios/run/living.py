@@ -1,4 +1,4 @@
-"""Writes a fabric that is up down as a run is, so that views can follow it, and carries out their commands.
+"""Records a fabric that is up as a run is recorded, so that views can follow it, and carries out their commands.
 
 A measured run is never touched: it has its own journal and takes no commands.
 """

@@ -45,8 +45,8 @@ TOOLS = (("clang", "--version"), ("bpftool", "version"), ("tc", "-V"), ("ip", "-
 
 
 FORMAT = 4
-"""Format of a results directory; only equal ones are compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: raw
-files and tables are in network time, whole ps in raw/."""
+"""Only directories of one format are compared. 2: runs have settings, and are rows. 3: figures are in network time. 4: raw files and tables
+are in network time, whole ps in raw/."""
 
 _SCALE = "All times are the network's: whole ps in raw/, ns in tables and figures. Those of this machine have wall in their name."
 _KIND = "Reconvergence is that of the scenario, in network time: real networks take far longer."
@@ -124,7 +124,6 @@ def engine() -> str:
 
 
 def make_manifest(scenario: Scenario, command_line: list[str], world: str = "emulated") -> dict[str, Any]:
-    """Return what is known at the start."""
     return {
         "format": FORMAT,
         "world": world,

@@ -1,7 +1,6 @@
 """Carries out one run (transport, placement, seed) on a running cluster: agents up, workload, faults, counters, agents down.
 
-It writes ``run.json`` and ``runner.jsonl``. Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after the files
-are written.
+Every failure becomes an outcome; only KeyboardInterrupt and bugs are raised, after ``run.json`` and ``runner.jsonl`` are written.
 """
 
 from __future__ import annotations

@@ -51,8 +51,7 @@ Progress = Callable[[str, float], None]  # current activity, share done
 
 
 def results_directory(scenario: str, out: str | None, resume: bool = False, within: Path = Path("results")) -> Path:
-    """Make a new directory: ``out``, or <scenario>-<time> in ``within``. With ``resume`` a run may have begun there. Raises
-    :class:`ScenarioError`."""
+    """Make ``out``, or <scenario>-<time> in ``within``. With ``resume`` a run may have begun there. Raises :class:`ScenarioError`."""
     go_on()
     if resume and out is None:
         raise ScenarioError("--resume needs --out DIR, the directory of the run to go on with")
@@ -73,7 +72,6 @@ def results_directory(scenario: str, out: str | None, resume: bool = False, with
 
 
 def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> Entries:
-    """Each run has its own fabric."""
     entries: Entries = {}
     for spec in specs:
         cluster = factory(spec.transport.fabric)
@@ -89,7 +87,6 @@ def run_block(factory: WorldFactory, directory: Path, specs: Sequence[Spec]) -> 
 
 
 def in_processes(factory: WorldFactory, jobs: int, directory: Path, blocks: Sequence[Sequence[Spec]]) -> Landed:
-    """A carrier: ``jobs`` processes of this machine."""
     name = lambda block: ", ".join(spec.key for spec in block)  # noqa: E731
     with closing(at_once(partial(run_block, factory, directory), blocks, jobs, name)) as results:
         for number, entries in results:
@@ -153,7 +150,7 @@ class Runner:
 
     def run(self) -> Summary:
         """Raises what stopped it, after writing, unless it was the user; then :class:`testbed.errors.Interrupted` if the user did not wait
-        for the writing; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
+        for that; :class:`scenarios.figures.writing.Unwritable` if it cannot write."""
         with written_to(self.directory), directory_lock(self.directory):
             try:
                 return self.all_runs()

@@ -68,7 +68,7 @@ def simulate(
     scenario: Scenario, directory: Path, *, progress: Progress | None = None, command_line: Sequence[str] = (), resume: bool = False,
     jobs: int = 1, figures: bool = True, worlds: Worlds = ONE_PROCESS,
 ) -> Summary:  # fmt: skip
-    """Run a scenario in ``jobs`` processes. With captures runs go one at a time: they are numbered in order. Raises as
+    """Run a scenario in ``jobs`` processes. Captures are numbered in order, so their runs go one at a time. Raises as
     :func:`check_simulable` and :func:`check_split`."""
     from scenarios.run.runner import Runner, RunOptions
     from testbed.simulated.cluster import SimulatedCluster

@@ -22,8 +22,6 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Action:
-    """One change to the fabric, due now."""
-
     number: int  # the fault's place in the scenario
     fault: Fault
     phase: str  # begin or heal
@@ -154,11 +152,10 @@ class Timeline:
                 entry.due = now + entry.fault.at_ps
 
     def next_ps(self) -> int:
-        """Return when something is due next, or NEVER."""
         return min((e.due for e in self.entries if e.state != "over"), default=NEVER)
 
     def planned_ps(self) -> int:
-        """Return :meth:`next_ps` without what begins with a step: that is known only when a rank has checked the step before."""
+        """Return :meth:`next_ps` without what begins with a step, which is known only when a rank has checked the step before."""
         times = (e.due for e in self.entries if e.state == "active" or (e.state == "waiting" and e.fault.step is None))
         return min(times, default=NEVER)
 

@@ -175,8 +175,6 @@ def connected(address: str) -> Iterator[Client]:
 
 @dataclass
 class _Task:
-    """``tried``: workers where none of its runs began."""
-
     specs: Sequence[Spec]
     tried: set[str] = field(default_factory=set)
 
@@ -187,8 +185,6 @@ class _Task:
 
 
 class OnWorkers:
-    """A carrier: the workers of a client's scheduler."""
-
     def __init__(self, client: Client, world: str, mixed: bool, tell: Callable[[str], None]) -> None:
         self.client, self.world, self.tell = client, world, tell
         self.wanted = facts()
@@ -257,7 +253,6 @@ class OnWorkers:
                     yield from self._take(directory, running.pop(key)[0], fetched, waiting)
 
     def _take(self, directory: Path, task: _Task, fetched: concurrent.futures.Future[Answer], waiting: list[_Task]) -> Landed:
-        """What a worker could not begin waits again."""
         try:
             answer = fetched.result()
             late = landing.land(answer.archive, directory, [*answer.entries]) if answer.entries else []

@@ -129,7 +129,6 @@ def _formatted(value: Any) -> str:
 
 
 def _paths(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield figures with their whole dotted paths."""
     match node:
         case ast.Name() | ast.Attribute() | ast.Subscript():
             yield node

@@ -104,7 +104,6 @@ def _read(data: Mapping[str, object], where: str, fabrics: Sequence[Fabric], wor
 
 
 def _check_fits(kind: Kind, on: str, keys: Keys, where: str, fabrics: Sequence[Fabric]) -> None:
-    """The target must exist in at least one fabric."""
     if on == USED_BY_QP:
         if not kind.used:
             kinds = ", ".join(name for name, entry in KINDS.items() if entry.used)

@@ -77,7 +77,6 @@ def _list(item: Schema, least: int = 1) -> Schema:
 
 
 def _object(keys: Iterable[Key], shapes: dict[str, Schema] | None = None) -> Schema:
-    """``shapes``: those of keys that hold tables."""
     keys = tuple(keys)
     shapes = shapes or {}
     properties = {key.name: {**(shapes.get(key.name) or of_type(key.type)), "description": _description(key)} for key in keys}

@@ -92,7 +92,6 @@ class Workload:
 
     @property
     def lasts_ps(self) -> int:
-        """How long a permutation or incast sends."""
         return self.victim_alone_ps + max(0, self.senders - 1) * self.stagger_ps + (self.duration_ps or 0)
 
     @property

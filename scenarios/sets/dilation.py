@@ -1,7 +1,7 @@
 """How much slower than the network a run is (its *dilation*), and the repeat if that was too little.
 
 ``auto`` stretches a fabric's own dilation in steps where this machine would be busy for more than :data:`MOST_BUSY` of its free time. A run
-still doubtful for want of CPU time or because timers were late has the whole series repeated once at the next step.
+still doubtful for want of CPU time or because timers were late has the series repeated once at the next step.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def recorded(then: Dilation, wanted: float | None) -> Dilation:
 
 
 def packets_per_second(scenario: Scenario) -> float:
-    """Return data packets of all hosts per second of the network, when as many ports send as the workload can fill."""
+    """Return data packets of all hosts per second, when as many ports send as the workload can fill."""
 
     def of(variant: Scenario, transport: Transport) -> float:
         fabric, most = transport.fabric, 0
@@ -102,7 +102,6 @@ def too_slow(summary: Summary) -> list[str]:
 
 
 def set_aside(directory: Path, number: int) -> Path:
-    """Return the directory that has an attempt's files now."""
     aside = directory / f"attempt-{number}"
     contents = [path for path in directory.iterdir() if not path.name.startswith("attempt-")]
     aside.mkdir()

@@ -175,7 +175,6 @@ def merged_summary(wholes: Sequence[Whole], names: Sequence[dict[str, str]], tag
 def merged_manifest(
     wholes: Sequence[Whole], names: Sequence[dict[str, str]], tags: Sequence[str], summary: Summary, command_line: Sequence[str]
 ) -> dict[str, Any]:
-    """Notes say how the directories differ."""
     first = wholes[0].manifest
     transports: dict[str, dict[str, Any]] = {}
     fidelity: dict[str, Any] = {}

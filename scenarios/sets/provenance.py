@@ -141,8 +141,6 @@ def _stated(value: Any) -> Any:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The code of the runs in a directory."""
-
     world: str
     fingerprint: str  # "": of an older state, or of several
     scenario: str = ""  # asked()
@@ -156,8 +154,6 @@ class OfPart(Begun, frozen=True):
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """The code of a conclusion."""
-
     commit: str
     date: str
     parts: dict[str, OfPart] = {}

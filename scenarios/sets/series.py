@@ -44,7 +44,7 @@ class Item(Protocol):
 
 AnItem = TypeVar("AnItem", bound=Item)
 RunOne = Callable[[Any, Scenario, Path, bool], int]
-"""(part, its scenario, directory, whether to resume there) -> exit status; 130: the user stopped it."""
+"""(part, its scenario, directory, whether to resume) -> exit status; 130: the user stopped it."""
 Tell = Callable[[str], None]
 
 
@@ -69,8 +69,7 @@ class _FormFile(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Kind:
-    """How a command's directories are recognised. ``file`` holds the form; the other fields are words for messages: an item, items, items
-    of what, and the command."""
+    """How a command's directories are recognised. ``file`` holds the form; the other fields are words for messages."""
 
     file: str
     item: str

@@ -30,8 +30,6 @@ _FONT = "font-family:'Inter','Helvetica Neue',Arial,'DejaVu Sans',sans-serif"
 
 @dataclass(frozen=True)
 class _Card:
-    """One plane; with ``below`` it stands upside down."""
-
     plane: int
     x: float
     y: float

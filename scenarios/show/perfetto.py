@@ -205,7 +205,7 @@ def _moments(run: Run, clock: Clock) -> Iterator[Event]:
 
 
 def _goodput(run: Run, clock: Clock) -> Iterator[Event]:
-    """Gb/s, 0 after the last bin."""
+    """Yield Gb/s by plane; 0 after the last bin."""
     after: dict[int, tuple[float, int]] = {}
     for line in run.of(log.Goodput):
         if not clock.holds(line.t_ns):

@@ -252,8 +252,6 @@ def packets_table(runs: Sequence[Run], on: str = "") -> Table:
 
 
 def flows_table(runs: Sequence[Run]) -> Table:
-    """Show Gb/s and share of the line."""
-
     def cell(run: Run) -> Callable[[str], str]:
         def show(name: str) -> str:
             flow = run.flows.get(name)

@@ -73,7 +73,7 @@ def longer(run: Run) -> float | None:
 
 
 def ride(e: Evidence, part: str) -> dict[str, Any]:
-    """Count wrong results, failed steps and broken queue pairs in runs that were not interrupted."""
+    """Count wrong results, failed steps and broken queue pairs."""
     runs = [run for run in e.runs(part, "mrc", ended=False) if run.outcome in FINISHED]
     if not runs:
         return {"value": 0.0}

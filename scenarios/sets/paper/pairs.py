@@ -1,4 +1,4 @@
-"""What two hosts keep while links and paths between them fail, with the paper's proportions (Fig 12 and 19).
+"""What two hosts keep while links and paths between them fail (Fig 12 and 19).
 
 Simulated: cluster B with 256 paths between the two, cluster D with 4.
 """

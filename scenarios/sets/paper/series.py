@@ -31,7 +31,6 @@ run_series = partial(series.run_series, PAPER)
 
 
 def conclude(figure: PaperFigure, out: Path) -> dict[str, Any]:
-    """Return ``figure.json``, with what is missing or unreadable."""
     from scenarios.figures.stored import Stored
 
     stored: dict[str, Stored] = {}

@@ -144,8 +144,8 @@ FUNCTIONS = {**OF_RUNS, failures_per_step.__name__: failures_per_step}
 
 
 def of(run: Run, words: str, runs: Sequence[Run] = ()) -> float | None:
-    """Return a key, a function or a number, or "A / B + C" of them, from left to right. ``runs``: for TRANSPORT:A, another transport's with
-    the same seed, placement and settings."""
+    """Evaluate a key, a function or a number, or "A / B + C" of them, from left to right. ``runs``: for TRANSPORT:A, another transport's
+    with the same seed, placement and settings."""
 
     def figure(name: str) -> float | None:
         transport, _, key = name.rpartition(":")

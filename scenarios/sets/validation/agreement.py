@@ -130,7 +130,7 @@ def by_chance(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def alike(a: Sequence[float], b: Sequence[float]) -> bool:
-    """The same for a figure that a run has once: whether the spread over seeds explains the difference of means."""
+    """As :func:`by_chance`, for a figure that a run has once."""
     if len(a) < 2 or len(b) < 2:
         return False
     error = math.sqrt(sum(statistics.variance(values) / len(values) for values in (a, b)))

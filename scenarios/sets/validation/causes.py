@@ -25,8 +25,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Cause:
-    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation of ``of`` from ``against``
-    that it explains."""
+    """``cases``, ``figures`` and ``of``: shell patterns with "|" between. ``low`` to ``high``: the deviation that the cause explains."""
 
     cases: str
     figures: str

@@ -107,7 +107,6 @@ def summary_line(conclusions: Sequence[Conclusion]) -> str:
 
 
 def write_page(out: Path) -> Path:
-    """Return the page's path."""
     from scenarios.figures.rows import table as frame_of
     from scenarios.show.html import embedded
     from scenarios.show.html import write_page as write

@@ -17,7 +17,7 @@ ROW, EDGES = 0.17, 1.1  # height of a row, and of the margins, in inches
 
 
 def points(conclusions: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, dict[str, float]]]:
-    """Return (label, bound, column -> its figure relative to the first available of simulated, theory, emulated), for times and rates.
+    """Return (label, bound, column -> its figure relative to simulated, theory or emulated, the first available), for times and rates.
 
     Counts are dropped: the ratio of few packets says nothing.
     """

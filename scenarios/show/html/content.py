@@ -62,7 +62,6 @@ def first_of(pictures: Sequence[Picture]) -> tuple[list[Block], list[Block]]:
 
 
 def few(lines: Sequence[Block]) -> list[Block]:
-    """Shorten what other sections have all of."""
     more = len(lines) - MOST
     return [*lines[:MOST], *([Words([(f"and {more} more", "#trust")], "")] if more > 0 else [])]
 

@@ -29,7 +29,6 @@ class Series:
     origin: int = 0
 
     def add(self, t: int, width: int, values: list[int]) -> None:
-        """The bin of ``width`` ns begins at ``t``."""
         if not self.width:
             self.width, self.origin = width, t
         at = self.bins.setdefault((t - self.origin) // self.width, [0.0] * len(values))

@@ -12,7 +12,6 @@ VARIANTS_SHOWN = 4  # With more settings of a sweep, only figures over the swept
 
 
 def figures() -> dict[str, Draw]:
-    """Return kind -> what draws it, overviews first."""
     for name in MODULES:
         import_module(f"{__name__}.{name}")
     return FIGURES

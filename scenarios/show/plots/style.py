@@ -213,7 +213,6 @@ def beside(k: int, n: int, width: float = 0.8) -> float:
 
 
 def mark_planes(ax: Any, planes: int, per_plane: int = 1, axis: str = "y", **style: Any) -> None:
-    """``per_plane``: rows or columns of each plane."""
     for edge in range(1, planes):
         (ax.axhline if axis == "y" else ax.axvline)(edge * per_plane - 0.5, **style)
     short = axis == "x" and planes > 4
