@@ -345,5 +345,4 @@ def examine() -> list[Check]:
 
 
 def well(checks: list[Check]) -> bool:
-    """Whether everything required is present, as far as could be checked."""
     return not any(check.status == "missing" for check in checks)

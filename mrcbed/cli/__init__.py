@@ -180,7 +180,6 @@ group = click.version_option(package_name="mrcbed", prog_name="mrcbed")(
 
 
 def refusal(error: click.ClickException) -> str:
-    """Return one line on what click refuses, with the nearest name, or where all names are."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         shown = (name for param in error.ctx.command.params if not getattr(param, "hidden", False) for name in param.opts)
         near = difflib.get_close_matches(error.option_name, [name for name in shown if name.startswith("--")], n=1)

@@ -74,7 +74,6 @@ class Estimate(TypedDict, total=False):
 
 
 def kind_of(file: str) -> str:
-    """Look for names of scenarios first; files are told by what they hold."""
     from scenarios.schema.scenario import HERE, named_scenarios
     from topologies.fabrics import named_fabrics
     from topologies.toml_files import STDIN, find_file, read_toml

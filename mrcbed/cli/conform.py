@@ -97,7 +97,6 @@ def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
 
 
 def show(outcome: Outcome) -> None:
-    """Print why a case did not pass: what was asked beside what came."""
     out = terminal.console()
     out.print(f"{outcome.verdict}: {outcome.case.name}: {outcome.case.title} (section {outcome.case.source})", markup=False, soft_wrap=True)
     out.print(f"  {outcome.why}", markup=False, soft_wrap=True)

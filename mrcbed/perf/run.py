@@ -217,7 +217,6 @@ def perf(
 def _table(
     request: Request, fabric: Fabric, hosts: list[int], transport: str, world: str
 ) -> tuple[list[str], Callable[[Any], str]]:  # fmt: skip
-    """Return what stands above the rows, and a writer of rows."""
     if request.collective:
         (least, most), (step, is_factor) = request.ends, request.step
         flags = {
@@ -234,7 +233,6 @@ def _table(
 def _measured(
     world: World, request: Request, hosts: list[int], network: Reconvergence | None, size: int, say: Callable[[str], None]
 ) -> tuple[tables.Row | tables.Bandwidth | tables.Latency, int]:
-    """Return a size's row, and how many elements were wrong."""
     if request.operation == "write_bw":
         return _bandwidth(world, request, hosts, network, size)
     if request.operation == "write_lat":

@@ -24,8 +24,6 @@ PING_S = 2.0
 
 
 class RemoteNode:
-    """A host or switch on another machine, as Mininet's prompt asks for it."""
-
     waiting = False
 
     def __init__(self, name: str, address: str = "") -> None:

@@ -20,7 +20,6 @@ Theory = Callable[[frozenset[str]], float]
 
 
 def theory_of(run: Run) -> Theory:
-    """Return a function: dead cables -> bus bandwidth left, bits/s."""
     cache: dict[frozenset[str], float] = {}
 
     def bandwidth_left(dead: frozenset[str]) -> float:
@@ -67,7 +66,6 @@ def bandwidths(failures: Failures, bandwidth_left: Theory) -> list[summary.Pool]
 
 
 def step_ratios(failures: Failures, bandwidth_left: Theory) -> list[float]:
-    """Divide each step's time by theory at the least capacity during it."""
     run, outages = failures.run, failures.outages
     kind, ranks, size = run.record.workload, len(run.record.ranks), run.record.message_bytes
     times = changes(outages)

@@ -75,7 +75,6 @@ def flap_rows(fabric: Fabric, rows: Iterable[GivenUp], outages: Sequence[Outage]
 
 
 def flaps(rows: Sequence[GivenUp]) -> list[summary.Flaps]:
-    """Return for each n the median time, ns, out of use at the n-th time."""
     table = []
     for number in sorted({row.number for row in rows}):
         group = [row for row in rows if row.number == number]
@@ -113,7 +112,6 @@ def flap_growth(rows: Sequence[GivenUp]) -> float | None:
 
 
 def replacements(run: Run, host: int, peer: int, t: float) -> list[int]:
-    """Return EVs that were idle before ``t`` and carried packets within 20 base RTTs after it."""
     packets = run.evs[(run.evs["host"] == host) & (run.evs["peer"] == peer)]
     used = set(packets.loc[packets["t_ns"] + packets["bin_ns"] <= t, "ev"])
     soon = packets[(packets["t_ns"] + packets["bin_ns"] > t) & (packets["t_ns"] <= t + REPLACED_RTTS * run.base_rtt_ns)]

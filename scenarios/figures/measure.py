@@ -157,7 +157,6 @@ class Run:
 
     @cached_property
     def warm_ns(self) -> float | None:
-        """When the last rank ended the last warm-up step; None without one."""
         ends = self._with_warm_up.loc[self._with_warm_up["step"] == -1, "end_ns"]
         return float(ends.max()) if len(ends) else None
 
@@ -253,7 +252,6 @@ class Run:
 
     @cached_property
     def queues(self) -> pd.DataFrame:
-        """Backlog of the watched ports, bytes of the data class."""
         lines = self.checked(self.directory / "queues.jsonl")
         rows = [(self.key, line.t_ns, line.port, line.bytes) for line in lines if isinstance(line, log.Queue)]
         return pd.DataFrame(rows, columns=["run", "t_ns", "port", "bytes"])

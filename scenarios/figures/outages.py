@@ -137,8 +137,6 @@ def by_pair(lines: Iterable[T]) -> dict[Pair, list[T]]:
 
 
 class Failures:
-    """What was broken in a run, and what its senders logged of it."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self.outages = outages_of(run)

@@ -222,7 +222,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """A metadata node holds them as JSON within a list; no ranks are all ranks."""
+        """A metadata node holds groups as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -421,7 +421,6 @@ def _with(node: Node, before: tuple[int, ...]) -> Node:
 
 
 def _contradiction(nodes: Sequence[Node], rank: int) -> str | None:
-    """Return why control dependencies cannot be followed beside those of data."""
     numbers = {node.number for node in nodes}
     for node in nodes:
         for before in node.after:

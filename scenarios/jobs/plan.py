@@ -87,7 +87,6 @@ class Plan:
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """Every collective's group of ranks, in order of first use."""
         return list(dict.fromkeys(node.group for nodes in self.ranks for node in nodes if node.group))
 
     @property
@@ -132,7 +131,7 @@ def _rounds(kind: str, n: int) -> int:
 
 
 def scaled(plan: Plan, sigma: float) -> Plan:
-    """Their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
+    """Divide bytes and computing by ``sigma``: their ratio stays, but messages become short beside the fabric's bandwidth times delay."""
     if sigma == 1:
         return plan
 

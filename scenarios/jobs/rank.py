@@ -21,7 +21,7 @@ from scenarios.jobs.plan import COMPUTE, NOTHING, RECV, SEND, Node, Pass
 PERIOD = 97
 """A prime, so that displaced parts of the pattern are seen [ours]."""
 MARK = 128.0
-"""Between the parts of an all-to-all: all sums stay exact in float32 [ours]."""
+"""Parts of an all-to-all differ by it: all sums stay exact in float32 [ours]."""
 PART = 1 << 18  # elements of a message that travel at once [ours]
 AHEAD = 4
 """Parts of a peer's messages asked for before they come: four times a link's bandwidth times delay [ours]."""

@@ -27,7 +27,6 @@ def of(results: Mapping[str, Results], planned: Planned, transport: str) -> Run:
 
 
 def share_percent(results: Mapping[str, Results], live: int) -> float:
-    """Return h0's goodput with so many ports left, in % of its line."""
     phases = of(results, PORTS, "mrc").ports
     shares = [p.share or 0.0 for p in phases if (p.host, p.direction, p.phase, p.live) == ("h0", "sent", "down", live)]
     return 100 * shares[0]

@@ -32,7 +32,6 @@ def packets(results: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 
 def sizes(results: Mapping[str, Results]) -> int:
-    """A full data packet has the most bytes."""
     return max(int(packet["bytes"]) for packet in packets(results))
 
 

@@ -81,7 +81,7 @@ def _version(distribution: str) -> str | None:
 
 
 def git(*below: str) -> dict[str, Any] | None:
-    """Without optional locks: a killed run leaves no index.lock. ``below``: what may differ from the commit, else all."""
+    """Return the commit, and whether files (``below``, or all) differ. Optional locks are off: a killed run leaves no index.lock."""
     if not (ROOT / ".git").exists():
         return None
     command = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}")

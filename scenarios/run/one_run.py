@@ -369,7 +369,6 @@ class OneRun:
         self._progress(share, self.trouble)
 
     def show_trouble(self) -> None:
-        """The denylist may stop a rank, and later no longer."""
         if self.cut_off.line != self.trouble:
             self.trouble = self.cut_off.line
             self.journal(self.clock.now(), "cut-off", reason=self.trouble)
@@ -422,7 +421,6 @@ class OneRun:
             self.journal(now, "controller", phase="gone")
 
     def apply(self, now: int) -> None:
-        """Apply due faults and re-routes; note how late they are."""
         due = min([self.timeline.planned_ps(), *(t for t, *_ in (self.network.coming if self.network is not None else ()))])
         if due < now:
             self.record["acts_late_ps"] = max(self.record.get("acts_late_ps", 0), now - due)

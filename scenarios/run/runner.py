@@ -189,7 +189,6 @@ class Runner:
                 self.take(runs, entries, "" if carrier == self.here else "finished")
 
     def take(self, runs: Sequence[Spec], entries: Entries, told: str) -> None:
-        """Take runs in ``raw/`` into the table, and tell a line each."""
         self.entries |= entries
         for spec in runs:
             self.taken += 1

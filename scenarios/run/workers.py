@@ -101,7 +101,6 @@ def carry_out(specs: Sequence[Spec], world: str) -> Answer:
 
 
 def _note(path: Path) -> None:
-    """Record the machine of an emulated run, for its row."""
     record, here = read_plain(path, Record), facts()
     with replacing(path) as part:
         part.write_text(json.dumps({**record, "machine": {key: here[key] for key in ALIKE}}), encoding="utf-8")

@@ -89,7 +89,6 @@ def _stand_in(data: dict[str, object], key: str, removed: list[str]) -> bool:
 
 
 def _in_file(key: str, removed: list[str]) -> str:
-    """Number a key of what is left as it is numbered in the file."""
     parts = re.split(r"(\[\d+\])", key)
     path = ""
     for part in parts:

@@ -27,13 +27,11 @@ _RENAMED = {"experts": "expert_bytes"}
 
 
 def _name(record: Any, key: str) -> str:
-    """Find the field that a file's key makes; without one of a like name the key itself."""
     names = (_RENAMED.get(key, key), *(f"{key}{end}" for end in _ENDS))
     return next((name for name in names if hasattr(record, name)), key)
 
 
 def _row(record: Any, form: type[Struct], **own: Any) -> dict[str, object]:
-    """Return the fields of a record that have a key in a file, but for those in ``own``."""
     row = {}
     for key in form.__struct_encode_fields__:
         name = _name(record, key)

@@ -18,7 +18,7 @@ from topologies.theory import bus_bandwidth, collective_step_ns, place_ranks
 from topologies.units import NS
 
 COLLECTIVE_S, FLOWS_S = 2.5, 2.0
-"""Beside the measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
+"""Time of a run beside its measured part, on two cores: agents up and connected, one step more or less, books, agents down [measured]."""
 FABRIC_S = 1.5  # to build and remove a fabric [measured]
 PART_S, DRAWN_S = 2.5, 1.5  # tables, summary and report; plots of one setting and placement [measured]
 FIGURE_S = 3.0  # verdicts, drawing and page of a figure, in its own process [measured]

@@ -44,7 +44,6 @@ class Reference:
     # --- what is stored ----------------------------------------------------------------------------------------------
 
     def state(self, item: Item) -> str:
-        """Return why an item has to be made, or ""."""
         if not self.file(item).is_file():
             return "missing"
         found = read_json(self.file(item), dict[str, Any])
@@ -67,7 +66,6 @@ class Reference:
         return "" if same else "stale: what is asked has changed"
 
     def unstamped(self) -> list[str]:
-        """Name conclusions without a stamp, and pictures that none lists."""
         bad, pictures = [], set[Path]()
         for path in sorted((*self.folder.glob("tables/*.json"), *self.folder.glob(f"paper/*/{series.FIGURE}"))):
             found = read_json(path, dict[str, Any])
@@ -117,7 +115,6 @@ class Reference:
         return read_json(path, StoredTable).markdown(self.now) + "\n" if (path := self.file(table)).is_file() else None
 
     def rewritten(self) -> Iterator[tuple[Path, str]]:
-        """Yield pages whose blocks differ from the stored files, with their new text."""
         for path in self.paths():
 
             def filled(found: re.Match[str]) -> str:

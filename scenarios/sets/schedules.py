@@ -144,7 +144,6 @@ class Schedule:
         self.settle(before)
 
     def go(self, steps: int, storm: Storm) -> None:
-        """Each step has to end before it counts as stuck."""
         begin, limit = self.clock.now(), stuck_after(self.config)
 
         def check() -> int | None:

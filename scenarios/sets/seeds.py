@@ -26,7 +26,7 @@ MANY_OF = ("link-failure", "demo", "incast-victim", "t1-silent")
 """A failure, two failures, an incast and a silent switch are the likeliest to fail."""
 LARGE = ("pod512-tree",)  # A seed takes minutes: one by default.
 SLOW = ("demo-tail", *LARGE, "permutation-failure", "permutation-baselines", "one-of-many", "placement", "pod64-ring")
-"""The longest first: 170 to 20 s of a core per seed, any other at most 15."""
+"""The longest come first: 170 to 20 s of a core per seed, any other at most 15."""
 NOT_SIMULATED, OK, FAILED, UNFINISHED = "not simulated", "ok", "failed", "unfinished"
 
 

@@ -17,7 +17,6 @@ from testbed.results.record import Record, read_record
 from testbed.results.summary import Run, Summary
 
 NEEDED = ("scenario", "fabrics", "seeds", "machine", "versions", "started", "switch", "engine", "kernel", "notes")
-"""Required keys, beside the format and the verdicts."""
 OF_A_SCENARIO = ("name", "fabric", "transports", "faults", "variants")
 
 

@@ -102,7 +102,6 @@ def rich(block: Table | Words, short: bool = False) -> terminal.Table | Text:
 
 
 def _text(cell: Cell, name: bool = False) -> Text:
-    """Below a name, what tells it apart from others is dim."""
     if isinstance(cell, str):
         first, *more = cell.partition("\n") if name else (cell,)
         cell = [(first, ""), ("".join(more), "soft")]

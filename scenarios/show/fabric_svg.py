@@ -169,7 +169,6 @@ def _long_haul(card: _Card, link: Link, rise: float) -> str:
 
 
 def _streams(card: _Card, racks: list[_Rack], fabric: Fabric) -> Iterator[str]:
-    """Bands of planes lie side by side where they arrive."""
     colour = PLANES[card.plane % len(PLANES)]
     width = min(7.0, 1.5 + 0.5 * fabric.hosts_per_t0)
     for i, (x, rack) in enumerate(zip(card.t0, racks, strict=True)):

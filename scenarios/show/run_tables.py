@@ -266,7 +266,6 @@ def flows_table(runs: Sequence[Run]) -> Table:
 
 
 def queues_table(runs: Sequence[Run]) -> Table:
-    """Show the worst queue of a group's ports, and counts over all."""
     rows = [(run, name, group) for run in runs for name, group in run.groups.items() if group.buffer_bytes is not None]
     columns = _identity(runs, _RUN)
     columns += [

@@ -112,7 +112,6 @@ def others_of(others: dict[str, float], *names: str) -> Iterator[None]:
 
 
 def spoiled(results: Results) -> str:
-    """Name the figures that others' processes spoiled, or ""."""
     others = {name: cores for name, cores in results["others_cores"].items() if cores > OTHERS}
     if not others:
         return ""

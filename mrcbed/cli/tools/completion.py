@@ -16,7 +16,6 @@ VARIABLE = "_MRCBED_COMPLETE"  # in the environment at a TAB
 
 
 def offers(ctx: click.Context, param: click.Parameter) -> Iterable[str | CompletionItem[str]]:
-    """Yield offers beyond click's, by names of parameters: words, and last resorts such as files."""
     from scenarios.schema.key_search import named
     from scenarios.schema.keys import SCENARIO, keys
     from scenarios.schema.scenario import KINDS, named_scenarios

@@ -89,7 +89,6 @@ def _chunk_rtts(run: Run) -> float | None:
 
 
 def _go_back_n(e: Evidence, part: str, size: Any) -> dict[str, Any]:
-    """Return what 1 % loss costs RoCE with 16 queue pairs."""
     where = {SIZE: size, LOSS: 0.01}
     lost, resent, timeouts = (
         sum(values(e.runs(part, "roce-16", where, ended=False), key)) for key in ("packets.lost", "packets.retransmitted", "timeouts.rto")

@@ -50,7 +50,6 @@ def flaps_had(run: Run) -> float | None:
 
 
 def flap_us(run: Run) -> float | None:
-    """Return the mean time lost to an outage beyond the cost of the lost capacity."""
     cost = run.failure_cost
     extra_ns = None if cost is None or cost.extra_ns is None or cost.ideal_extra_ns is None else cost.extra_ns - cost.ideal_extra_ns
     return ratio(None if extra_ns is None else extra_ns / 1e3, flaps_had(run))
@@ -73,7 +72,6 @@ def longer(run: Run) -> float | None:
 
 
 def ride(e: Evidence, part: str) -> dict[str, Any]:
-    """Count wrong results, failed steps and broken queue pairs."""
     runs = [run for run in e.runs(part, "mrc", ended=False) if run.outcome in FINISHED]
     if not runs:
         return {"value": 0.0}

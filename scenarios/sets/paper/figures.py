@@ -30,7 +30,6 @@ def read_figures(text: str) -> tuple[PaperFigure, ...]:
 
 
 def _statements(tables: Mapping[str, Any], words: Mapping[str, str], where: str, shared: Mapping[str, Statement]) -> dict[str, Statement]:
-    """Each statement is complete with what it takes from another one."""
     known, own = dict(shared), {}
     for id, table in tables.items():
         it = convert(_with_words(table, words), Statement, f"{where}.{id}")

@@ -10,7 +10,6 @@ from testbed.terminal import duration
 
 
 def losses_per_qp(run: Run) -> float | None:
-    """A ring has one sending queue pair per rank."""
     return ratio(run.untrimmed_loss, run.ranks)
 
 

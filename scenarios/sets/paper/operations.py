@@ -17,7 +17,7 @@ def left_of_ideal(run: Run) -> float | None:
 
 
 def beside_share(run: Run) -> float | None:
-    """Theory leaves this beside background traffic with planes loaded equally."""
+    """Return bus bandwidth over what theory leaves beside background traffic."""
     return ratio(run.busbw_bps, number_at(run, "beside_background_busbw_bps"))
 
 

@@ -94,7 +94,6 @@ def concluded(out: Path, figures: Sequence[PaperFigure] = FIGURES) -> list[dict[
 
 
 def by_claim(conclusions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the paper's claims, each with its evidence and the verdict that follows."""
     claims = []
     for claim in CLAIMS:
         evidence = [

@@ -122,7 +122,7 @@ def _number(words: str, evidence: Evidence, part: str, places: Places) -> Any:
 
 
 def _state(condition: str, places: Places, seeds: Iterable[Places]) -> str:
-    """On the threshold: the interval of (number less bound) over the seeds has ends on both sides."""
+    """Return a verdict: on the threshold if the interval of (number less bound) over the seeds has ends on both sides."""
     left, how, right = condition.split()
 
     def less_bound(of: Places) -> float | None:

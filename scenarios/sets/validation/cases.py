@@ -16,7 +16,7 @@ from testbed.world import EMULATED, WORLDS
 HERE = Path(__file__).parent
 SEEDS = (1, 2, 3)
 SLOWER = "slower"
-"""Emulated at :data:`SLOWER_BY` times the dilation: what differs there is the machine's."""
+"""Column of emulated runs at :data:`SLOWER_BY` times the dilation: what differs there is the machine's."""
 SLOWER_BY = 2
 
 

@@ -82,7 +82,6 @@ CAUSES: tuple[Cause, ...] = (
         "where the hash puts two flows on one cable, DCQCN cuts their rates and needs some steps to recover", "DCQCN's saw",
     ),
 )  # fmt: skip
-"""Sizes are as measured, with a small margin."""
 
 
 def cause_of(parting: Parting, causes: Sequence[Cause] = CAUSES) -> Cause | None:

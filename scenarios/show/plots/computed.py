@@ -42,7 +42,6 @@ def draw_sizes(design: Callable[[int, int], Size], planes: Sequence[int], parts:
 
 
 def draw_steps(rows: Sequence[Steps], dead_share: float, file: Path) -> None:
-    """Draw the median and a bar up to the longest, as multiples of a healthy step."""
     designs = list(dict.fromkeys(row.design for row in rows))
     with figure(1, 2.6) as (fig, axes):
         for design, (colour, _, marker) in zip(designs, LOOKS * len(designs), strict=False):

@@ -20,7 +20,7 @@ def only(part: str, draw: Draw) -> Draw:
 
 
 def and_two_hosts(draw: Draw) -> Draw:
-    """The goodput of flows between two hosts goes beside the other parts."""
+    """Draw the goodput of flows between two hosts beside the other parts."""
 
     def both(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         others = {part: results for part, results in stored.items() if part != "pair"}
@@ -30,8 +30,6 @@ def and_two_hosts(draw: Draw) -> Draw:
 
 
 def shipped(kind: str) -> Draw:
-    """Draw what a report shows of that kind, of the first run that has it."""
-
     def first(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
         drawings = figures()[kind](stored["main"], directory) if "main" in stored else []
         for other in drawings[2:]:  # of other runs; each is a PNG and an SVG

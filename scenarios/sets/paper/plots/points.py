@@ -28,7 +28,6 @@ def seeds_text(runs: Sequence[Run]) -> str:
 
 
 def sizes(stored: Mapping[str, Stored], directory: Path, name: str) -> list[Path]:
-    """Draw a line per transport, a panel per loss rate, a drawing per part with several sizes."""
     made = []
     for part, results in stored.items():
         if len({run.settings.get(SIZE) for run in results.runs}) > 1:
