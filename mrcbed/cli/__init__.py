@@ -221,7 +221,7 @@ def _complain(line: str) -> None:
 
 
 def main() -> NoReturn:
-    """The console script, once mrcbed.start has begun it."""
+    """Run the console script, once mrcbed.start has begun it."""
     take_standard_streams()
     raise_open_files()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing here needs more threads, and each would take a core from an agent

@@ -93,7 +93,7 @@ def kind_of(file: str) -> str:
 
 
 def seconds(scenario: Any) -> dict[str, Estimate]:
-    """The emulated world's estimate is at the dilation that a run would take now."""
+    """Estimate all runs, emulated ones at the dilation that a run would take now."""
     from scenarios.run.simulate import check_simulable
     from scenarios.schema.dilation import at_dilation, check_emulable
     from scenarios.sets.dilation import automatic, given

@@ -85,7 +85,7 @@ def opened(target: str, connect: str | None, fabric: Fabric) -> Target:
 
 
 def played(case: Case, target: Target, fabric: Fabric, rtt: int) -> Outcome:
-    """A target in Python that raises has failed the case, and ends no other."""
+    """Play a case. A target in Python that raises has failed it, and ends no other."""
     try:
         return Play(case, target, fabric, rtt).run()
     except (UserError, KeyboardInterrupt):

@@ -69,7 +69,7 @@ def parse_answers(lesson: Lesson, answers: Sequence[str]) -> dict[str, float | s
 
 
 def judge(lesson: Lesson, given: Mapping[str, float | str], results: Opened) -> dict[str, Any]:
-    """With ``--json``, this is a contract for teachers' scripts."""
+    """Return a contract for teachers' scripts (``--json``)."""
     right = {key: (q := lesson.by_key[key]).is_right(answer, q.answer(results)) for key, answer in given.items()}
     return {"lesson": lesson.number, "questions": len(lesson.questions), "seeds": results.seeds, "given": dict(given), "right": right}
 

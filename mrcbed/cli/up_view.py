@@ -51,7 +51,7 @@ class ViewOfUp:
         self.ticking: Ticking | None = None
 
     def tick_beside(self) -> None:
-        """For a world in real time."""
+        """Tick in a thread, for a world in real time."""
         self.ticking = Ticking(self.living)
         self.ticking.start()
 

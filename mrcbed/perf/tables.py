@@ -124,7 +124,7 @@ class Latency:
 
 
 def latency(size: int, round_trips_us: Sequence[float]) -> Latency:
-    """Typical is the median; percentiles are the value that so many are not above."""
+    """Return the median as typical; percentiles are the value that so many are not above."""
     half = sorted(value / 2 for value in round_trips_us)
 
     def at(share: float) -> float:

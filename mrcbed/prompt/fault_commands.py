@@ -29,7 +29,7 @@ class FaultCommands:
 
     @staticmethod
     def alone(fabric: Fabric, console: Console) -> FaultCommands:
-        """They need a ``cluster`` before one is carried out."""
+        """Return commands that need a ``cluster`` before one is carried out."""
         commands = FaultCommands()
         commands.fabric, commands.console = fabric, console
         return commands

@@ -141,7 +141,8 @@ def nacks_lost(run: Run) -> int | None:
 
 
 def dead_at_start(failures: Failures) -> summary.DeadAtStart:
-    """Detection times count from when a path's sender began, because ranks begin one after the other."""
+    """Find paths that were dead before any data. Detection times count from when a path's sender began, because ranks begin one after the
+    other."""
     start = failures.traffic_start()
     outages = [outage for outage in failures.outages if outage.kills and outage.begin <= start]
     dead = {(pair, ev) for outage in outages for pair, evs in failures.dead(outage).items() if pair in failures.pairs for ev in evs}

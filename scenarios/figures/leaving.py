@@ -31,7 +31,7 @@ def worst_of(values: Sequence[N | None]) -> N | None:
 
 
 def of_queue_pair(lines: Sequence[OfQp], qpn: int | None) -> list[OfQp]:
-    """A line without a queue pair concerns all."""
+    """Choose the lines of a queue pair; a line without one concerns all."""
     return [line for line in lines if qpn is None or line.qpn in (None, qpn)]
 
 
@@ -139,7 +139,7 @@ def queues_of(failures: Failures, pair: Pair) -> list[int | None]:
 
 
 def departures(failures: Failures, outages: Sequence[Outage], since: float | None = None) -> list[Departure]:
-    """``since``: only outages begun after it, ns (default: begin of traffic)."""
+    """Return :func:`departure_from` of outages begun after ``since``, ns (default: begin of traffic)."""
     start = failures.traffic_start() if since is None else since
     found = [
         departure_from(failures, outage, pair, evs, qpn)

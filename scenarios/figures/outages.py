@@ -27,7 +27,7 @@ NO_LOSS = frozenset(("trim", "trimmed", "nack", "port", "no room"))  # trimmed, 
 
 
 def kind_of(name: str) -> Kind:
-    """A kind of another version is one without effects."""
+    """Return a kind without effects for one of another version."""
     return KINDS.get(name, Kind())
 
 
@@ -93,7 +93,7 @@ def _cables(fabric: Fabric, src: int, dst: int, direction: str) -> dict[int, fro
 
 @lru_cache(maxsize=16384)
 def hit_evs(fabric: Fabric, outage: Outage, src: int, dst: int) -> frozenset[int]:
-    """None are hit where an EV names no path (adaptive routing)."""
+    """Return EVs hit: none where an EV names no path (adaptive routing)."""
     entry = outage.entry
     if src == dst or not (entry.takes or entry.loses) or not outage.probability or fabric.routing == ADAPTIVE:
         return frozenset()

@@ -18,7 +18,7 @@ Scalar = str | int | float | bool | None
 
 
 def row(run: Run, scenario_name: str) -> dict[str, Scalar]:
-    """Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
+    """Make one flat row. Nested figures get dotted names, lists of strings are joined by "; ", others are dropped."""
     variables: dict[str, Scalar] = {"scenario": scenario_name, **{key: getattr(run, key) for key in VARIABLES[1:]}, **run.settings}
     figures: dict[str, Scalar] = {FIRST_FIGURE: run.ranks}
     _flatten({key: value for key, value in plain(run).items() if key not in VARIABLES and key != "settings"}, "", figures)

@@ -122,7 +122,7 @@ def _whole(value: float) -> int | None:
 
 
 def _attribute(data: memoryview) -> tuple[str, Value]:
-    """A value of a kind that no node needs is None, and a missing one 0."""
+    """Return None for a value of a kind that no node needs, and 0 for a missing one."""
     name, value, other = "", None, False
     for number, field in _fields(data):
         if number == 1 and not isinstance(field, int):
@@ -178,7 +178,7 @@ class _Raw:
                 self.attributes[name] = value
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Names in JSON are protobuf's own, those of Chakra's feeder, or of STAGE."""
+        """Take a node by protobuf's own names, those of Chakra's feeder, or of STAGE."""
         for key, value in data.items():
             key = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", key).lower()
             if key == "id":
@@ -222,7 +222,7 @@ class _Raw:
             return f"comm_type {str(value)[:40]}"
 
     def groups(self, count: int) -> dict[str, tuple[int, ...]]:
-        """A metadata node holds groups as JSON within a list; no ranks are all ranks."""
+        """Read PyTorch's groups, which a metadata node holds as JSON within a list; no ranks are all ranks."""
         try:
             named = json.loads(self.inputs[self.inputs.index("[{") : self.inputs.rindex("}]") + 2])
             return {str(one["pg_name"]): tuple(dict.fromkeys(map(_integer, one["ranks"]))) or tuple(range(count)) for one in named}
@@ -231,7 +231,7 @@ class _Raw:
 
 
 def _integer(value: Any) -> int:
-    """protobuf's mapping to JSON writes a long number as a string."""
+    """Read a number, which protobuf's mapping to JSON writes as a string if it is long."""
     if isinstance(value, (int, float, str)) and re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?", text := str(value)):
         return int(text.partition(".")[0])
     raise _Broken(f"{str(value)[:40]!r} is no number")

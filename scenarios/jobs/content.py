@@ -30,7 +30,7 @@ def content(path: Path, most: int = MOST_FILE) -> bytes:
 
 
 def is_json(data: bytes) -> bool:
-    """A first message of ten bytes begins with a line feed, too; JSON that a program writes does not."""
+    """Tell JSON from a first message of ten bytes, which begins with a line feed, too; JSON that a program writes does not."""
     return data[:1] in (b"{", b"[") or (data[:1].isspace() and data[:1] != b"\n" and data.lstrip()[:1] in (b"{", b"["))
 
 

@@ -22,7 +22,6 @@ _MASK = np.triu(np.full((CONTEXT, CONTEXT), -1e9, np.float32), 1)
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Shapes are in the order of the vector's parameters."""
     out: dict[str, tuple[int, ...]] = {"tokens": (VOCABULARY, WIDTH), "places": (CONTEXT, WIDTH)}
     for layer in range(LAYERS):
         out |= {
@@ -162,7 +161,6 @@ class Adam:
         self.steps = 0
 
     def step(self, gradient: Array) -> None:
-        """Changes the parameters in place."""
         norm = float(np.sqrt((gradient * gradient).sum(dtype=np.float64)))
         gradient = gradient * np.float32(min(1.0, CLIP / max(norm, 1e-12)))
         self.steps += 1

@@ -175,7 +175,7 @@ def ordered(nodes: Sequence[Node], rank: int) -> tuple[Node, ...]:
 
 
 def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
-    """Who depended on an idle node depends on what that one depended on. They are nine tenths of PyTorch's traces."""
+    """Take out idle nodes: who depended on one depends on what that one depended on. They are nine tenths of PyTorch's traces."""
     left_out: dict[int, tuple[int, ...]] = {}
     result = []
     for node in nodes:
@@ -189,7 +189,7 @@ def _without_nothing(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _in_cycle(by_number: dict[int, Node], open_count: dict[int, int]) -> Node:
-    """Following what is open from any open one ends in a cycle."""
+    """Find a cycle: following what is open from any open node ends in one."""
     number, seen = next(number for number, count in open_count.items() if count), set()
     while number not in seen:
         seen.add(number)
@@ -298,7 +298,7 @@ class Rehearsal:
 
 
 def rehearse(plan: Plan, duration: Callable[[Node], float]) -> Rehearsal:
-    """``duration``: of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
+    """Go through the plan. ``duration``: of communication, ns. Raises :class:`PlanError` naming the node that would wait for ever."""
     passes = [Pass(nodes, free=True) for nodes in plan.ranks]
     begun: list[list[Node]] = [[] for _ in passes]
     ends: list[tuple[float, int, int, Node]] = []  # time, serial, rank

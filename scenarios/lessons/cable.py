@@ -16,7 +16,6 @@ def of(results: Mapping[str, Results], transport: str) -> Run:
 
 
 def what_ended_the_wait(results: Mapping[str, Results]) -> str:
-    """Either its timer ended RoCE's longest step, or the re-routed network: then it is not much longer than that takes."""
     run = of(results, "roce")
     waited_on = figure(run, "step_time_ns.max") > 2 * figure(run, "reconvergence_ns") and run.timeouts.rto > 0
     return "timer" if waited_on else "route"

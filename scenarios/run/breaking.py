@@ -46,7 +46,7 @@ class Breaking:
         self.tell()
 
     def change(self, action: Action) -> None:
-        """Somebody else may have taken it back already. Raises as :meth:`testbed.world.World.strike`."""
+        """Inject a fault, or take it back unless somebody else has. Raises as :meth:`testbed.world.World.strike`."""
         if action.phase == "begin":
             self.injected[action.number] = self.world.strike(action.target)
         elif (number := self.injected[action.number].number) in [fault.number for fault in self.world.faults()]:

@@ -415,7 +415,6 @@ class OneRun:
             self.timeline.measured_step_began(step, begin_ps)
 
     def check_controller(self, now: int) -> None:
-        """The loss of the controller changes nothing for traffic."""
         if self.cluster.controller_lost and not self.record.get("notes"):
             self.record["notes"] = ["the controller is gone: forwarding does not need it, but nobody watched the links any more"]
             self.journal(now, "controller", phase="gone")
@@ -473,7 +472,7 @@ class OneRun:
         self.cluster.stop_agents()
 
     def announce(self) -> None:
-        """For whoever follows the run while it goes on (testbed.view)."""
+        """Describe the run for whoever follows it (testbed.view)."""
         self.describe()
         with replacing(self.directory / BEGUN) as part:
             part.write_text(json.dumps(self.record), encoding="utf-8")

@@ -71,7 +71,7 @@ def former_manifest(directory: Path, now: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The place of the scenario's file may differ."""
+    """Return what sessions have in common; the place of the scenario's file may differ."""
     scenario = deepcopy(manifest["scenario"])  # the manifest itself is written again
     for part in (scenario, *(variant["scenario"] for variant in scenario.get("variants", ()))):
         for key in ("file", "text"):

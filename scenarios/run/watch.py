@@ -112,7 +112,7 @@ class Watch(threading.Thread):
         self._last = now
 
     def _look_at_quotas(self) -> None:
-        """Processes may be moved to other groups, and a quota may be set, while they run."""
+        """Look again: processes may be moved to other groups, and a quota may be set, while they run."""
         if not self._marks:
             return
         pids = [os.getpid(), *self._marks[0].pids]

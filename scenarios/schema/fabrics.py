@@ -83,7 +83,7 @@ def at_rate(fabric: Fabric, nic_rate: int) -> Fabric:
 
 
 def variant_of(fabric: Fabric, options: QueueOptions) -> Fabric:
-    """The name ends in what differs. Raises :class:`topologies.FabricError`."""
+    """Return a fabric whose name ends in what differs. Raises :class:`topologies.FabricError`."""
     given = {key: value for key, value in sorted(asdict(options).items()) if key != "name" and value is not None}
     changed = {key: value for key, value in given.items() if value != getattr(fabric, key)}
     suffixes = [options.name] if options.name else map(_suffix, changed.items())

@@ -49,7 +49,7 @@ class Background:
     congestion: str
 
     def ev_on(self, fabric: Fabric) -> int:
-        """The flow is pinned to it in both directions. Raises :class:`FabricError` without such a path."""
+        """Return the EV that the flow is pinned to, in both directions. Raises :class:`FabricError`."""
         value = spread(fabric, self.src, self.dst) if self.path is None else ev(*self.path)
         sid_list(fabric, self.src, self.dst, value)
         return value

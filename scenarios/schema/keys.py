@@ -103,7 +103,7 @@ def keys(file: str | None = None) -> tuple[Key, ...]:
 
 
 def of_kinds(key: Key) -> str:
-    """All collectives are one word."""
+    """Name the kinds that have a key; all collectives are one word."""
     if set(COLLECTIVES) <= set(key.kinds):
         return ", ".join(["collectives", *(kind for kind in key.kinds if kind not in COLLECTIVES)])
     return ", ".join(key.kinds)
@@ -188,7 +188,6 @@ def _format(file: str) -> Key:
 
 
 def _fault_table(entry: Kind) -> Table:
-    """The catalogue has meanings and defaults of a kind's own keys, and examples."""
     drawn_on, drawn = entry.draw(load_fabric("demo"), random.Random(1)) if entry.heals else ("controller", {})
 
     def common(key: Key) -> Key:

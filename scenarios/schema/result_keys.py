@@ -75,7 +75,6 @@ def result_tables(file: str) -> tuple[ResultTable, ...]:
 
 
 def reference() -> str:
-    """A Struct that stands in several places has one table."""
     lines = ["# Every key of results", "", _HEAD]
     for file, name in NAMES.items():
         lines += ["", f"## {name}"]

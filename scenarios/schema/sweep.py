@@ -116,12 +116,12 @@ def _check(file: str, data: Any) -> None:
 
 
 def spelled(settings: Mapping[str, object]) -> str:
-    """For people: ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
+    """Write ``workload.message_bytes = 1MiB, fault.0.probability = 0.01``."""
     return ", ".join(f"{key} = {_plain_text(value)}" for key, value in settings.items())
 
 
 def suffix(settings: Mapping[str, object]) -> str:
-    """For file names: ``-message_bytes=1MiB-probability=0.01``."""
+    """Write ``-message_bytes=1MiB-probability=0.01``, for file names."""
     return "".join(f"-{_UNSAFE.sub('_', short)}={_file_name_part(settings[key])}" for key, short in short_keys(list(settings)).items())
 
 

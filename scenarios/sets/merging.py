@@ -123,7 +123,7 @@ def _run_ids(whole: Whole, name: str) -> set[tuple[str, ...]]:
 
 
 def merge(wholes: Sequence[Whole], out: Path, command_line: Sequence[str]) -> Summary:
-    """The caller writes plots and report."""
+    """Write all but plots and report."""
     names = new_transport_names(wholes)
     tags = labels([whole.directory for whole in wholes])
     summary = merged_summary(wholes, names, tags)

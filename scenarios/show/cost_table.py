@@ -51,7 +51,7 @@ def _unless_noise(cell: Callable[[CostRow], str]) -> Callable[[CostRow], str]:
 
 
 def extra_time(row: Extra) -> str:
-    """The extra time is never a gain: within its noise it is "within noise"."""
+    """Write the extra time, never as a gain: below its noise it is "within noise"."""
     size = row.noise
     if row.within_noise:
         return "none" if not size else f"within noise (±{duration(size)})"
@@ -75,7 +75,7 @@ def slowdown(row: CostRow) -> str:
 
 
 def kept(row: CostRow) -> str:
-    """A share within the noise of the healthy goodput is neither a loss nor a gain."""
+    """Write the share of goodput kept, which within the noise is neither a loss nor a gain."""
     share, noise_share = row.goodput_kept, row.noise_share
     if share is None:
         return "–"

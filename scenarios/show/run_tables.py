@@ -152,7 +152,7 @@ def _word(runs: Sequence[Run]) -> str:
 
 
 def _results(summary: Summary, runs: Sequence[Run]) -> Iterator[Block]:
-    """Of several seeds or settings a terminal has medians, a page each run, too."""
+    """Show medians of several seeds or settings in a terminal, each run on a page, too."""
     collective_runs, flow_runs = [r for r in runs if not r.groups], [r for r in runs if r.groups]
     for own in (collective_runs, flow_runs):
         several = bool(own) and medians_table.applies_to(own)
@@ -194,7 +194,6 @@ def _health(wrong: str) -> list[Column]:
 
 
 def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], details: Sequence[str], on: str) -> Table:
-    """Figures are named after runs: a page has those names."""
     named: list[Column] = [*columns, ("run", lambda r: str(r.run))]
     marks = {"not trustworthy": "doubt", "failed": "bad", "interrupted": "doubt"}
     return Table(
@@ -203,7 +202,7 @@ def _table_of_runs(title: str, columns: Sequence[Column], runs: Sequence[Run], d
 
 
 def runs_table(summary: Summary, runs: Sequence[Run], on: str = "") -> Table:
-    """Columns without information are dropped, to fit 80 characters."""
+    """Drop columns without information, to fit 80 characters."""
     columns = _identity(runs)
     columns.append(("steps", _steps))
     columns.append(("median\nµs", lambda r: us(r.typical_step_ns)))
@@ -310,7 +309,6 @@ def pauses_table(runs: Sequence[Run]) -> Table:
 
 
 def _reaction(run: Run) -> str:
-    """Return how long it took to stop a port's queue, mean and most, and the limit."""
     of = _pauses(run).reaction_ns
     return f"{of.mean / 1e3:.2f}, {of.longest / 1e3:.2f} ({of.effect / 1e3:.2f})" if of else "–"
 

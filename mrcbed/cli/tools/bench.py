@@ -92,7 +92,7 @@ def command(context: click.Context, rounds: int, seconds: float, as_json: bool) 
 
 
 def machine() -> dict[str, object]:
-    """Taken before anything of ours runs."""
+    """Describe the machine before anything of ours runs."""
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load": os.getloadavg()[0]}
 
 

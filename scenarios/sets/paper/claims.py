@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
     n: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """paper.json has no infinity."""
+        """Return plain values: paper.json has no infinity."""
         values = msgspec.structs.asdict(self).items()
         return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values}
 

@@ -74,7 +74,7 @@ def rows_of(
 
 
 def _too_few(figure: Figure, columns: Mapping[str, Mapping[str, Seen]], wanted: Sequence[str], available: Mapping[str, Seen]) -> bool:
-    """A world with too few samples for this percentile, though enough for the median, makes all columns drop it."""
+    """Whether a world has too few samples for this percentile, though enough for the median. Then all columns drop it."""
     return figure.id in ("p90", "p99") and any(world not in available and "p50" in columns.get(world, {}) for world in wanted)
 
 

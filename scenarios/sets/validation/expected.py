@@ -59,7 +59,6 @@ def _ring(fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slice
 def _failure(
     fabric: Fabric, hosts: Sequence[int], record: Record, size: int, slices: int, summary: Run | None, healthy: dict[str, Seen]
 ) -> dict[str, Seen]:
-    """Return a ring's healthy step, and how much longer steps are during an outage, without detection."""
     if "p50" not in healthy or record.kind != "mrc":
         return {}
     step_ns = healthy["p50"].value

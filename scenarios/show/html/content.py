@@ -67,7 +67,7 @@ def few(lines: Sequence[Block]) -> list[Block]:
 
 
 def _rate(bps: float | None, collective: bool) -> str:
-    """Bus bandwidth of a collective in GB/s, as nccl-tests prints it; goodput of flows in Gb/s, like a line's rate."""
+    """Write a collective's bus bandwidth in GB/s, as nccl-tests prints it, flows' goodput in Gb/s, like a line's rate."""
     return number(None if bps is None else bps / (8e9 if collective else 1e9), ",.1f", " GB/s" if collective else " Gb/s")
 
 
@@ -124,7 +124,7 @@ def is_known(value: Any) -> bool:
 
 
 def _interval(row: Any, unit: str, usual_n: int) -> str:
-    """Below a median stand its interval, the ideal, and an unusual number of runs. ``unit`` is that of a rate's figure."""
+    """Write a median; below it its interval, the ideal, and an unusual number of runs. ``unit`` is that of a rate's figure."""
 
     def show(value: Any) -> str:
         if unit == "ns":

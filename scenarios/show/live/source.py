@@ -103,7 +103,7 @@ def written(run: Path) -> float:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
+    """Read it without pandas, which takes longer to import than a screen to draw. Raises :class:`UserError`."""
     return read(directory / "manifest.json", Manifest, "wait until the run has begun, or give another directory")
 
 

@@ -101,7 +101,7 @@ def intervals(stored: Stored) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def _as_text(value: Any) -> str:
-    """An integer that a table stores as a float is written the same."""
+    """Write an integer that a table stores as a float in the same way."""
     return str(float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 
