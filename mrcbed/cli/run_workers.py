@@ -20,7 +20,7 @@ def run(
 ) -> int:  # fmt: skip
     """As :func:`mrcbed.cli.run_machines.run`; ``dilation`` None: the fabric's own, for all machines."""
     if importlib.util.find_spec("distributed") is None:
-        raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements-sweep.txt (wheel: pip install 'mrcbed[sweep]')")
+        raise UserError(f"--on {address} needs Dask: .venv/bin/pip install -r requirements/sweep.txt (wheel: pip install 'mrcbed[sweep]')")
     from mrcbed.cli.common import ProgressBar, conclude
     from scenarios.run.resume import holds_run
     from scenarios.run.runner import Runner, RunOptions, results_directory
