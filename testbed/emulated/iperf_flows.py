@@ -1,7 +1,7 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-testbed.emulated.cluster makes it for scenarios, and the prompt does. It owns two processes, two addresses and two routes, and removes
-exactly these again. Its frames are told from all others by their inner addresses (topologies/addressing.py).
+It owns two processes, two addresses and two routes, and removes exactly these again. Inner addresses (topologies/addressing.py) tell its
+frames from all others.
 """
 
 from __future__ import annotations
@@ -30,38 +30,36 @@ from topologies.clos import Fabric
 PROTOCOLS = ("tcp", "udp")
 CONGESTION = ("cubic", "bbr", "reno")
 MAX_STREAMS = 128
-"""The most streams of a flow: iperf3's own limit of -P."""
+"""iperf3's own limit of -P."""
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
-"""Bytes of a UDP frame's headers: Ethernet, the outer IPv6 header, the inner one, UDP."""
+"""Headers of a UDP frame, bytes: Ethernet, outer IPv6, inner IPv6, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""Either end must write its report within this time after it is asked to end [ours]."""
+"""Seconds within which either end must write its report when asked to end [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
 
 
 def require_iperf3() -> None:
-    """Check that iperf3 is installed. Raises :class:`UserError`."""
     if shutil.which("iperf3", path=PATH) is None:
         raise UserError("iperf3 is missing: install it with apt-get install iperf3 (mrcbed doctor shows what else may be)")
 
 
 def datagram_bytes(fabric: Fabric) -> int:
-    """Compute the payload of a UDP datagram whose frame is as long as a full data packet of an agent's."""
+    """Compute the payload of a UDP datagram whose frame is as long as an agent's full data packet."""
     return fabric.frame_bytes - HEADERS
 
 
 def wire_rate(fabric: Fabric, payload_bps: float) -> float:
-    """Compute the bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams. TCP's headers are a few bytes longer."""
+    """Compute the bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams; TCP's headers are a few bytes longer."""
     return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
 
 
 def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make the `ip` lines that give the two ends their addresses and their routes to each other on the stream's path: the source's lines,
-    and the destination's."""
+    """Make the `ip` lines with the two ends' addresses and routes on the stream's path: the source's lines, the destination's."""
     addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
 
     def lines(near: int, far: int, own: str, peer: str) -> list[str]:
@@ -77,7 +75,7 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 
 
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make the command lines of iperf3 as the server that takes one test, and as the client."""
+    """Make iperf3's command lines: the server, which takes one test, and the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
     seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
     client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
@@ -92,8 +90,7 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    """One flow. ``popen(host, words, **)`` starts a process in a host, ``path_of(node)`` is its namespace for nsenter. Both ends' JSON goes
-    to ``<stem>.json`` and ``<stem>-server.json``."""
+    """One flow. ``popen(host, words, **)`` starts a process in a host; ``path_of(node)`` is its namespace for nsenter."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
@@ -148,11 +145,10 @@ class Iperf:
 
     @property
     def over(self) -> bool:
-        """Whether the client has ended by itself, successfully or not."""
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """Ask the client to end, if it still sends. To end several flows together, ask all of them first, and then wait."""
+        """Ask the client to end, if it still sends. To end several flows together, ask all of them before waiting."""
         if self._end_requested_at is not None:
             return
         self._end_requested_at = time.monotonic()
@@ -180,7 +176,7 @@ class Iperf:
 
 
 def _end(process: Any, until: float) -> None:
-    """Wait until a time (monotonic, s) for a process to end by itself; then terminate it, and at last kill it."""
+    """Wait until a time (monotonic, s) for a process to end; then terminate it, and at last kill it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, until - time.monotonic()))
         return

@@ -1,7 +1,7 @@
 """Cables of an emulated fabric, as Mininet links and interfaces.
 
-Made by fabric.py around veth pairs that bringup.py creates in one batch, so creating one of these objects touches nothing. Their
-commands (`ifconfig`, `status`, ...) act on the real interface.
+bringup.py creates the veth pairs in one batch, so creating one of these objects touches nothing. Their commands (`ifconfig`, `status`, ...)
+act on the real interface.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
 
-As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone, has no rate and no fault,
-and is no part of the fabric: none of its interfaces is a port, and nothing is routed between the two. It goes with the namespaces.
+As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone and has no rate and no
+fault. None of its interfaces is a port of the fabric, and nothing is routed between the two. It goes with the namespaces.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ HOST_SYSCTLS = {f"net/ipv6/conf/{NAME}/disable_ipv6": "1", f"net/ipv4/conf/{NAME
 
 
 def bridge_lines() -> list[str]:
-    """Make the `ip` lines of the bridge. It forwards at once, because nothing can loop there."""
+    """The bridge forwards at once: nothing can loop there."""
     return [f"link add name {BRIDGE} mtu {MTU} type bridge stp_state 0 mcast_snooping 0", f"link set {BRIDGE} up"]
 
 
 def cable_lines(pids: dict[str, int]) -> list[str]:
     """Make the `ip` lines of all cables, to be run in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel
-    chooses numbers of interfaces, from the lowest on: far below those of the fabric's ports (testbed/dataplane/layout.py)."""
+    numbers the interfaces from the lowest on, far below the fabric's ports (testbed/dataplane/layout.py)."""
     lines = []
     for host, pid in pids.items():
         lines += [
@@ -39,7 +39,6 @@ def cable_lines(pids: dict[str, int]) -> list[str]:
 
 
 def host_lines(number: int) -> list[str]:
-    """Make the `ip` lines of a host's end."""
     return [f"addr add {management_address(number)}/16 dev {NAME}", f"link set {NAME} up"]
 
 

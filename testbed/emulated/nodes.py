@@ -1,8 +1,7 @@
 """Hosts and switches of an emulated fabric, as Mininet nodes.
 
-Made by fabric.py. A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that
-all switches share, so it has no shell: a command given to it runs once, there. Configuration is batched in bringup.py, so the
-per-node configuration of Mininet does nothing here.
+A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that all switches share, so it
+has no shell: a command given to it runs there once. bringup.py configures all of them in batches.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from testbed.errors import UserError
 
 
 class FabricHost(Host):
-    """A host: shell, ``cmd``, ``popen`` as in Mininet. Its address is one IPv6 address on the loopback, the same over every plane."""
+    """A host: shell, ``cmd``, ``popen`` as in Mininet. It has one IPv6 address, on the loopback, the same over every plane."""
 
     @classmethod
     def setup(cls) -> None:
@@ -38,8 +37,8 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Start a process as Mininet does. The shell's end of its terminal is left to the shell alone: held here too, nobody would hear of
-        the shell's death, and whoever waits for its prompt would wait for ever."""
+        """Start a process as Mininet does. Only the shell keeps its end of the terminal: if we held it too, nobody would hear of the
+        shell's death, and waiting for its prompt would never end."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)

@@ -1,7 +1,4 @@
-"""Slows cables down and restores their rate, by changing HTB's classes in place.
-
-One :class:`Rates` per built fabric, used by testbed/emulated/injector.py. A queue's thresholds stay what they are in bytes.
-"""
+"""Slows cables down and restores their rate, by changing HTB's classes in place. A queue's thresholds stay the same in bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """The rates of the ports. ``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. ``part`` says which ports
-    this machine has; others are left alone."""
+    """The rates of the ports. ``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. Ports outside ``part`` are
+    other machines', and left alone."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)

@@ -1,7 +1,7 @@
-"""Follow one real packet along an EV, hop by hop. Used by the prompt, on one machine or several; needs root and the fabric's namespaces.
+"""Follows one real packet along an EV, hop by hop, on one machine or several; needs root and the fabric's namespaces.
 
-A packet with a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence) is
-sent source-routed from the first host, while sockets in the switches' namespace and at the last host watch every port go by.
+The packet has a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence). The
+first host sends it source-routed, while sockets in the switches' namespace and at the last host watch every port.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SO_TIMESTAMPNS = 35
 
 @dataclass(frozen=True)
 class Hop:
-    """A port at which the packet was seen; ``at_us`` is when, after it was sent, as the kernel saw it: wall time."""
+    """A port at which the packet was seen, ``at_us`` wall time after it was sent, by the kernel's clock."""
 
     at_us: float
     port: str
@@ -67,8 +67,8 @@ def frame_of(fabric: Fabric, src: int, dst: int, ev: int, mark: bytes) -> bytes:
 
 
 class Sight:
-    """Sockets that see every frame in the switches' namespace, and at the host ``dst`` if it is in ``namespaces``. ``come_twice``: frames
-    come in twice there (testbed/emulated/packet_sockets.py), and are shown once."""
+    """Sockets that see every frame in the switches' namespace, and at host ``dst`` if it is in ``namespaces``. ``come_twice``: frames come
+    in twice there (packet_sockets.py), and are shown once."""
 
     def __init__(self, fabric: Fabric, namespaces: Mapping[str, int], dst: int, come_twice: bool = False) -> None:
         self._owner = {p.name: p.node for p in fabric.ports}
@@ -105,7 +105,7 @@ class Sight:
 
 
 def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any, int]]:
-    """Yield (frame, address, when the kernel had it: ns of the clock of the day)."""
+    """Yield (frame, address, the kernel's receive time in ns of the clock of the day)."""
     while True:
         try:
             data, extra, _, address = watcher.recvmsg(65536, 64)
@@ -134,7 +134,7 @@ def first_hop(fabric: Fabric, src: int, dst: int, ev: int) -> Hop:
 def trace(
     fabric: Fabric, namespaces: Mapping[str, int], src: int, dst: int, ev: int, wait: float = 1.0, come_twice: bool = False
 ) -> list[Hop]:
-    """Send one packet from host ``src`` to ``dst`` on ``ev`` and return where it was seen, in order. ``namespaces``: node -> network
+    """Send one packet from host ``src`` to ``dst`` on ``ev``; returns where it was seen, in order. ``namespaces``: node -> network
     namespace's descriptor, "" for the switches'. Raises FabricError if the EV names no path."""
     mark = os.urandom(16)
     frame = frame_of(fabric, src, dst, ev, mark)

@@ -1,7 +1,7 @@
-"""The device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
+"""Makes the device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
 
-Made by fabric.py where a cluster is only a part (topologies/parts.py). The kernel creates it in the switches' namespace at once, so nothing
-appears in the machine's own; its packets are the machine's, by the machine's routes. It ends with the namespace.
+The kernel creates it there at once, so nothing appears in the machine's own namespace. Its packets are the machine's, by the machine's
+routes. It ends with the namespace.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""Machines hear each other at this port [ours]: not VXLAN's own 4789, which another program of the machine may have."""
+"""The port at which machines hear each other [ours]; another program may have VXLAN's own 4789."""
 SOURCE_PORTS = (50000, 50001)
-"""The range of VXLAN's source port. VXLAN never takes the last, so there is one port, and one order of frames between two machines."""
+"""VXLAN never takes the last of its source ports, so there is one port, and one order of frames between two machines."""
 OUTER_BYTES = 36
-"""Bytes that VXLAN adds to a frame within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
+"""Bytes that VXLAN adds within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""Address of the device, and of nobody else: the device takes frames from its own address for its own, and drops them."""
+"""Address of this device alone: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """All parts of a fabric, the place of this machine among them, and the IPv4 address of each machine."""
+    """All parts of a fabric, this machine's place among them, and each machine's IPv4 address."""
 
     parts: tuple[Part, ...]
     machine: int
@@ -49,7 +49,7 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """Compute the MTU that the network between the machines needs, bytes. A longer frame would be cut, or lost without a word."""
+    """Compute the MTU, bytes, that the network between the machines needs: longer frames would be cut or lost silently."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 
@@ -104,8 +104,7 @@ def _merges(device: str) -> bool:
 
 
 def make(trunk: Trunk, switch_namespace: str, descriptor: int) -> None:
-    """Create and attach the device. ``switch_namespace``: path of the switches' namespace, ``descriptor``: the same, open. Raises
-    :class:`UserError`."""
+    """Create and attach the device in the switches' namespace, given by path and by open descriptor. Raises :class:`UserError`."""
     check_way(trunk)
     low, high = SOURCE_PORTS
     add = ["ip", "link", "add", "name", NAME, "index", str(layout.TRUNK), "mtu", str(bringup.link_mtu(trunk.part.fabric)), "address", _MAC]
