@@ -2,9 +2,9 @@
 
 Ryu and its dependencies are old and read requests of any user of this machine (docs/why/security.md). So ``__main__`` opens the three
 things that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the
-process has network, mount, IPC and UTS namespaces of its own, a read-only file system, no capability but to read, and no way to any other;
-after :func:`seal`, which comes before anything from outside is read, none at all. Its owner starts it in a PID namespace of its own
-(testbed/machine/sandbox.py). It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
+process has its own network, mount, IPC and UTS namespaces, a read-only file system, and one capability: to read. After :func:`seal`, which
+comes before anything from outside is read, it has none. Its owner starts it in a PID namespace of its own (testbed/machine/sandbox.py). It
+stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Doors(NamedTuple):
-    """Descriptors for REST and link events, and the switches' tables. Only eBPF switches have the last two: other switches get -1 and
-    None."""
+    """Descriptors for REST and link events, and the switches' tables; the last two are -1 and None unless switches are eBPF."""
 
     listener: int
     port: int
@@ -45,7 +44,7 @@ class Doors(NamedTuple):
 
 
 def open_doors(config: Config) -> Doors:
-    """Open everything that needs the machine. Raises :class:`UserError`."""
+    """Raises :class:`UserError`."""
     links, routes = -1, None
     if config.southbound == "ebpf":
         path = config.maps / "routes"
@@ -59,7 +58,7 @@ def open_doors(config: Config) -> Doors:
 
 
 def listen(host: str, port: int) -> tuple[int, int]:
-    """Return a descriptor that listens, and its port; port 0 takes a free one. Raises :class:`UserError` if the port is taken."""
+    """Return a listening descriptor, and its port; port 0 takes a free one. Raises :class:`UserError` for a taken one."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -73,9 +72,11 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """Confine this process until its end. Before :func:`seal` it keeps CAP_DAC_READ_SEARCH, since Python's modules may lie in a home that
-    is closed even to a user 0 without capabilities (Debian 13 makes them so). Raises :class:`UserError` where the kernel refuses: then the
-    controller must not go on."""
+    """Confine this process until its end. Raises :class:`UserError` where the kernel refuses: then the controller must not go on.
+
+    Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Python's modules may lie in a home that is closed even to a user 0 without
+    capabilities (Debian 13 makes them so).
+    """
     _check(_libc.unshare(_NEWNS | _NEWUTS | _NEWIPC | _NEWNET), "namespaces of its own")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")

@@ -1,7 +1,6 @@
-"""The denylist: what endpoints must not use, and who denied it. Plain data: no Ryu, no socket, no clock.
+"""The denylist: what endpoints must not use, and who denied it. Plain data.
 
-Several parties may deny the same thing for reasons of their own; it stays denied until the last of them removes its denial, or an operator
-removes all of them.
+Several parties may deny the same thing. It stays denied until the last of them removes its denial, or an operator removes all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from topologies.denylist import check_entry
 
 OPERATOR, CLUSTERMAPPER, POLICY = "operator", "clustermapper", "policy"
 MAX_ENTRIES = 2000
-"""The most entries: the whole list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB
-[ours]."""
+"""The list is one message to each agent, which must fit its socket's buffer; 2000 of the longest take 50 kB [ours]."""
 
 
 @dataclass(frozen=True)
 class Denial:
     entry: str
-    """The entry as ``topologies.denylist.check_entry`` writes it."""
+    """As ``topologies.denylist.check_entry`` writes it."""
     by: str
     reason: str
     since_ps: int
@@ -41,8 +39,8 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """Deny an entry. Returns the denial in force, and whether it is new: a second denial by the same party changes nothing. Raises
-        :class:`topologies.FabricError`, one line."""
+        """Return the denial in force, and whether it is new: a second by the same party changes nothing. Raises
+        :class:`topologies.FabricError`."""
         entry = check_entry(self._fabric, text)
         existing = self._denials.get((entry, by))
         if existing is not None:
@@ -53,6 +51,6 @@ class Denylist:
         return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
-        """Take an entry off: one party's denial, or with None everybody's. Returns the removed denials. Raises as :meth:`deny`."""
+        """Remove one party's denial, or with None everybody's; returns those removed. Raises as :meth:`deny`."""
         entry = check_entry(self._fabric, text)
         return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

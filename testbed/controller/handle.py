@@ -1,7 +1,6 @@
 """The cluster's view of its controller: the messages of its owner, and the denylist where there is no controller.
 
-The process itself belongs to the cluster. Nothing here waits long for a controller that does not answer, and its death changes little: from
-then on a denylist goes directly to the agents.
+Nothing here waits long for a controller that does not answer. After its death a denylist goes directly to the agents.
 """
 
 from __future__ import annotations
@@ -28,18 +27,15 @@ ANSWER_S = 3.0
 
 
 REST_S = 1.0
-"""A REST answer must come within this time [ours]: the controller takes milliseconds, and the caller has a run to watch."""
+"""A REST answer takes milliseconds, and the caller has a run to watch [ours]."""
 
 
 class Agent(Protocol):
-    """The method that this module needs of agents.process.control.AgentClient."""
-
     def call(self, op: str, **args: Any) -> Any: ...
 
 
 class ControllerHandle:
-    """One cluster's controller, or none (``process`` None). The controller accepts changes only with ``token``
-    (testbed/controller/rest.py)."""
+    """One cluster's controller, or none (``process`` None). The controller accepts changes only with ``token``."""
 
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
@@ -76,7 +72,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Announce agents to the controller, which may send them what ``policy`` says. Returns its answer; empty without a controller."""
+        """Announce agents to the controller, which sends them what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -113,7 +109,7 @@ class ControllerHandle:
         return self.line(patient(ANSWER_S))
 
     def journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """Return the controller's journal after that time; empty if there is no controller, or it does not answer."""
+        """The controller's journal after that time; empty if none answers."""
         if not self.alive or not self.url:
             return []
         try:
@@ -136,7 +132,7 @@ class ControllerHandle:
         return new
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Remove an entry; returns whether it was denied. Raises as :meth:`deny`."""
+        """Returns whether the entry was denied. Raises as :meth:`deny`."""
         if self.alive:
             denials = self._client.get("denylist")
             self._own.allow(entry, by)
@@ -156,7 +152,7 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """Adopt, after the controller's death, the entries that the agents have in force, whoever denied them at the controller."""
+        """Adopt, after the controller's death, the entries that the agents have in force, whoever denied them."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

@@ -1,6 +1,6 @@
 """The journal of events, in order, and readers that follow it.
 
-The controller adds entries, REST reads them. A reader that does not keep up loses entries and is told how many: it never delays anybody.
+A reader that does not keep up loses entries and is told how many: it never delays anybody.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 JOURNAL_LENGTH = 10_000
-"""Entries kept; the oldest are dropped [ours]."""
+"""Entries kept [ours]."""
 READER_LENGTH = 1_000
 """Entries that wait for a reader before it loses some [ours]: every link of the largest fabric failing at once is 320."""
 MAX_READERS = 32
 OWNERS_READERS = 8
-"""The number of these readers that need the controller's token [ours]."""
+"""Readers that need the controller's token [ours]."""
 KEEPALIVE_S = 15.0
-"""After this time without news a reader gets an empty line: only writing shows that a reader is gone [ours]."""
+"""After this time a reader gets an empty line: only writing shows that it is gone [ours]."""
 
 Entry = dict[str, Any]
 
@@ -34,8 +34,8 @@ class Journal:
         self._readers: list[Reader] = []
 
     def add(self, now: int, event: str, **fields: Any) -> None:
-        """Enter something that happened at ``now``. No two entries have the same time, so that a reader can say where it
-        stopped: an entry that would have the time of another is entered a picosecond later."""
+        """Enter something that happened at ``now``. No two entries have the same time, so that a reader can say where it stopped: a second
+        one is entered a picosecond later."""
         if self.entries and now <= self.entries[-1]["t_ps"]:
             now = self.entries[-1]["t_ps"] + 1
         entry = {"t_ps": now, "event": event, **fields}
@@ -74,7 +74,7 @@ class Reader:
         self._news = threading.Event()  # a green one in the controller, where threads are patched
 
     def offer(self, entry: Entry) -> None:
-        """Add an entry, or drop and count it when the reader is behind."""
+        """Add an entry; drop and count it when the reader is behind."""
         if len(self._waiting) < READER_LENGTH:
             self._waiting.append(entry)
         else:
@@ -82,7 +82,7 @@ class Reader:
         self._news.set()
 
     def take(self) -> list[Entry]:
-        """Return the waiting entries, followed by one line that replaces the lost ones."""
+        """Return the waiting entries, then one line for the lost ones."""
         entries, self._waiting = self._replay + self._waiting, []
         self._replay = []
         if self._missed:
@@ -101,5 +101,5 @@ class Reader:
                 yield b"\n"
 
     def close(self) -> None:
-        """Give this reader no more entries. The server calls it when the connection ends."""
+        """The server calls it when the connection ends."""
         self._journal.forget(self)

@@ -21,7 +21,7 @@ STREAM_BUFFER = 1 << 16
 
 
 def prepare() -> None:
-    """Patch the standard library. Must be called before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Patch the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
@@ -59,7 +59,7 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class _Connections(eventlet.GreenPool):
-    """The server's connections. Each belongs to a :class:`Crowd` until it has shown the token or follows the events."""
+    """Each connection belongs to a :class:`Crowd` until it has shown the token or follows the events."""
 
     def __init__(self) -> None:
         super().__init__(2 * (MOST + MAX_READERS))
@@ -67,7 +67,7 @@ class _Connections(eventlet.GreenPool):
         self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
-        """Serve a new connection, a list of address, socket and state as eventlet's server makes it."""
+        """Serve a new connection: address, socket and state, as eventlet's server makes it."""
         sock = connection[1]
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
@@ -77,7 +77,7 @@ class _Connections(eventlet.GreenPool):
 
     @staticmethod
     def _close(sock: socket.socket) -> None:
-        """Shut a connection down: its green thread then reads the end, or fails to write."""
+        """Shut a connection down: its green thread reads the end, or fails to write."""
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
@@ -87,7 +87,7 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
         """Log nothing of requests that break HTTP: strangers must not fill a log."""
 
     def finish(self) -> None:
-        """Close the descriptor, too: eventlet leaves it to the garbage collector where an answer could not be written any more."""
+        """Close the descriptor, too: eventlet leaves it to the garbage collector when an answer could not be written."""
         super().finish()
         self.rfile.close()
 
@@ -128,7 +128,7 @@ class _Rest:
 
 
 def serve(rest: Rest, listener: int) -> None:
-    """Serve ``rest`` over HTTP, one request per connection, on the TCP socket with the descriptor ``listener``."""
+    """Serve ``rest`` over HTTP, one request per connection, on the listening descriptor."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
@@ -138,7 +138,7 @@ def serve(rest: Rest, listener: int) -> None:
 
 
 def run(app_class: type[Any], **arguments: Any) -> None:
-    """Instantiate one application, start it, and block in its ``main()``, which runs beside its event loop."""
+    """Start one application, and block in its ``main()``, which runs beside its event loop."""
     cfg.CONF(args=[], project=framework.chosen(), default_config_files=[])
     app = AppManager.get_instance().instantiate(app_class, **arguments)
     app.start()

@@ -49,11 +49,11 @@ ETH_P_IPV6 = 0x86DD
 MASK_48 = "ffff:ffff:ffff::"
 SHIFT, DROP = "shift", "drop"
 Action = int | str
-"""The OpenFlow number of an output port, SHIFT, DROP, or, for a flow that is not exactly one of ours, its text."""
+"""The OpenFlow number of an output port, SHIFT, DROP, or, for a flow that is not exactly ours, its text."""
 
 
 class Flow(NamedTuple):
-    """A flow as the uN tables have them. ``prefix`` is the first 6 bytes of the destination; empty, it matches any frame."""
+    """A flow as the uN tables have them. ``prefix``: the destination's first 6 bytes; empty, it matches any frame."""
 
     table: int
     prefix: bytes
@@ -74,8 +74,6 @@ def _local_socket() -> Any:
 
 
 class _Handshake(OFPHandler):
-    """Ryu's handler of OpenFlow sessions, without its listener."""
-
     def start(self) -> None:
         RyuApp.start(self)
 
@@ -109,10 +107,10 @@ class _Ear(RyuApp):
 
 
 class Bridges:
-    """OpenFlow sessions with all switches. Nothing is connected before :meth:`connect`."""
+    """OpenFlow sessions with all switches, from :meth:`connect` on."""
 
     def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
-        """Prepare sessions. ``sockets`` is switch -> where it listens. ``now`` dates reports."""
+        """``sockets``: switch -> where it listens. ``now`` dates reports."""
         self._sockets, self._now = sockets, now
         self._datapaths: dict[str, Any] = {}
         self._ear: Any = None
@@ -154,8 +152,8 @@ class Bridges:
         self.each(news)
 
     def each(self, work: Callable[[str], T]) -> dict[str, T]:
-        """Call ``work(switch)`` for all switches at once, since an answer takes one round of Open vSwitch's single loop. Raises what any of
-        the calls raises."""
+        """Call ``work(switch)`` for all switches at once: an answer takes one round of Open vSwitch's single loop. Raises what any call
+        raises."""
         results: dict[str, T] = {}
         failed: list[Exception] = []
 
@@ -183,13 +181,13 @@ class Bridges:
         return {p.name.decode(): (int(p.port_no), _up(p)) for p in descriptions if p.port_no <= ofp.OFPP_MAX}
 
     def read(self, switch: str) -> dict[Flow, Count]:
-        """Read every flow of tables 0 and 1, as the switch holds it now, and its counters. Raises UserError."""
+        """Read every flow of tables 0 and 1 with its counters. Raises UserError."""
         datapath = self._datapaths[switch]
         flows = [flow for msg in self._ask(switch, parser.OFPFlowStatsRequest(datapath)) for flow in msg.body]
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
 
     def write(self, switch: str, flows: Iterable[Flow], afresh: bool) -> None:
-        """Add flows, with ``afresh`` after removing all existing ones; returns when the switch has done it. Raises UserError."""
+        """Add flows, with ``afresh`` after removing all; returns when it is done. Raises UserError."""
         datapath = self._datapaths[switch]
         anything = {"out_port": ofp.OFPP_ANY, "out_group": ofp.OFPG_ANY}
         away = parser.OFPFlowMod(datapath, table_id=ofp.OFPTT_ALL, command=ofp.OFPFC_DELETE, match=parser.OFPMatch(), **anything)
@@ -205,7 +203,7 @@ class Bridges:
         return report
 
     def _ask(self, switch: str, *messages: Any) -> list[Any]:
-        """Send the messages, and wait for all parts of the answer to the last one. Raises UserError if the switch refuses any of them."""
+        """Send messages, and wait for all of the answer to the last. Raises UserError if the switch refuses any."""
         datapath = self._datapaths[switch]
         queue = hub.Queue()
         keys = []

@@ -1,6 +1,6 @@
 """Captures of a simulated link, as pcap files: what ``--pcap`` writes in the simulated world.
 
-A frame is in the file when all of it has crossed the cable, in either direction. A cable that is pulled carries nothing.
+A frame is in the file when all of it has crossed the cable, in either direction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from testbed.simulated.network import Network
 from topologies.units import NS
 
 MAGIC = 0xA1B23C4D
-"""Classic pcap with times in ns (the file format of libpcap, pcap-savefile(5))."""
+"""Classic pcap with times in ns (pcap-savefile(5))."""
 HEADER = struct.Struct("<IHHiIII")
 RECORD = struct.Struct("<IIII")
 ETHERNET = 1
@@ -20,12 +20,12 @@ SNAP = 1 << 18
 
 
 class Capture:
-    """One link's capture. Times are those of the network, as in ``summary.json``: the same as ``at_ns`` of a fault there."""
+    """One link's capture. Times are those of the network, as in ``summary.json``."""
 
     dropped = 0
 
     def __init__(self, network: Network, link: str, directory: Path) -> None:
-        """Create the file. Raises FabricError for a link that is not there."""
+        """Raises FabricError for an unknown link."""
         cable = network.fabric.link(link)
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"
@@ -40,5 +40,4 @@ class Capture:
         self.captured += 1
 
     def stop(self) -> None:
-        """Close the file; later frames are not written. Idempotent."""
         self._file.close()

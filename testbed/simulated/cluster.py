@@ -1,6 +1,5 @@
-"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time.
-
-Made by the runner with ``--world simulated`` and by tests. Needs no root and touches nothing of the machine but the log files.
+"""A simulated fabric with everything on it as one object: testbed.emulated.cluster.Cluster's contract, in virtual time. Touches nothing of
+the machine but the log files.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ EMULATED = "drop --world simulated to emulate it"
 
 class SimulatedCluster(Started, TakesFaults):
     """A cluster in virtual time. ``progress(stage, share)`` reports how far bring-up has come. ``pcap_links`` are captured to files in
-    ``pcap_dir``. ``split`` is the number of processes that share the simulation once there are agents; 1 where several cannot
+    ``pcap_dir``. ``split`` processes share the simulation once there are agents; 1 where several cannot
     (testbed.simulated.split.why_not)."""
 
     name = SIMULATED
@@ -51,7 +50,7 @@ class SimulatedCluster(Started, TakesFaults):
         self.controller_lost = False
         self._hosts: list[Steered] = []
         self.crew: Crew | None = None
-        """The other processes, from when agents start; None for one process."""
+        """The other processes, once agents start; None for one process."""
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}
@@ -68,7 +67,7 @@ class SimulatedCluster(Started, TakesFaults):
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Build nothing: the network exists from the beginning. Raises KeyboardInterrupt if one was lost before."""
+        """Build nothing: the network exists already. Raises KeyboardInterrupt if one was lost before."""
         go_on()
 
     def stop(self) -> None:
@@ -123,7 +122,7 @@ class SimulatedCluster(Started, TakesFaults):
         self._hosts, self.agents = [], []
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Note that links are down: switches that choose among their uplinks avoid them; the runner tells the transports."""
+        """Switches that choose among their uplinks avoid these links, all that are down; the runner tells the transports."""
         links = [self.fabric.link(name) for name in dead_links]
         self.network.reroute(links)
         self._changed("reroute", links)
@@ -168,7 +167,6 @@ class SimulatedCluster(Started, TakesFaults):
         return added([self.network.figures(), *others])
 
     def processes(self) -> dict[str, int]:
-        """Return nothing: a simulated cluster has no processes."""
         return {}
 
     def port_watch(self) -> None:
@@ -179,14 +177,12 @@ class SimulatedCluster(Started, TakesFaults):
         return int(sum(self._everywhere("backlog", number), self.network.data_backlog(number)))
 
     def hops(self) -> int:
-        """Count the links that frames have taken, all together."""
         return int(sum(self._everywhere("hops"), self.network.hops))
 
     def loads(self) -> Loads:
         return loads(self._table(), self._far)
 
     def quiesce(self, timeout: int) -> bool:
-        """Let time pass until no port has anything queued or on its way, at most ``timeout``."""
         until = self.network.time + timeout
         step = max(1, self.fabric.base_rtt_ps // 8)
         while not self._quiet():

@@ -1,6 +1,6 @@
 """The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets.
 
-Tables are static and the network has them from the start; what remains is to follow links, to keep the denylist, and to write the journal.
+Tables are static and the network has them from the start. What remains is to follow links, and to keep the denylist and the journal.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from topologies.clos import Fabric
 
 
 class _NoLines(Lines):
-    """The part of an agent's lines that steering uses. The agent itself is called directly."""
+    """The part of an agent's lines that steering uses; the agent itself is called directly."""
 
     def __init__(self) -> None:
         self.closed = False
 
 
 class DirectLinks(AgentLinks):
-    """Hands lists to the agents at once: a list takes effect in the moment in which it is sent."""
+    """Hands lists to the agents at once: a list takes effect when it is sent."""
 
     def __init__(self, journal: Journal, network: Network) -> None:
         super().__init__(journal, network.now)
@@ -58,8 +58,6 @@ class DirectLinks(AgentLinks):
 
 
 class SimulatedController:
-    """The visible behaviour of a cluster's controller."""
-
     def __init__(self, fabric: Fabric, network: Network) -> None:
         self.network = network
         self.journal = Journal()
@@ -71,7 +69,7 @@ class SimulatedController:
         self.steering.agents = self.direct_links
 
     def link_changed(self, name: str, up: bool) -> None:
-        """Enter a cable that went down or came up. Agents hear of it after everything else that happens at this moment."""
+        """Agents hear of the cable after everything else that happens at this moment."""
         self.network.at(self.network.time, self._handle, name, up)
 
     def _handle(self, name: str, up: bool) -> None:
@@ -81,7 +79,7 @@ class SimulatedController:
             self.steering.link_changed(change)
 
     def begin(self, agents: Sequence[SimulatedAgent], policy: str) -> None:
-        """Tell the controller that agents run. Raises ValueError for an unknown policy."""
+        """Raises ValueError for an unknown policy."""
         self.direct_links.reached = {f"h{agent.host.number}": agent for agent in agents}
         self.steering.set_agents(dict.fromkeys(self.direct_links.reached, ""), policy)
 

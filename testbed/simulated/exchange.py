@@ -1,11 +1,10 @@
 """Exchanges frames, and the times of next events, between processes that share one simulation, at the ends of windows.
 
 Each process computes some of the hosts and some of the planes (:mod:`testbed.simulated.split`). A frame that left a NIC port goes to the
-process of its plane, one that left its last link to that of its host. Used by :mod:`testbed.simulated.network`, and compiled with it.
+process of its plane, one that left its last link to that of its host.
 
-A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. For
-each direction there are two pieces of memory, in turns: a process writes into one again when the answer to the other has come, so that one
-has been read.
+A frame is four numbers and its bytes. They lie in memory that two processes share, and a message on a socket says how many there are. Each
+direction has two pieces of memory, in turns. The answer to one piece shows that the other has been read, so that it can be written again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""A message with this number of frames means: the sender gives up, and so must all."""
+"""In place of a number of frames: the sender gives up, and so must all."""
 
 
 class Aborted(Exception):
@@ -38,10 +37,7 @@ class PeerGone(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steering:
-    """Steers the other processes: says how far to go."""
-
     def begin(self, end: int) -> None:
-        """Have all others advance to ``end``."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -61,7 +57,7 @@ class Wire:
         self.written, self.read = written, read
 
     def send(self, turn: int, frames: Fifo, complete: bool, first: int, halted: bool) -> None:
-        """Send these frames to the other process, and empty the queue; does not block. ``complete``: with what switches have changed."""
+        """Send these frames, and empty the queue; does not block. ``complete``: with what switches have changed."""
         memory = self.written[turn]
         leaving = frames.frames()
         frames.clear()
@@ -117,7 +113,6 @@ class Wire:
             pass  # it has ended
 
     def close(self) -> None:
-        """Close the connection: the other process, or this one, ends. Idempotent."""
         self.sock.close()
 
 
@@ -130,7 +125,6 @@ class Peers:
         self.plane_owner = plane_owner
         self.wires = wires
         self.out = [Fifo() for _ in wires]
-        """Queues of frames, by the process that they are for."""
         self.first: i64 = NEVER
         """The time of the next event of any process."""
         self.halted = False
@@ -138,12 +132,11 @@ class Peers:
         self._turn = 0
 
     def queue(self, owner: int, own: Fifo) -> Fifo:
-        """Choose the queue for frames to the process ``owner``: ``own`` if that is this one."""
         return own if owner == self.own else self.out[owner]
 
     def swap(self, own: Fifo, first: i64, halted: bool, arrivals: bool) -> Fifo:
-        """Give all others their frames, and get theirs, in the order of their events and together with ``own``, which is empty afterwards.
-        ``arrivals``: whether they are at their hosts, and not on their way to switches; each length of path is in order then."""
+        """Give all others their frames, and get theirs in the order of their events, together with ``own``, which is emptied. ``arrivals``:
+        whether they are at their hosts, not on their way to switches; each length of path is then in order."""
         turn = self._turn
         self._turn = 1 - turn
         for queue in (own, *self.out):

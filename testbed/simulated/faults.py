@@ -1,7 +1,4 @@
-"""Faults on a simulated fabric: the rules are those of the emulated world, but the network carries them out.
-
-Made by testbed.simulated.cluster.
-"""
+"""Faults on a simulated fabric: the rules are those of the emulated world, but the network carries them out."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Called = Callable[..., None]
-"""Type of a function that gets the name of a method of the network that was called here, and its arguments: other processes may have to
-call it, too."""
+"""Gets a method's name and arguments after its call here: other processes may have to call it, too."""
 
 
 def nobody(method: str, *args: Any) -> None:
@@ -101,8 +97,8 @@ class PathMap(MemoryPaths):
 
 
 class SimulatedInjector(Injections):
-    """The faults of one simulated cluster. Nobody watches a clock: whatever is due is booked in the network's calendar. ``host_of(number)``
-    is the present simulated host, or None."""
+    """The faults of one simulated cluster. Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present
+    simulated host, or None."""
 
     def __init__(
         self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], called: Called = nobody

@@ -1,7 +1,6 @@
 """A host without a process: the engine, the verbs and the agent of a host process, driven by the simulated network's events.
 
-What agents.nic.device and agents.process.host do with sockets and a clock is done here in virtual time: computing takes none of it. Made by
-testbed.simulated.cluster, one per host and run.
+It does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing takes no time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """The NIC ports of a host: what agents.nic.packet_io.PacketIO is to a device."""
+    """A host's NIC ports, as agents.nic.packet_io.PacketIO for a device."""
 
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
@@ -44,11 +43,9 @@ class SimulatedPorts:
         return self.network.delayed[self.host]
 
     def drops(self) -> int:
-        """Always 0: nothing is too slow here."""
         return 0
 
     def send(self, engine: FrameIO, now: int) -> None:
-        """Send what the engine has for now."""
         for _ in range(MOST):
             port = engine.transmit(now)
             if port < 0:
@@ -82,12 +79,12 @@ class Steered(Station):
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the host; everything measured goes to the log. Idempotent."""
+        """End the host, with everything measured in the log. Idempotent."""
         raise NotImplementedError
 
 
 class SimulatedHost(Steered):
-    """A host that runs from when it is made until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
+    """Runs until :meth:`close` or :meth:`kill`. Raises ValueError on bad options."""
 
     def __init__(
         self, network: Network, fabric: Fabric, number: int, transport: str, options: Mapping[str, object], seed: int, log: Path
@@ -126,7 +123,6 @@ class SimulatedHost(Steered):
         self.turn()
 
     def port_paused(self, plane: int, paused: bool) -> None:
-        """Enter that PFC stops the data of a NIC port, or lets it go on."""
         self.nic.engine.port_paused(self.network.time, plane, paused)
         if not paused:
             self.turn()
@@ -168,8 +164,8 @@ class SimulatedHost(Steered):
     # --- what the cluster calls --------------------------------------------------------------------------------
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Have the host's agent perform a request, at once even if the host is paused: it answers when it runs again, and time does not
-        pass meanwhile. Requests and answers are what a socket would carry."""
+        """Have the host's agent perform a request, even while paused: it answers when it runs again, and no time passes meanwhile. Requests
+        and answers are what a socket would carry."""
         paused = self.paused
         if paused:
             self.pause(stop=False)
@@ -204,7 +200,7 @@ class SimulatedHost(Steered):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SimulatedAgent:
-    """Steers a simulated host as agents.process.control.AgentClient steers a process: requests and answers are the same as on a socket."""
+    """Steers a simulated host as agents.process.control.AgentClient steers a process."""
 
     def __init__(self, host: Steered) -> None:
         self.host = host
@@ -218,14 +214,13 @@ class SimulatedAgent:
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
-        """Perform a request. Raises :class:`AgentError` with the host's own words, or when it is gone."""
+        """Raises :class:`AgentError` with the host's own words, or when it is gone."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
         with uninterrupted():
             return self.host.ask(op, args)
 
     def notifications(self) -> list[Note]:
-        """Take the host's notifications since the last call."""
         notes, self.host.notes = self.host.notes, []
         return notes
 

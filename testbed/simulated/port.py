@@ -1,6 +1,5 @@
-"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters.
-
-Owned and driven by :mod:`testbed.simulated.network`. All times ps, all sizes bytes.
+"""One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters. All
+times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MARKED: Final[i64] = _AT["marked"]
 TRIMMED: Final[i64] = _AT["trimmed"]
 MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; a value kept by class has the data class's place here, and the high class's follows."""
+"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, which the high class's follows."""
 
 NIC: Final = 0
 UP: Final = 1
@@ -49,9 +48,9 @@ LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
 WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
-"""Dividends that give, over a rate, the time of a byte on the wire at that rate and at half of it."""
+"""Over a rate, these give the time of a byte on the wire at that rate, and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
-"""The high class's share, as in testbed/dataplane/loader.py: its limit is this part of the buffer, at least 4096 bytes."""
+"""As in testbed/dataplane/loader.py: the high class's limit is this part of the buffer, at least 4096 bytes."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
@@ -82,7 +81,7 @@ class Pause:
         self.count += 1
 
     def end(self, now: i64) -> None:
-        """Enter that PAUSE has been taken back, or that the cable is gone."""
+        """PAUSE has been taken back, or the cable is gone."""
         lasted = now - self.since
         self.on = False
         self.total_ps += lasted
@@ -90,13 +89,13 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """Return how many pauses there were, how long all of them, and how long the longest; a pause that lasts included."""
+        """Return the number of pauses, the time of all, and that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort(Event):
-    """One end of a cable. ``stage``: how many switches a frame has met: none at a host's NIC, which only drops at the tail, then those of
+    """One end of a cable. ``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at the tail, then
     :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
@@ -141,7 +140,7 @@ class SimPort(Event):
         self.describe(fabric, 0)
 
     def route(self, frame: Frame) -> SimPort | None:
-        """Do what a switch does with a frame that came in: take its own uSID away and return the egress port; None: dropped, counted."""
+        """Take the switch's own uSID away from a frame that came in, and return the egress port; None: dropped, counted."""
         stats = self.stats
         if self.source and frame.spoofed(self.source):
             stats[SPOOFED] += 1
@@ -160,8 +159,7 @@ class SimPort(Event):
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """Set bits/s from the next frame on. The high class may have half of it at most, and alone has a bucket: a wire never goes
-        faster."""
+        """Set bits/s from the next frame on. The high class may have half of it. Only that class has a bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
@@ -254,7 +252,7 @@ class SimPort(Event):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
-        """Keep room, as the ingress of a switch, for a frame of the lossless class until it leaves. Returns False if there is none left."""
+        """Keep room, as the ingress of a switch, for a lossless frame until it leaves; False if there is none."""
         if not self.held.hold(frame.size, self.pool):
             self.stats[TAIL_PACKETS] += 1
             self.stats[TAIL_BYTES] += frame.size
@@ -268,8 +266,8 @@ class SimPort(Event):
         return self.data.first is not None or self.high.first is not None
 
     def take(self, now: i64) -> i64:
-        """Put the frame whose turn it is on the wire; its time there, or 0 when none may go now. The high class goes first while its bucket
-        is not overdrawn. :meth:`high_at` says when it may go again."""
+        """Put the frame whose turn it is on the wire; returns its time there, or 0 when none may go. The high class goes first while its
+        bucket is not overdrawn; :meth:`high_at` says when it may go again."""
         if self.high.first is not None and self.high_until - now <= self.high_burst:
             frame = self.high.pop()
             length = frame.size
@@ -287,8 +285,8 @@ class SimPort(Event):
         return length * WHOLE // self.rate
 
     def next_order(self) -> i64:
-        """Draw the order of the next frame on the wire among those that land at the same time: a fixed order of ports would make the first
-        of them win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the
+        """Draw the order of the next frame on the wire among those that land at the same time. With a fixed order of ports the first of
+        them would win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the
         draw: where switches cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
         turn = self.turns
         self.turns = turn + 1
@@ -298,12 +296,11 @@ class SimPort(Event):
         return LANDING | self.stage << STAGE_AT | (z ^ z >> 15) << PORT_BITS | self.number
 
     def high_at(self) -> i64:
-        """Return when the high class may send again."""
         return self.high_until - self.high_burst
 
     def flush(self, whole: bool) -> list[Frame]:
-        """Lose, and count as lost, all frames that wait: the cable went down. ``whole``: with the one on the wire, which is not yet at the
-        far end in part. Returns those of data that waited."""
+        """The cable went down: lose, and count as lost, all frames that wait. ``whole``: with the one on the wire, no part of which is yet
+        at the far end. Returns the data frames that waited."""
         lost = self.data.frames()
         if self.pool.size > 0:
             for frame in lost:
