@@ -1,7 +1,7 @@
 """Carries faults out, keeps the list of active faults, and takes them back: the rules that both worlds share.
 
 A world decides how a host's agent is stopped and killed, and calls :meth:`Injections.advance` when something is due (a flap's next change,
-a reboot): testbed/emulated/injector.py, testbed/simulated/faults.py.
+a reboot).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Injections:
     # --- what a world does -----------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Note that something may be due sooner than known."""
+        """Something may be due sooner than known."""
 
     def pause(self, host: int, stop: bool) -> None:
         """Stop a host's agent from running, or let it run again."""
@@ -42,8 +42,8 @@ class Injections:
         raise NotImplementedError
 
     def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
-        """Give a host's agent a rule of agents/verbs/faults.py, or take it back; returns the time, ps. Raises :class:`UserError` if a rule
-        cannot be given; nothing is wrong with one that is gone."""
+        """Give a host's agent a rule of agents/verbs/faults.py, or take it back, even if it is gone; returns the time, ps. Raises
+        :class:`UserError`."""
         if rule is not None:
             raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
         return self.clock()
@@ -62,11 +62,11 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
-        """Inject a fault. Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
+        """Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject a fault that is resolved. Raises FaultError for a fault that this world cannot have; then nothing has happened."""
+        """Inject a resolved fault. Raises FaultError if this world cannot have it; then nothing has happened."""
         kind = KINDS[target.kind]
         with self._lock:
             self._last += 1
@@ -85,8 +85,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Take one fault back; returns the time at which the kernel was told. Raises :class:`UserError` if it is not there. A fault that
-        takes time to end (a reboot) begins to end, and is over by itself."""
+        """Take one fault back; returns when the kernel was told. Raises :class:`UserError` if it is not there. A fault that takes time to
+        end (a reboot) only begins to."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
@@ -118,7 +118,7 @@ class Injections:
             return events
 
     def advance(self) -> int | None:
-        """Do what is due; returns when the next thing is due, None for nothing."""
+        """Do what is due; returns when the next thing is due, or None."""
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
@@ -145,7 +145,7 @@ class Injections:
 
 
 class HeldLinks(Protocol):
-    """Cables and switches that can be set by hand: those of :class:`testbed.faults.holders.Holders`, or of several machines."""
+    """Cables and switches that can be set by hand, of one or several machines."""
 
     def set_link(self, name: str, up: bool) -> int: ...
     def set_switch(self, name: str, up: bool) -> int: ...
@@ -153,8 +153,6 @@ class HeldLinks(Protocol):
 
 
 class Injecting(Protocol):
-    """The methods of :class:`Injections` that a world uses; testbed.machines.parted_faults has another class with them."""
-
     @property
     def faults(self) -> HeldLinks: ...
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected: ...
@@ -166,7 +164,7 @@ class Injecting(Protocol):
 
 
 class TakesFaults:
-    """The part of :class:`testbed.world.World` that breaks and mends a fabric, the same in all worlds."""
+    """The part of :class:`testbed.world.World` that breaks and mends a fabric."""
 
     @property
     def injections(self) -> Injecting:
@@ -181,17 +179,17 @@ class TakesFaults:
         return self.injections.faults.set_switch(name, up)
 
     def inject(self, kind: str, on: str, *, run_seed: int = 0, **keys: Any) -> Injected:
-        """Inject any fault of the catalogue (testbed/faults/kinds, docs/how/faults.md): ``inject("loss", "h0:p0-t0-0", probability=0.01)``.
-        ``run_seed`` is used for random choices unless the fault has a ``seed``. The fault lasts until :meth:`clear`, :meth:`heal` or the
-        end of the world. Raises FaultError and FabricError; then nothing has happened."""
+        """Inject a fault of the catalogue (docs/how/faults.md), until :meth:`clear`, :meth:`heal` or the end of the world: ``inject("loss",
+        "h0:p0-t0-0", probability=0.01)``. ``run_seed`` is for random choices, unless the fault has a ``seed``. Raises FaultError and
+        FabricError; then nothing has happened."""
         return self.injections.inject(kind, on, keys, run_seed)
 
     def strike(self, target: Target) -> Injected:
-        """Inject a fault that is resolved on this fabric. Raises as :meth:`inject`."""
+        """Inject a fault resolved on this fabric. Raises as :meth:`inject`."""
         return self.injections.strike(target)
 
     def clear(self, number: int) -> int:
-        """Take one fault back, by its number; returns the time at which the data plane was told, ps."""
+        """Take one fault back; returns the time at which the data plane was told, ps."""
         return self.injections.clear(number)
 
     def faults(self) -> list[Injected]:
@@ -203,7 +201,7 @@ class TakesFaults:
         return self.injections.events()
 
     def link_states(self) -> dict[str, bool]:
-        """Return whether each cable is up, by its name."""
+        """Return cable -> whether it is up."""
         return self.injections.faults.link_states()
 
     def heal(self) -> None:

@@ -1,5 +1,4 @@
-"""Parameters of faults: what each means, its type and how it is shown. Parameters of several kinds are here; those of one kind are beside
-it."""
+"""Parameters of faults: what each means, its type and how it is shown. Those of one kind only are beside that kind."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from topologies.structs import Written, one_of
 from topologies.units import NS, TIME_SCHEMA, US, parse_duration
 
 DIRECTIONS = ("both", "up", "down")
-"""The directions of a link; ``up`` is away from the hosts."""
+"""Directions of a link; ``up`` is away from the hosts."""
 MIN_PERIOD = 100 * NS
-"""The shortest period: a shorter cycle is over before a packet is [ours]; the emulated world's machine may need longer ones."""
+"""A shorter cycle is over before a packet is [ours]; the emulated world's machine may need longer ones."""
 
 
 class FaultError(UserError):
-    """A fault is impossible. The text says in one line which ``key`` is wrong, and how."""
+    """A fault is impossible. The text says which ``key`` is wrong, and how."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
@@ -29,7 +28,7 @@ class FaultError(UserError):
 
 @dataclass(frozen=True)
 class Key:
-    """One parameter. ``kind`` is its type, with bounds, as a Struct's annotation; ``show`` writes a value."""
+    """``kind`` is the parameter's type, with bounds, as a Struct's annotation; ``show`` writes a value."""
 
     name: str
     kind: Any
@@ -47,7 +46,7 @@ def in_us(time: int) -> str:
 
 
 class Keys(TypedDict, total=False):
-    """The parameters of a fault, as read: those that its kind has and that have a value. Times are ps."""
+    """The parameters of a fault that its kind has and that have a value. Times are ps."""
 
     direction: str
     probability: float
@@ -71,8 +70,6 @@ class Keys(TypedDict, total=False):
 
 
 class Period(int, metaclass=Written):
-    """The parameter ``period``, the length of a cycle."""
-
     words = f"a time of at least {MIN_PERIOD // NS} ns, like '800us'"
     schema, example = TIME_SCHEMA, '"800us"'
 

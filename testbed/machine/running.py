@@ -1,7 +1,7 @@
 """Finds the controllers of running fabrics, for `mrcbed fabric denylist` and similar commands.
 
-The note lies in the run's own tmpfs, which only its processes have mounted: it is read through one of them (/proc/PID/root), so that a run
-that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only a note of root's is believed.
+The note lies in the run's own tmpfs, which only its processes have mounted. It is read through one of them (/proc/PID/root), so that a run
+that is killed leaves nothing behind. It holds the token that changes need, so it is root's alone, and only root's notes are believed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Running:
 
 
 def announce(url: str, fabric: str, token: str) -> None:
-    """Leave the note for :func:`find`. To be called inside the sandbox."""
+    """Leave the note for :func:`find`, inside the sandbox."""
     write_secret(NOTE, json.dumps({"url": url, "fabric": fabric, "token": token}))
 
 
@@ -45,7 +45,7 @@ def withdraw() -> None:
 
 
 def find() -> list[Running]:
-    """Find every fabric that is up on this machine with a controller, as far as we may see."""
+    """Find every fabric that is up here with a controller, as far as we may see."""
     fabrics: dict[str, Running] = {}
     for pid in marked():
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -55,8 +55,8 @@ def find() -> list[Running]:
 
 
 def sandboxes() -> list[Path]:
-    """Find the root folder of each run's sandbox on this machine, seen through one of its processes; only those that we may see and that
-    are root's."""
+    """Root folders of the sandboxes on this machine, each seen through a process of its run; only those that we may see and that are
+    root's."""
     roots: dict[str, Path] = {}
     for pid, mark in marked().items():
         root = Path(f"/proc/{pid}/root")
@@ -68,8 +68,7 @@ def sandboxes() -> list[Path]:
 
 
 def _read(path: str) -> bytes:
-    """Read a note that is root's. Any user may mark a process as a run's and put something else in its place, such as a pipe that never
-    ends. Raises OSError."""
+    """Read a note that is root's. Any user may mark a process as a run's and put a pipe that never ends in its place. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):

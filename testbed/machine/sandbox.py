@@ -31,15 +31,14 @@ from testbed.machine.stopping import go_on, raise_from_now_on
 from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
-"""Environment variable in every process that a run starts: ``<PID namespace of the front>.<its pid>.<its start time>``. Clean-up finds our
-processes by it."""
+"""In every process of a run: ``<PID namespace of the front>.<its pid>.<its start time>``, by which clean-up finds it."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
-"""The user numbers of the largest run: 64 hosts, and one for processes other than agents."""
+"""Of the largest run: 64 hosts, and one for other processes."""
 NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
-"""The environment variables that a sandbox sets for its processes."""
+"""Environment variables that a sandbox sets."""
 RUN_DIR = "/run/mrcbed"
 PROGRAMS_DIR = "/run/mrcbed-programs"
 """For what programs of other users may reach: all may pass through it, and each run sees its own."""
@@ -61,7 +60,7 @@ _stop_requested = False
 
 
 def stop_requested() -> bool:
-    """Say whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end then."""
+    """Whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end then."""
     return _stop_requested
 
 
@@ -70,14 +69,14 @@ def inside() -> bool:
 
 
 def agent_uid(process: int) -> int:
-    """Return the user, and group, that this run's agent process of that number becomes: each another (agent_user.py), but on a machine that
-    has given away nearly all numbers. Only inside a sandbox."""
+    """Return the user, and group, of this run's agent process of that number: each another (agent_user.py), unless nearly all numbers are
+    taken. Only inside a sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
 
 
 def caller_uid() -> int | None:
-    """Return the user who called sudo: a program of theirs needs no root. None without sudo."""
+    """The user who called sudo, whose programs need no root."""
     number = os.environ.get("SUDO_UID", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
 
@@ -91,21 +90,21 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """Return a user without rights, for a process that needs none: one of the run's that no agent has, and outside a sandbox who called
-    sudo, or nobody. -1 without root: there is nothing to give up."""
+    """Return a user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root:
+    there is nothing to give up."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
 
 
 def start_time(pid: int | str = "self") -> str:
-    """Read the start time of a process in clock ticks since boot, which with the pid names it for good. Raises OSError."""
+    """In clock ticks since boot; with the pid it names a process for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[19]
 
 
 def run(work: Callable[[], int]) -> int:
-    """Run ``work`` in a sandbox of its own and return its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
+    """Run ``work`` in a sandbox of its own; returns its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
     go_on()
@@ -137,8 +136,8 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """Give the child that this thread starts meanwhile a PID namespace of its own, where it is pid 1: it sees and signals no other process
-    of the run, and what it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
+    """Give the child that this thread starts meanwhile a PID namespace, where it is pid 1: it sees and signals no other process of the run,
+    and what it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
@@ -187,7 +186,6 @@ def _wait(child: int, init_is_all: bool) -> int:
 
 
 def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal.Signals]) -> None:
-    """Be pid 1. Never returns."""
     status = 2
     try:
         _die_with_parent()
@@ -214,7 +212,6 @@ def _init(work: Callable[[], int], mark: str, alive: int, mask: set[int | signal
 
 
 def _mounts() -> None:
-    """Make the private mounts."""
     _check(_libc.unshare(_CLONE_NEWNS), "a private mount namespace")
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
     _check(_libc.mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None), "a /proc of its own")
@@ -227,7 +224,6 @@ def _mounts() -> None:
 
 
 def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
-    """Do the work, in the worker process. Never returns."""
     status = 1
     try:
         _die_with_parent()
@@ -261,7 +257,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP in the worker: raise once, so that nothing interrupts the tear-down that follows."""
+    """SIGTERM and SIGHUP in the worker raise once, so that nothing interrupts the tear-down that follows."""
     global _stop_requested
     if not _stop_requested:
         _stop_requested = True
@@ -280,7 +276,6 @@ def become(command: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``-- COMMAND [ARGUMENT...]`` in a sandbox."""
     command = arguments[1:] if arguments[:1] == ["--"] else arguments
     if not command:
         print("usage: python -m testbed.machine.sandbox -- COMMAND [ARGUMENT...]", file=sys.stderr)

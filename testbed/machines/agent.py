@@ -29,7 +29,6 @@ class RemoteAgent:
 
     @property
     def closed(self) -> bool:
-        """Say whether the agent, or its machine, is gone."""
         return self._hung_up or self.channel.ended
 
     def hear(self, note: Note) -> None:
@@ -38,14 +37,12 @@ class RemoteAgent:
             os.eventfd_write(self._ready, 1)
 
     def hang_up(self) -> None:
-        """Enter that the agent is gone."""
         with self._lock:
             self._hung_up = True
             if self._ready >= 0:
                 os.eventfd_write(self._ready, 1)
 
     def notifications(self) -> list[Note]:
-        """Take the notifications since the last call."""
         with self._lock:
             notes, self._notes = self._notes, []
             if not self.closed:

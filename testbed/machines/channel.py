@@ -36,17 +36,17 @@ END_S = 5.0
 LOGS_S = 120.0
 """Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
-"""Each side sends something at this interval, s, so that the other notices a connection that was lost without a word."""
+"""Each side sends at this interval, s, so that the other notices a connection that was lost without a word."""
 SILENCE_S = 20.0
-"""A side that is silent for this time, s, is gone: ten times as long as either should be silent. Longer on a slow machine."""
+"""A side that is silent for so long, s, is gone: ten times the interval. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
 """Sorts of an answered error that are raised without the machine's name."""
 COMPLAINT = 1 << 16
-"""Bytes of a command's last words that are looked at [ours]."""
+"""Bytes of a command's last words that are read [ours]."""
 
 
 class Message(msgspec.Struct):
-    """A message: an answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
+    """An answer (``id`` and ``ok``, or ``error`` and ``sort``) or an event with its own keys."""
 
     id: int = 0
     ok: object = None
@@ -83,7 +83,7 @@ def _answer_of(op: str) -> Any:
 
 @contextmanager
 def whole(channels: Iterable[Channel]) -> Iterator[None]:
-    """Guard code that goes through answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
+    """Guard code that reads answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
@@ -128,7 +128,7 @@ class Channel:
     # --- words -------------------------------------------------------------------------------------------------
 
     def hello(self, version: str) -> None:
-        """Wait until the far side says who it is. Raises :class:`UserError` if nobody answers, or another version does."""
+        """Wait for the far side. Raises :class:`UserError` if nobody answers, or another version does."""
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:
@@ -140,7 +140,6 @@ class Channel:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return what the machine says of itself."""
         return {} if self._hello is None else self._hello.facts
 
     def begin(self, op: str, **keys: Any) -> int:
@@ -189,18 +188,17 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Say whether the far side is gone, though nobody asked it to end."""
+        """Whether the far side is gone unasked."""
         return self._ended and not self._closing
 
     @property
     def complaint(self) -> str:
-        """Return the last line on the command's standard error."""
+        """The last line on the command's standard error."""
         self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
         lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
 
     def death(self) -> str:
-        """Say in one line which machine is gone, and why."""
         if self._reason:
             return f"{self.name}: {self._reason}"
         return f"machine {self.name} is gone: its command {self._status()}" + (f", saying {self.complaint!r}" if self.complaint else "")
@@ -261,7 +259,6 @@ class Channel:
             self._on_event(self, Message(event="gone"))
 
     def _dispatch(self) -> None:
-        """Take all lines until the output ends."""
         assert self.process.stdout is not None
         while line := self.process.stdout.readline(MOST_LINE + 1):
             now = time.monotonic_ns()
@@ -298,12 +295,12 @@ class Channel:
 
 
 def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
-    """Ask all machines, which work at the same time; returns their answers. Raises the first's error after all have answered."""
+    """Ask all machines at once; returns their answers. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 
 
 def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
-    """Wait for answers as :func:`ask_all`, to questions that differ."""
+    """Wait for answers to questions that differ, as :func:`ask_all`."""
     answers: list[Any] = []
     failure: Exception | None = None
     for channel, serial in asked:

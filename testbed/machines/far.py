@@ -1,8 +1,8 @@
 """The far side of one machine: ``mrcbed tools machine``. It brings a part of a fabric up by orders on standard input, and ends with that.
 
 Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
-namespace in which the monotonic clock is the coordinator's, and starts the sandbox there; the sandbox's worker goes on reading. When the
-channel closes, is silent, or this machine's part dies, everything here ends; the sandbox sees to it that nothing stays (sandbox.py).
+namespace in which the monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel
+closes, is silent, or this machine's part dies, everything here ends; the sandbox sees to it that nothing stays.
 """
 
 from __future__ import annotations
@@ -41,17 +41,15 @@ from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""The process may take this long to end after tear-down, s: it ends with the sandbox by itself."""
+"""The process may take this long, s, to end with the sandbox after tear-down."""
 MIDDLE_S = 1.0
-"""An order that is being carried out may go on for this time, s, before it is interrupted."""
+"""An order under way is interrupted after this time, s."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Begin(msgspec.Struct):
-    """The order to begin, as it comes."""
-
     wall_offset_ns: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
     clock: Time
     fabric: dict[str, object]
@@ -62,8 +60,6 @@ class _Begin(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Begin:
-    """The order to begin."""
-
     wall_offset_ns: int
     clock: Time  # the coordinator's, which is right here once the machine's is shifted
     fabric: Fabric
@@ -73,7 +69,7 @@ class Begin:
 
     @classmethod
     def read(cls, message: dict[str, object]) -> Begin:
-        """Check the order. Raises ValueError."""
+        """Raises ValueError."""
         order = msgspec.convert(message, _Begin)
         fabric = Fabric.from_dict(order.fabric)
         divide(fabric, len(order.addresses))
@@ -105,12 +101,12 @@ def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
 
 
 def measures(results: str) -> AbstractContextManager[None]:
-    """Keep this machine for a run that writes to ``results`` on the coordinator's. Raises :class:`UserError` if another has it."""
+    """Keep this machine for a run that writes to the coordinator's ``results``. Raises :class:`UserError` if another has it."""
     return measuring(Path(results)) if results else nullcontext()
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Let processes that this one starts from now on read a monotonic clock that is so far ahead of this one's. Raises UserError."""
+    """Let processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
@@ -217,7 +213,7 @@ class FarSide:
             self.wire.say(event="hung-up", host=host)
 
     def _carry_out(self, order: Order) -> bool:
-        """Carry out one order and answer it; returns False if there will be no more."""
+        """Returns False if there will be no more orders."""
         if order.op == "end":
             return False
         serial = order.id

@@ -26,7 +26,7 @@ from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
 WatchFactory = Callable[[Cluster, int], RunWatch]
-"""Type of a function: (cluster, time between two looks) -> a watch that has not been started."""
+"""(cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
 """The most seconds of a command in a host, typed at the coordinator's prompt."""
 
@@ -38,7 +38,7 @@ Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_n
 
 
 class Orders:
-    """The orders to a machine's part. Answers are plain data. The annotations are what both ends check (channel.py)."""
+    """Answers are plain data. The annotations are what both ends check (channel.py)."""
 
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
@@ -51,7 +51,7 @@ class Orders:
         }
 
     def carry_out(self, name: str, keys: Mapping[str, object]) -> Any:
-        """Carry out one order. Raises what the order raises, and :class:`UserError` for an unknown one."""
+        """Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
             raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
         method = self._names[name]
@@ -155,7 +155,7 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """Say which hosts answer ``src`` within so many seconds. It sends one echo request to each, with ``again`` five a second."""
+        """Say which hosts answer ``src`` within so many seconds: to one echo request each, with ``again`` to five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(
@@ -167,7 +167,6 @@ class Orders:
         return [ping.wait() == 0 for ping in pings]
 
     def op_command(self, host: int, line: str) -> str:
-        """Return what a command prints, run by the host's shell."""
         process = self.cluster.net[f"h{host}"].popen(
             ["timeout", f"{COMMAND_S:g}", "sh", "-c", line], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -179,7 +178,7 @@ class Orders:
         self._sight = trace.Sight(self.cluster.fabric, net.namespaces, dst)
 
     def op_trace_send(self, host: int, port: str, frame: str) -> tuple[int, bool]:
-        """Send a frame; returns (this machine's clock then, ns; whether the kernel took the frame)."""
+        """Return (this machine's clock then, ns; whether the kernel took the frame)."""
         at = time.monotonic_ns()
         return at, trace.send(self.cluster.net.namespaces[f"h{host}"], port, bytes.fromhex(frame))
 

@@ -1,7 +1,7 @@
 """One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here.
 
-The coordinator needs neither root nor a kernel that can emulate. It keeps no state of the fabric but which machine has what; every question
-goes to the machine that knows. When one machine is gone, :meth:`Machines.check` raises and names it, and :meth:`Machines.stop` ends all.
+The coordinator needs neither root nor a kernel that can emulate. It only knows which machine has what; every question goes to the machine
+that knows. When one machine is gone, :meth:`Machines.check` raises and names it, and :meth:`Machines.stop` ends all.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from topologies.parts import divide
 
 START_S = 60.0
 STILL_S = 0.02
-"""The trunk is empty if its counters do not change for this time, s: a frame crosses within a millisecond [ours]."""
+"""The trunk is empty if its counters do not change for so long, s: a frame crosses within a millisecond [ours]."""
 PING_S = 2.0
 LOADS_S = 0.004
-"""An answer about queues is good for further ports for this time, s: samples of all watched ports are one question [ours]."""
+"""An answer about queues is good for further ports for so long, s: samples of all watched ports are one question [ours]."""
 
 
 class Machines(Started, TakesFaults):
-    """A fabric on several machines. ``version`` is the mrcbed that must be at the far ends. ``results`` is where a run that measures writes
-    to, "" for none. ``dilation`` is that of :class:`agents.clock.WallClock`."""
+    """A fabric on several machines. The far ends must have mrcbed ``version``. ``results`` is where a run that measures writes to, or "".
+    ``dilation`` is that of :class:`agents.clock.WallClock`."""
 
     name = EMULATED
 
@@ -151,7 +151,7 @@ class Machines(Started, TakesFaults):
                 raise ClusterDied(channel.death())
 
     def _on_event(self, channel: Channel, event: Message) -> None:
-        """Handle an event, on a channel's reading thread."""
+        """Called on a channel's reading thread."""
         with self._lock:
             match event.event:
                 case "note" if self._agents and is_message(event.note):
@@ -179,7 +179,7 @@ class Machines(Started, TakesFaults):
     def start_agents(
         self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one agent per host, on its machine. Their logs come here when they end. Raises as testbed.world.World."""
+        """Start one agent per host, on its machine. Raises as testbed.world.World."""
         if transport in KERNEL_KINDS:
             raise UserError(
                 f"transport {transport} is the kernel's, whose delay and routes one machine keeps: use mrc or roce, or drop --on"
@@ -235,7 +235,7 @@ class Machines(Started, TakesFaults):
     # --- counters ----------------------------------------------------------------------------------------------
 
     def lost_on_trunk(self) -> dict[int, int]:
-        """Count lost packets, by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
+        """Lost packets by egress port. Receivers' counters are read first, so what is on its way counts as lost, never as found."""
         received = self._carried()
         sent = self._carried()
         with whole(self.channels):
@@ -248,7 +248,7 @@ class Machines(Started, TakesFaults):
         return [{int(port): words for port, words in answer["carried"].items()} for answer in answers]
 
     def counters(self) -> list[dict[str, Any]]:
-        """Return one row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
+        """One row per port, in the fabric's order, with what the trunk lost on the way to it (``drop_trunk``)."""
         rows = {row["port"]: row for answer in ask_all(self.channels, "counters") for row in answer}
         missing = self.lost_on_trunk()
         with whole(self.channels):
@@ -284,7 +284,6 @@ class Machines(Started, TakesFaults):
     # --- watching ------------------------------------------------------------------------------------------------
 
     def processes(self) -> dict[str, int]:
-        """Return nothing: each machine watches its own processes."""
         return {}
 
     def port_watch(self) -> None:
@@ -316,7 +315,7 @@ class Machines(Started, TakesFaults):
         return self.channels[self._machine_of_host[host]]
 
     def ping(self, src: int, dsts: Sequence[int], seconds: float) -> list[bool]:
-        """Say which hosts answer one echo request of ``src``."""
+        """Which hosts answer one echo request of ``src``."""
         answer: list[bool] = self.channel_of(src).ask("ping", patient(seconds) + START_S, src=src, dsts=list(dsts), seconds=seconds)
         return answer
 
