@@ -1,7 +1,7 @@
 """Holds connections to a server of ours by whoever may connect, until it is known who it is: a number of them, each for a time. Sans-IO.
 
 Any user of the machine can open connections, by the thousand. Whoever holds one open, by half a request or by not reading the answer, loses
-it to those who come; a whole request, which is answered at once, hardly ever is the oldest.
+it to those who come. A whole request is answered at once and hardly ever the oldest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 MOST = 64
-"""Connections at one time, not counting those that left the crowd [ours]."""
+"""Connections at one time, without those that left the crowd [ours]."""
 REQUEST_S = 5.0
 """The time for a request to come in and its answer to go out [ours]. Both take milliseconds."""
 BACKLOG = 32
@@ -18,7 +18,7 @@ BACKLOG = 32
 pause and a loaded machine, a client got its answer after 10 ms at the median with 32, 280 ms with 128, and with 1024 not within a
 second."""
 MOST_IN_TURNS = 8 * BACKLOG
-"""Connections at one time of a server that accepts up to :data:`BACKLOG` in a turn: so each is read before as many push it out [ours]."""
+"""Connections at one time of a server that accepts up to :data:`BACKLOG` in a turn: each is then read before as many push it out [ours]."""
 
 C = TypeVar("C")
 
@@ -32,13 +32,13 @@ class Crowd(Generic[C]):
         self._timers: dict[C, Any] = {}  # oldest first
 
     def join(self, connection: C) -> None:
-        """Add a new connection, and close the oldest where there are too many."""
+        """Close the oldest connection where there are too many."""
         while len(self._timers) >= self._most:
             self._close(next(iter(self._timers)))
         self._timers[connection] = self._later(self._seconds, self._close, connection)
 
     def leave(self, connection: C) -> None:
-        """Take a connection out of the crowd: it is the owner's, it is one of a limited number, or it has ended. Idempotent."""
+        """Take a connection out: it is the owner's, one of a limited number, or has ended. Idempotent."""
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()

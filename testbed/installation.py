@@ -17,12 +17,12 @@ def is_clone() -> bool:
 
 
 def remedy() -> str:
-    """Return the command that installs what is missing or stale of the Python side."""
+    """The command that installs what is missing or stale of the Python side."""
     return "sudo make install" if is_clone() else "pip install --force-reinstall mrcbed-*.whl"
 
 
 def documents() -> Path:
-    """Return the folder that holds README.md and docs/. It may lack them, where a packager left them out."""
+    """The folder of README.md and docs/. It may lack them, where a packager dropped them."""
     if is_clone():
         return ROOT
     files = importlib.metadata.files("mrcbed") or []

@@ -1,5 +1,5 @@
-"""Options and arguments of every command, on the command line and at the prompt: what a person typed is checked in one place, before the
-command sees it. click's own types take more than that: "nan" within any bounds, digits of other scripts, ``1_000``, empty names.
+"""Options and arguments of every command, on the command line and at the prompt: what a person typed is checked before the command sees it.
+click's own types take too much: "nan" within any bounds, digits of other scripts, ``1_000``, empty names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
 
 
 offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
-"""Functions that know what a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
+"""What a shell may offer for a value, beside click: :mod:`mrcbed.cli.tools.completion`."""
 
 
 class _Checked(click.Parameter):

@@ -1,9 +1,8 @@
-"""Takes care of standard input, output and error of a command, which may be closed, full, a pipe whose reader has gone, or unable to show
+"""Takes care of a command's standard input, output and error, which may be closed, full, a pipe whose reader has gone, or unable to show
 some character.
 
-Called by the command line and the sandbox before they do anything. Output that cannot be printed changes neither what a command does nor
-its exit status: a run whose table nobody reads is still a run. What is printed is text: names, messages and files of other people cannot
-steer a terminal through it. Must stay free of heavy imports.
+Output that cannot be printed changes neither what a command does nor its exit status: a run whose table nobody reads is still a run. What
+is printed is text: names, messages and files of other people cannot steer a terminal through it. Must stay free of heavy imports.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ PLAIN = {
     "█": "#", "░": ".", "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "●": "*", "■": "#", "◂": "<", "±": "+-",
     "─": "-", "━": "-", "│": "|", "’": "'",
 }  # fmt: skip
-"""Signs of ours -> text for an encoding that lacks them. All others become an escape, like ``\\u4e2d``."""
+r"""Signs of ours -> text for an encoding that lacks them. All others become an escape, like ``\u4e2d``."""
 ERRORS = "mrcbed.plain"
-"""The name of the rule of :data:`PLAIN`, as ``errors=`` of a stream."""
+"""The name of the rule of :data:`PLAIN`, as a stream's ``errors=``."""
 MOST_LINE = 1 << 20
-"""The longest line of a program's output that is passed on, in characters [ours]."""
+"""The longest line of a program's output that is passed on, characters [ours]."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that are not text: control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks
-that turn the direction of writing (UAX 9), and lone surrogates, as which Python has bytes of a file name that are no text (PEP 383)."""
+that turn the direction of writing (UAX 9), and lone surrogates, Python's form of bytes of a file name that are no text (PEP 383)."""
 
 
 def printable(text: str, line: bool = False) -> str:
-    """Make text of anybody safe for a terminal: characters that would steer it become an escape, like ``\\x1b``. ``line``: newlines too."""
+    r"""Make anybody's text safe for a terminal: characters that would steer it become an escape, like ``\x1b``. ``line``: newlines too."""
     if not _STEERING.search(text) and not (line and "\n" in text):
         return text
     text = _STEERING.sub(lambda found: _escape(found[0]), text)
@@ -57,8 +56,7 @@ codecs.register_error(ERRORS, _plain)
 
 
 class _Lossy(io.FileIO):
-    """A file descriptor that drops what it cannot write, and says so once. A reader that has gone, as that of ``| head -1``, is no
-    failure."""
+    """A file descriptor that drops what it cannot write, and says so once. A reader that has gone, as of ``| head -1``, is no failure."""
 
     lost: OSError | None = None
 
@@ -83,8 +81,6 @@ class _Text(io.TextIOWrapper):
 
 
 class _Verbatim:
-    """A :class:`_Text` as :func:`verbatim` gives it."""
-
     def __init__(self, stream: _Text) -> None:
         self._stream = stream
 
@@ -96,7 +92,7 @@ class _Verbatim:
 
 
 class Cutter:
-    """A cutter of text that comes in pieces into lines. The end of a line longer than ``MOST_LINE`` is counted, not kept."""
+    """Cuts text that comes in pieces into lines. The end of a line longer than ``MOST_LINE`` is counted, not kept."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -118,15 +114,15 @@ class Cutter:
         self._size += len(part)
 
     def end(self) -> list[str]:
-        """Return what is there of a line that has not ended, if anything."""
+        """Return what there is of a line that has not ended."""
         line, more = "".join(self._parts), self._size - MOST_LINE
         self._parts, self._size = [], 0
         return [f"{line} ... and {more:,} characters more, left out"] if more > 0 else [line] if line else []
 
 
 def verbatim(stream: TextIO) -> TextIO:
-    """Return a standard stream that lets everything pass, for our own consoles, which make strangers' text safe themselves
-    (testbed.terminal), and for the output of a program that the user runs through us."""
+    """Return a standard stream that lets everything pass: for our own consoles, which make strangers' text safe themselves, and for the
+    output of a program that the user runs through us."""
     return cast(TextIO, _Verbatim(stream)) if isinstance(stream, _Text) else stream
 
 
@@ -145,7 +141,7 @@ def take_standard_streams() -> None:
 
 
 def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
-    """Return a standard stream as it should be; ``stream`` itself if it is that already, or somebody else's (a test's)."""
+    """Return a safe stream; ``stream`` itself if it is one already, or somebody else's (a test's)."""
     if stream is not None:
         if stream is not at_start:
             return cast(TextIO, stream)
@@ -156,7 +152,7 @@ def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
 
 
 def take_input() -> TextIO:
-    """Return standard input for one reader alone: /dev/null takes its number, so that no program started from now on can read from it."""
+    """Return standard input for one reader alone: /dev/null takes its number, so that programs started later cannot read from it."""
     own = os.fdopen(os.dup(0), "r", encoding=sys.stdin.encoding, errors="replace")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -165,6 +161,6 @@ def take_input() -> TextIO:
 
 
 def reader_gone() -> bool:
-    """Say whether nobody reads standard output any more: a command that prints without end should end then."""
+    """Nobody reads standard output any more: a command that prints without end should end then."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return isinstance(raw, _Lossy) and raw.lost is not None

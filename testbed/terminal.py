@@ -1,8 +1,7 @@
 """Makes consoles, tables and numbers for people. All of ours are made here, so that they look alike and show text literally.
 
 A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control characters,
-which a terminal would obey (testbed/streams.py). Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string. Used by
-all that print: the command line, the prompt, scenarios.
+which a terminal would obey. Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from testbed.streams import printable, verbatim
 
 Cell = str | Text
 TEXT = 20
-"""The fewest columns that wrapped text gets, if it has as many."""
+"""The fewest columns of wrapped text, if it has as many."""
 
 
 class _Console(Console):
@@ -37,7 +36,7 @@ class _Console(Console):
 
 
 def _literal(cell: Cell) -> Cell:
-    """Make a cell's text printable; it loses the styles of its parts if it was not."""
+    """Make a cell printable; it loses the styles of its parts if it was not."""
     plain = str(cell)
     shown = printable(plain)
     if shown == plain:
@@ -48,7 +47,7 @@ def _literal(cell: Cell) -> Cell:
 
 
 def console(width: int | None = None, *, file: IO[str] | None = None, stderr: bool = False) -> Console:
-    """Make a console on stdout, stderr or ``file``: as wide as the terminal, or ``width`` columns where there is none."""
+    """Make a console as wide as the terminal, or ``width`` columns where there is none."""
     standard = sys.stderr if stderr else sys.stdout
     own = verbatim(standard)
     if file is None and own is not standard:
@@ -71,8 +70,8 @@ def table(
 
 @dataclass(frozen=True)
 class Table:
-    """A table, as :func:`table` makes it. On a console that is too narrow for all columns the rest of them follows below, so that no number
-    is cut off; each part repeats the first columns that tell the rows apart."""
+    """On a console that is too narrow for all columns the rest of them follows below, so that no number is cut off; each part repeats the
+    first columns that tell the rows apart."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell] | None]
@@ -89,7 +88,6 @@ class Table:
             yield Text(printable(self.caption), "table.caption")
 
     def _parts(self, width: int) -> list[list[int]]:
-        """Choose which columns stand beside each other on a console of this width."""
         cells = [list(map(str, row)) for row in self.rows if row is not None]
         columns = [[head, *(row[number] for row in cells)] for number, head in enumerate(self.heads)]
         widths = [max(map(_width, column)) for column in columns]
@@ -120,7 +118,7 @@ class Table:
 
 
 def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_table.Table:
-    """Make texts under each other, each beside its head; wrapped lines stay beside it. Empty texts are left out."""
+    """Make texts under each other, each beside its head, wrapped lines too. Empty texts are dropped."""
     grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
     for head, text in zip(heads, texts, strict=True):
         if text:
@@ -144,7 +142,7 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
 
 
 def duration(ns: float | None) -> str:
-    """Write a time with the unit in which it reads well, to three digits."""
+    """Write a time in a fitting unit, to three digits."""
     if ns is None:
         return "–"
     unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))

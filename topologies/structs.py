@@ -40,9 +40,8 @@ class Refused(ValueError):
 
 @dataclass(frozen=True)
 class Doc:
-    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end. msgspec takes no notice of it.
-    ``unit``: of a plain number. ``default``: in words, where the Struct's own default only stands for it. ``example``: as TOML writes
-    it."""
+    """Documents a key in ``Annotated[..., Doc(...)]``: what it means, in one sentence without its end; msgspec ignores it. ``unit``: of a
+    plain number. ``default``: in words, where the Struct's own only stands for it. ``example``: as TOML writes it."""
 
     meaning: str
     unit: str = ""
@@ -69,12 +68,12 @@ def one_of(names: Iterable[str]) -> msgspec.Meta:
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
-    """Make the Meta for ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
+    """For ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
 MAX_NAME = 200
-"""The longest name in results, in letters [ours]."""
+"""Letters of a name in results [ours]."""
 NAME = text(
     rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
 )
@@ -82,8 +81,7 @@ NAME = text(
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """Convert ``data`` to a ``kind``, a Struct. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold
-    numbers."""
+    """Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:
@@ -108,12 +106,11 @@ def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]])
 
 
 def defaults_of(record: type) -> dict[str, object]:
-    """Return the defaults of the dataclass that :func:`options_of` was given."""
     return {field.name: field.default for field in fields(record) if field.default is not MISSING}
 
 
 def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
-    """Return key as written -> its meaning, of every field that has one."""
+    """Key as written -> its meaning."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
     return {name: doc for name, doc in found.items() if doc is not None}
@@ -185,7 +182,6 @@ def _struct(kind: inspect.Type) -> inspect.StructType:
 
 
 def _parts(kind: inspect.Type) -> Sequence[inspect.Type]:
-    """Return the types of a union that have values to write."""
     types = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return [t for t in types if not isinstance(t, inspect.NoneType)]
 

@@ -1,5 +1,6 @@
 """Measures how many packets a second one core builds and understands, without any I/O. Compiled with the engine, so that it measures no
-loop of its own."""
+loop of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ TURN = 40 * NS
 
 
 def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
-    """Measure packets/s of a whole transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
+    """Measure packets/s of a transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
     ``foreign``: both memories are reached by system calls, as a program's is (agents.verbs.memory)."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
@@ -57,12 +58,11 @@ def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool |
 
 
 def process_memory(fd: int, memory: bytearray) -> ProcessMemory:
-    """Return memory of this process as that of another: ``fd`` is its /proc/self/mem."""
+    """``fd`` is this process's /proc/self/mem."""
     return ProcessMemory(fd, ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory))
 
 
 def carry(now: int, sender: Endpoint, receiver: Endpoint) -> int:
-    """Hand over everything that the sender may send now; returns the number of frames."""
     sender.timer(now)
     frames: list[tuple[int, bytes]] = []
     port = sender.transmit(now)

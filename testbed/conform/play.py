@@ -19,7 +19,7 @@ from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shi
 from topologies.paths import path_evs
 
 WITHIN = 2.0
-"""An answer must come within this time, in base RTTs, if the case does not set another [ours]."""
+"""Base RTTs for an answer, if the case sets no others [ours]."""
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
@@ -30,7 +30,6 @@ NAMES = (
     | {text.split(":")[0].replace(" ", "-"): value for value, text in SYNDROMES.items()}
     | {name.lower().replace(" ", "-"): value for value, name in PACKETS.items()}
 )
-"""Words that stand for numbers in a case."""
 ALIASES = {"a": "ackreq"}
 
 
@@ -65,7 +64,7 @@ class Target(Protocol):
 
 
 class Failed(Exception):
-    """The target did what a case forbids, or did not what it asks. ``got``: the nearest frames that came."""
+    """The target broke a case. ``got``: the nearest frames that came."""
 
     def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -74,7 +73,7 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """The result of a case: ``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
+    """``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
 
     case: Case
     verdict: str
@@ -84,7 +83,7 @@ class Outcome:
 
 
 def pattern(at: int, length: int) -> bytes:
-    """Return the bytes that a WRITE puts into the target's memory, by offset."""
+    """The bytes that a WRITE puts into the target's memory, by offset."""
     return bytes((7 * i + 13) % 251 for i in range(at, at + length))
 
 
@@ -94,7 +93,7 @@ def _delta(psn: int, base: int) -> int:
 
 
 def _numbers(text: str) -> set[int]:
-    """Read a list of numbers like 0,2-4."""
+    """Read a list like 0,2-4."""
     found: set[int] = set()
     for part in text.split(","):
         low, _, high = part.partition("-") if not part.startswith("-") else (part, "", "")
@@ -103,8 +102,6 @@ def _numbers(text: str) -> set[int]:
 
 
 class Play:
-    """One case against one target."""
-
     def __init__(self, case: Case, target: Target, fabric: Fabric, base_rtt: int) -> None:
         self.case, self.target, self.fabric, self.base_rtt = case, target, fabric, base_rtt
         self.known: dict[str, Mapping[str, int]] = {"fabric": {"planes": fabric.planes, "mtu": fabric.mtu}}
@@ -177,7 +174,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, raw: bytes) -> Frame:
-        """Read a frame, with PSNs counted from the first. A fault in any frame, whatever the case is about, fails the case."""
+        """Read a frame, with PSNs counted from the first. An error in any frame, whatever the case is about, fails the case."""
         try:
             frame = codec.parse(raw)
         except ValueError as error:
@@ -233,7 +230,6 @@ class Play:
             raise Failed(f"a {frame.name} with a wrong {', '.join(found)}", [frame])
 
     def _frame(self, kind: str, given: dict[str, int], payload: bytes = b"") -> tuple[int, bytes]:
-        """Send a step's frame to the target, on its plane."""
         data = kind in ("write", "probe")
         where = given.setdefault("ev", self.evs[0])
         path = path_address(self.fabric, self.mine["host"], self.its["host"], where)
@@ -282,7 +278,7 @@ class Play:
             self.target.send(plane, frame)
 
     def _writes(self, given: dict[str, int]) -> bytes:
-        """Fill in the fields of a WRITE, packet ``k`` of a message of ``of`` packets, and return its payload."""
+        """Fill in a WRITE's fields, packet ``k`` of a message of ``of`` packets; returns its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1
@@ -329,7 +325,6 @@ class Play:
             given.setdefault("op", to.get("op", 0))
 
     def _matches(self, step: Step, d: Frame) -> bool:
-        """Say whether a frame is the one that a step names: its kind, and every key."""
         return d.kind == step.words[0] and all(self._holds(key, text, d) for key, text in step.keys.items() if key not in ("within", "for"))
 
     def _holds(self, key: str, text: str, d: Frame) -> bool:
@@ -370,7 +365,7 @@ class Play:
         self.inbox.clear()
 
     def _post(self, step: Step) -> None:
-        """Do ``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
+        """``post write bytes=N [imm=N]`` or ``post recv [id=N]``."""
         numbers = {key: self.value(text) for key, text in step.keys.items()}
         keys: dict[str, int | list[int]] = {"id": self.writes + 1, **numbers}
         if step.words[0] == "write":
@@ -382,7 +377,7 @@ class Play:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
 
     def _completion(self, step: Step) -> None:
-        """Check ``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``, for the next one, in order."""
+        """Check ``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``, for the next one."""
         end = self.target.now() + int(float(step.keys.get("within", WITHIN)) * self.base_rtt)
         while True:
             self.completed += self.target.order("completions") or []
@@ -416,7 +411,7 @@ class Play:
 
     def _auto(self, step: Step) -> None:
         """Answer every WRITE, probe and request from now on. ``drop``, ``trim``, ``mark``: PSNs whose first packet gets that; ``lose``:
-        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many probes are answered, if not all."""
+        PSNs that never arrive; ``silent``: planes on which nothing arrives; ``probes``: how many are answered, if not all."""
         self.auto = {key: _numbers(text) for key, text in step.keys.items()}
 
     def _answer(self, frame: Frame) -> None:
@@ -470,7 +465,7 @@ class Play:
     # --- why ---------------------------------------------------------------------------------------------------
 
     def _sides(self, failed: Failed) -> list[tuple[str, str, str]]:
-        """Return (field, asked, came), for the frame that is nearest to what was asked."""
+        """Compare with the frame nearest to what was asked."""
         if not failed.got:
             return []
         d = failed.got[0]

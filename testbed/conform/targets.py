@@ -1,7 +1,4 @@
-"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces.
-
-The judge knows none of them by more than :class:`testbed.conform.play.Target`.
-"""
+"""The targets of cases: our engine, any object without sockets in virtual time, or an endpoint on interfaces."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
-"""A command that brings up a queue pair answers an order within this time [ours]."""
+"""Seconds in which a command that brings up a queue pair answers an order [ours]."""
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
 """Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
@@ -40,12 +37,11 @@ def rows(completions: Sequence[Any]) -> list[Row]:
 
 
 def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
-    """Write finished requests as the answer to an order has them."""
     return [dict(zip(("id", "kind", "status", "imm", "length"), row[1:], strict=True)) for row in finished]
 
 
 class Virtual:
-    """An endpoint without sockets, in virtual time. ``endpoint`` has the methods of docs/how/conform.md."""
+    """An endpoint in virtual time. ``endpoint`` has the methods of docs/how/conform.md."""
 
     way_rtts = 0.0
 
@@ -99,7 +95,7 @@ class Virtual:
 
 
 class OurEngine:
-    """The engine of ``agents.mrc`` with the methods of docs/how/conform.md."""
+    """``agents.mrc``'s engine with the methods of docs/how/conform.md."""
 
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
@@ -181,7 +177,7 @@ class Wire:
         return self._ask(op, **keys)
 
     def _ask(self, op: str, **keys: Any) -> Any:
-        """Return the answer to an order. Raises :class:`Unsupported`, or :class:`UserError` if there is none."""
+        """Raises :class:`Unsupported`, or :class:`UserError` without an answer."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({"op": op, **keys}) + "\n")

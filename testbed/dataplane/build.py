@@ -1,7 +1,5 @@
-"""Compiles fabric.bpf.c. `make install` runs it as a module; the loader calls it when the object is older than its source.
-
-Must not need root: the object is loaded elsewhere.
-"""
+"""Compiles fabric.bpf.c, in `make install` or when the object is older than its source. Must not need root: the object is loaded
+elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for mo
 
 
 def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
-    """Compile to ``out``, for fabrics whose MRC and RoCE have this port. Raises :class:`UserError` without clang or libbpf's headers."""
+    """Compile for fabrics whose MRC and RoCE have this port. Raises :class:`UserError` without clang or libbpf's headers."""
     clang = shutil.which("clang")
     if clang is None:
         raise UserError("clang is missing: install it with apt-get install clang libbpf-dev")

@@ -1,7 +1,5 @@
-"""BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it.
-
-Used by the loader, the counters and the controller's eBPF southbound. Does not know what a map means. Map objects
-close their file descriptor when they are closed or collected.
+"""BPF maps from Python: bpf(2) by ctypes, and plain memory for maps that allow it. Map objects close their descriptor when they are closed
+or collected.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _bpf(command: int, attr: bytes | bytearray) -> int:
-    """Make one bpf(2) call. Raises OSError."""
+    """Raises OSError."""
     buffer = (ctypes.c_char * len(attr)).from_buffer_copy(attr)
     result: int = _libc.syscall(_SYS_BPF, command, ctypes.byref(buffer), len(attr))
     if result < 0:
@@ -48,7 +46,6 @@ class BpfMap:
         _bpf(command, struct.pack("=I4xQQQ", self.fd, ctypes.addressof(key_buffer), value, 0))
 
     def lookup(self, key: bytes) -> bytes | None:
-        """Return the value at ``key``, or None."""
         out = ctypes.create_string_buffer(self.value_size)
         try:
             self._element(_LOOKUP, key, ctypes.addressof(out))
@@ -65,7 +62,7 @@ class BpfMap:
         self._element(_UPDATE, key, ctypes.addressof(value_buffer))
 
     def delete(self, key: bytes) -> bool:
-        """Remove ``key``; returns False if it was not there."""
+        """Returns False if ``key`` was not there."""
         try:
             self._element(_DELETE, key, 0)
         except OSError as error:
@@ -75,7 +72,7 @@ class BpfMap:
         return True
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return all entries; an entry that changes meanwhile may be missed or returned twice."""
+        """All entries; one that changes meanwhile may be missed or returned twice."""
         following = ctypes.create_string_buffer(self.key_size)
         previous: ctypes.Array[ctypes.c_char] | None = None
         while True:

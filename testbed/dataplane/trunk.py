@@ -1,7 +1,6 @@
 """The data plane's part of the trunk between machines that carry one fabric together: which ports lie where, and what it carried.
 
-Called by testbed/emulated/trunk.py, which makes the device, on a machine whose data plane is loaded (loader.py). Frames that machines sent
-to a port and its own machine did not receive are lost on the trunk: :func:`lost`.
+Frames that machines sent to a port and its own machine did not receive are lost on the trunk: :func:`lost`.
 """
 
 from __future__ import annotations
@@ -35,18 +34,16 @@ def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
 
 
 class TrunkCounters:
-    """The trunk's maps as live memory."""
-
     def __init__(self) -> None:
         self._stats, self._strays = (live_words(PINS / name) for name in ("trunk_stats", "trunk_strays"))
 
     @property
     def strays(self) -> int:
-        """Count the frames that came in from anybody but a peer, or for no port of this machine."""
+        """Frames that came in from anybody but a peer, or for no port of this machine."""
         return int(self._strays[0])
 
     def carried(self, ports: Iterable[int]) -> Carried:
-        """Return what was counted at these egress ports, without those that carried nothing."""
+        """What was counted at these egress ports that carried anything."""
         rows = ((port, self._stats[port * _WORDS : (port + 1) * _WORDS].tolist()) for port in ports)
         return {port: words for port, words in rows if any(words)}
 

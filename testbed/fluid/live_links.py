@@ -23,8 +23,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster's counts, and ``links``: a fabric whose links have this cluster's rates, delay and packet size, and which is used for these
-    alone."""
+    """A cluster's counts. ``links`` is a fabric that only gives rates, delay and packet size."""
 
     links: Fabric
     planes: int
@@ -34,14 +33,14 @@ class Cluster:
 
     @classmethod
     def of_fabric(cls, fabric: Fabric) -> Cluster:
-        """Make the cluster of a fabric. Raises :class:`UserError` for two sites."""
+        """Raises :class:`UserError` for two sites."""
         if fabric.sites > 1:
             raise UserError(f"fabric {fabric.name!r} has two sites, and rates without packets know one place")
         return cls(fabric, fabric.planes, fabric.t0_per_plane, fabric.t1_per_plane, fabric.hosts_per_t0)
 
     @classmethod
     def of_size(cls, size: Size) -> Cluster:
-        """Make the cluster of a design of ``mrcbed fabric size``. Raises :class:`UserError` if its T0s are not all full."""
+        """Make the cluster of a design of ``mrcbed fabric size``. Raises :class:`UserError` unless its T0s are all full."""
         if size.tiers < 2 or size.nics % size.down:
             raise UserError(f"{size.nics:,} NICs do not fill T0s of {size.down} NICs: use a multiple of {size.down}, two T0s or more")
         links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate)
@@ -53,20 +52,20 @@ class Cluster:
 
     @property
     def fabric_links(self) -> int:
-        """The number of cables between T0s and T1s, over all planes."""
+        """Cables between T0s and T1s, over all planes."""
         return self.planes * self.t0s * self.uplinks
 
     @property
     def packets_per_second(self) -> float:
-        """Full packets that a NIC sends in a second when it carries its rate as payload."""
+        """Full packets of a NIC that carries its rate as payload."""
         return self.links.host_rate / (8 * self.links.mtu)
 
     def t0_of(self, hosts: Numbers) -> Numbers:
         return hosts // self.hosts_per_t0
 
     def interleaved_rings(self, ranks: int) -> tuple[Numbers, Numbers]:
-        """Return (senders, receivers) of parallel rings of ``ranks`` hosts; each host is in one, and neighbours sit under different T0s.
-        All hosts of a T0 send to one other T0. Raises :class:`UserError` where that cannot be."""
+        """Return (senders, receivers) of parallel rings of ``ranks`` hosts; each host is in one, and all hosts of a T0 send to one other
+        T0. Raises :class:`UserError` where that cannot be."""
         if self.t0s < 2 or ranks < 2 or self.hosts % ranks or (ranks % self.t0s and self.t0s % ranks):
             shape = f"rings of {ranks} ranks over {self.t0s} T0s of {self.hosts_per_t0} hosts"
             raise UserError(f"{shape}: use a multiple or a divisor of {self.t0s}, at least 2")
@@ -103,7 +102,6 @@ class State:
             self.set_link(link.plane, t0, t1, alive)
 
     def set_t1(self, plane: int, t1: int) -> None:
-        """Let a T1 forward nothing."""
         self.up[plane, :, t1] = False
 
     def cut_random(self, count: int, generator: np.random.Generator) -> None:
@@ -114,5 +112,5 @@ class State:
         self.up.reshape(-1)[generator.choice(alive, count, replace=False)] = False
 
     def paths(self, sources: Numbers, destinations: Numbers) -> Numbers:
-        """Count, [plane, pair], the uplink numbers that are up at both T0s of a pair; T0s are given by number."""
+        """Count, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
         return np.stack([np.count_nonzero(plane[sources] & plane[destinations], axis=1) for plane in self.up])

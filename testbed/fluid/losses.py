@@ -25,20 +25,20 @@ def ev_sets_fit(cluster: Cluster, evs: int = EVS) -> bool:
 
 
 def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
-    """Count the EVs of a plane for a queue pair with ``evs`` in all. Raises :class:`UserError` unless planes and paths allow that."""
+    """EVs in each plane of a queue pair. Raises :class:`UserError` unless :func:`ev_sets_fit`."""
     if not ev_sets_fit(cluster, evs):
         raise UserError(f"{evs} EVs: use a multiple of {cluster.planes} planes, up to {cluster.planes * cluster.uplinks}")
     return evs // cluster.planes
 
 
 def _path_orders(cluster: Cluster, pairs: int, generator: np.random.Generator) -> Numbers:
-    """Draw, [queue pair, path], the T1s of a plane in the random order in which a queue pair takes them up."""
+    """Draw, [queue pair, path], the T1s of a plane in the order in which a queue pair takes them up."""
     return np.argsort(generator.random((pairs, cluster.uplinks), dtype=np.float32), axis=1)
 
 
 def touched_by_t1(cluster: Cluster, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[float, float]:
-    """Draw the shares of queue pairs with an EV through one given T1: in their data's direction, and in either of a pair's two directions.
-    Queue pairs are between T0s. The other direction has an EV set of its own."""
+    """Draw the shares of queue pairs, between T0s, with an EV through one given T1: in their data's direction, and in either of a pair's
+    two directions. The other direction has its own EV set."""
     each = evs_per_plane(cluster, evs)
     there, back = ((_path_orders(cluster, queue_pairs, generator)[:, :each] == 0).any(axis=1) for _ in range(2))
     return float(there.mean()), float((there | back).mean())

@@ -35,7 +35,7 @@ Frame = dict[str, Any]
 BIN_RTTS = 2
 """Base RTTs over which losses are counted, as the agents' goodput is."""
 MOST_LINE = 1 << 24
-"""The longest line of a log, in bytes [ours]."""
+"""The longest line of a log, bytes [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
@@ -64,7 +64,7 @@ class Fold:
     # --- lines -----------------------------------------------------------------------------------------------
 
     def feed(self, name: str, data: bytes) -> None:
-        """Take more of the log file ``name`` (``h3``, ``runner``, ``ports``)."""
+        """``name``: ``h3``, ``runner``, ``ports``."""
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
         if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
@@ -82,7 +82,7 @@ class Fold:
             heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        """Yield the frames of all lines up to a time of the run (ns); None: of all lines."""
+        """Yield the frames of lines up to a time of the run (ns); None: of all."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
             t = when - self.run.t0
@@ -132,14 +132,14 @@ class Fold:
                 yield from self._reroute(t, line)
 
     def close(self) -> Iterator[Frame]:
-        """Yield the frames that are left: the run is over."""
+        """The run is over: yield the frames that are left."""
         yield from self.frames()
         yield from self._close_bin(self._bin_end)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
     def _open(self, t: int, line: log.PathChange | log.PlaneChange | log.Evs | log.Reroute) -> Iterator[Frame]:
-        """Open a pair of hosts that the description of the run does not have."""
+        """Open a pair of hosts that the description of the run lacks."""
         if line.peer is None or (pair := (line.host, line.peer)) in self._shown:
             return
         states = self.run.new_pair(*pair)
@@ -167,7 +167,7 @@ class Fold:
         yield from self._show(t, pair, evs, line.cause or "", whole=line.plane)
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
-        """Return what is shown of a path, before it is known whether it is back."""
+        """What is shown of a path, before it is known whether it is back."""
         own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own
@@ -181,7 +181,7 @@ class Fold:
         return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
-        """Make frames for those of the paths whose shown state changes."""
+        """Make frames for the paths whose shown state changes."""
         changed: dict[str, list[int]] = {}
         for ev in evs:
             state = self._state(pair, ev)
@@ -227,7 +227,7 @@ class Fold:
         return ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
-        """Close the bin of losses if it is over at ``t``, and make frames of what it counted."""
+        """Close the bin of losses if it is over at ``t``."""
         if t < self._bin_end:
             return
         of_bin = {"t": self._bin_end - self._bin_ns, "ns": self._bin_ns}
@@ -264,7 +264,7 @@ class Fold:
         }  # fmt: skip
 
     def _program_note(self, line: log.Told) -> Iterator[Frame]:
-        """Make frames of a job's rank that ended a step of its program."""
+        """A job's rank ended a step of its program."""
         if line.note.step is not None and line.host in self.run.ranks:
             phase, step, begin, end, _, wrong = line.note.step
             times = round(begin * (S // NS)), round(end * (S // NS))
@@ -288,7 +288,7 @@ class Fold:
         return [frame]
 
     def _event(self, t: int, line: Line) -> Iterator[Frame]:
-        """Make the frame of what concerns no path: a line of text, if it is worth one."""
+        """Make a line of text of what concerns no path, if it is worth one."""
         first = line.host == self.run.ranks[0]
         level, more, text = "note", {}, ""
         match line:
@@ -333,12 +333,11 @@ class State:
             self._latest[subject] = part
 
     def keyframe(self) -> list[Frame]:
-        """Return frames that lead an empty state here, oldest first."""
+        """Frames that lead an empty state here, oldest first."""
         return list(self._latest.values())
 
 
 def _parts(frame: Frame) -> Iterator[tuple[tuple[Any, ...], Frame]]:
-    """Split a frame by its subjects."""
     kind = frame["f"]
     if kind == "path":
         for ev in frame["evs"]:

@@ -1,6 +1,5 @@
-"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time.
-
-The server of a living view uses it. It only reads: the run does not notice if it is slow.
+"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time. The run does not notice if it is
+slow.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 LAG_S = 0.3
-"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, by
-the reader's clock, the follower waits for none."""
+"""Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, the
+follower waits for none."""
 PORTION = 1 << 20
 """The bytes of a file that one look reads."""
 
 
 class Follower:
-    """The follower of one run, whose logs are in the folder ``raw``."""
+    """The follower of one run; ``raw`` is the folder of its logs."""
 
     def __init__(self, raw: Path, run: Run) -> None:
         self.raw = raw
         self.run = run
         self.behind = False
-        """Whether a file held more than the last look read: the next look should come at once."""
+        """A file held more than the last look read: look again at once."""
         self.over = False
         self._fold = Fold(run)
         self._offsets: dict[Path, int] = {}
@@ -67,7 +66,7 @@ class Follower:
 
 
 class Following:
-    """The runs of a results directory that begin from now on, or have begun and are not over."""
+    """The runs of a results directory that are not over, and those that begin later."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

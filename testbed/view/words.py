@@ -1,7 +1,4 @@
-"""The sentences that a view shows: why a path changed, and what a fault did. Pure.
-
-States of a path and their causes are those of the logs (docs/how/results.md); the words are docs/reference/glossary.md's.
-"""
+"""The sentences that a view shows: why a path changed, and what a fault did. Its words are docs/reference/glossary.md's."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _VERDICTS = {
     "allowed": "taken off the denylist, must prove itself",
 }
 _SOON_NS = 2_000_000
-"""A fault that began or ended longer ago (network time) is not named as what a change follows [ours]."""
+"""A fault longer ago, in network time, is not named as what a change follows [ours]."""
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
@@ -48,7 +45,6 @@ def verdict(state: str, cause: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """Write a time of the network as people read it."""
     if abs(ns) < 999.5:
         return f"{ns:.0f} ns"
     if abs(ns) < 9_950:
