@@ -1,7 +1,6 @@
 """Makes the command batches that create a fabric's interfaces, queues and routes: text in, one process per namespace and tool.
 
-Batches are the point: 320 veth pairs with queues and filters come up in well under a second. One process per command took minutes. The
-builders of text are pure.
+In batches, 320 veth pairs with queues and filters come up in well under a second; one process per command took minutes.
 """
 
 from __future__ import annotations
@@ -24,26 +23,25 @@ from topologies.paths import path_evs
 from topologies.units import BYTE, NS
 
 MTU_ROOM = 64
-"""Bytes by which a link's MTU exceeds that of a full data packet, for immediates and other transports' headers [ours]."""
+"""Bytes of a link's MTU beyond a full data packet, for immediates and other transports' headers [ours]."""
 BURST_S = 0.0005
 BURST = 25 * NS
 """The time that a port may catch up after a late timer [ours; docs/why/fidelity.md].
 
-HTB cannot tell a late timer from having had nothing to send, so ports that often pause exceed their rate by that much each time. With a
-shorter time, late timers cost full ports so much that queues grow and mark. It is wall time, or network time where that is more: what
-timers may be late then grows with the dilation.
+HTB cannot tell a late timer from having had nothing to send, so ports that often pause exceed their rate by that much. With a shorter time,
+late timers cost full ports so much that queues grow and mark. It is wall time, or network time where that is more.
 """
 LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 DATA_CLASS = 0x10002
 LOSSLESS_LIMIT = 1 << 30
-"""Bytes of the queue below the data class under PFC. It is never reached: room is kept where frames come in."""
+"""Never reached: under PFC room is kept where frames come in."""
 AT_ONCE = 8
 NO_MEMORY_S = 10.0
-"""Seconds after its start for which a batch retries lines that found the kernel out of memory [ours]."""
+"""Seconds for which a batch retries lines that found the kernel out of memory [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
 TX_QUEUE = 10_000
-"""Frames of an interface's queue. It is never full: the counted backlog drops long before."""
+"""Never full: the counted backlog drops long before."""
 
 
 def link_mtu(fabric: Fabric) -> int:
@@ -51,9 +49,6 @@ def link_mtu(fabric: Fabric) -> int:
 
 
 def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link] | None = None) -> list[str]:
-    """Make the `ip link add` lines of ``links`` (None: all). ``namespaces``: host -> what iproute2 takes after `netns`; switches share the
-    batch's."""
-
     def end(port: Port, prefix: str) -> str:
         host = port.node in namespaces
         mac = addressing.HOST_MAC if host else addressing.SWITCH_MAC + port.number.to_bytes(2, "big")
@@ -86,12 +81,11 @@ def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: i
 
 
 def burst_bytes(rate: int, clock: WallClock) -> int:
-    """Compute a port's bucket at a rate (bits/s). It may be less than a frame: HTB lets one go while nothing is owed."""
+    """The bucket may be less than a frame: HTB lets one go while nothing is owed."""
     return max(LEAST_BURST, rate * max(clock.patience(BURST_S), BURST) // BYTE)
 
 
 def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, int]]) -> list[str]:
-    """Make the `tc` lines of egress queues and programs, for (port, rate in bits/s)."""
     lines = []
     for port, rate in ports:
         dev = f"dev {port.name}"
@@ -110,11 +104,8 @@ def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, in
 
 
 def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
-    """Make the `tc` lines of the queue below a port's data class. ``dev``: "dev NAME".
-
-    Under PFC it is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every frame. A
-    refused frame makes the kernel look at the other classes (netlink.PauseSocket).
-    """
+    """Under PFC this is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every frame.
+    A refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
     parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
     if not fabric.pfc:
         return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]
@@ -126,8 +117,7 @@ def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
 
 
 def spread(fabric: Fabric, src: int, dst: int) -> int:
-    """Choose the EV by which the kernel of ``src`` reaches ``dst``. Pairs are spread over planes, then uplinks; both directions take one
-    path."""
+    """Choose the EV of the kernel's one path. Pairs are spread over planes, then uplinks; both directions take one path."""
     evs = path_evs(fabric, src, dst)
     low, high = sorted((src, dst))
     plane = (low + high) % fabric.planes
@@ -137,7 +127,6 @@ def spread(fabric: Fabric, src: int, dst: int) -> int:
 
 
 def peer_route(fabric: Fabric, host: int, peer: int) -> str:
-    """Make the one-path route from ``host`` to ``peer``, as `ip route add` takes it."""
     value = spread(fabric, host, peer)
     segment = addressing.text(addressing.path_address(fabric, host, peer, value))
     port = f"h{host}-p{addressing.ev_fields(value)[0]}"
@@ -177,14 +166,13 @@ HOST_SYSCTLS = {
 
 
 def run_batches(tool: str, batches: Iterable[tuple[Sequence[str], str]]) -> None:
-    """Call :func:`run_batch` for each (lines, namespace), :data:`AT_ONCE` at a time. Raises the first's :class:`UserError`."""
     with ThreadPoolExecutor(AT_ONCE) as workers:
         for done in [workers.submit(run_batch, tool, lines, namespace) for lines, namespace in batches]:
             done.result()
 
 
 def run_batch(tool: str, lines: Sequence[str], namespace: str) -> None:
-    """Run `ip -batch` or `tc -batch` in the namespace at path ``namespace``. Raises :class:`UserError` with the first line it refused.
+    """Run `ip -batch` or `tc -batch` in the namespace at a path. Raises :class:`UserError` with the first line it refused.
 
     A line that finds the kernel out of memory is tried again, with those after it. Every SRv6 route takes memory of each core from a
     reserve, which the kernel refills in the background: thousands of routes at once empty it while the cores are busy.

@@ -20,16 +20,14 @@ from topologies.clos import Fabric
 
 BUFFER_KIB = 65536
 SNAP_ROOM = 256
-"""Bytes kept of each frame beyond a full data packet: more than a link's MTU allows."""
+"""More than a link's MTU lets through beyond a full data packet."""
 START_S = 5.0
 
 
 class Capture:
-    """The capture of one link; ``path`` is a pcap file with nanosecond timestamps."""
-
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """Start a capture; returns when it captures, or raises :class:`UserError`. ``come_twice``: frames come in twice
-        (packet_sockets.py), and the file has them once."""
+        """Return when frames are captured, or raise :class:`UserError`. ``come_twice``: frames come in twice (packet_sockets.py), and the
+        file has them once."""
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable
         tool = shutil.which("tcpdump", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
@@ -63,7 +61,7 @@ class Capture:
                 sock.close()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the capture, set ``captured`` and ``dropped``. The file has all that came before."""
+        """The file has all that came before. Sets ``captured`` and ``dropped``."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:

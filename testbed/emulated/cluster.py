@@ -1,7 +1,7 @@
 """A cluster that can be broken: fabric, controller and agents of one emulated run as one object, inside the sandbox only.
 
-It owns and watches every process that it starts. When any but the controller dies, :meth:`Cluster.check` raises. If nobody tears the
-cluster down within a second, the watcher does.
+It watches every process that it starts. When any but the controller dies, :meth:`Cluster.check` raises. If nobody tears the cluster down
+within a second, the watcher does.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from topologies.parts import whole
 CRASH_POINTS = (*STEPS, "controller", "captures", "started", "agents", "agents-started")
 """Points where MRCBED_CRASH_AT makes bring-up fail: ``<point>`` raises there, ``<point>:kill`` kills this process."""
 MAX_HOSTS = 64
-"""Each host needs processes and each pair a route: more hosts would take minutes to come up [ours]."""
+"""More hosts would take minutes to come up: each needs processes, and each pair a route [ours]."""
 MOST_DESCRIPTORS = 900
-"""The most descriptors of a process of several agents (five, and one per NIC port of each agent): select takes numbers below 1,024."""
+"""Descriptors of a process of several agents (five, and one per NIC port of each): select takes numbers below 1,024."""
 CONTROLLER_S = 20.0
 PAUSER_S = 20.0
 AGENTS_S = 20.0
@@ -64,9 +64,8 @@ KERNEL_DRAIN_S = 1.0
 NOTICE_S, FORCE_S = 0.6, 1.2
 """Seconds after a death until the main thread is interrupted if it has not noticed, and until everything is ended without it."""
 LAST_WORDS_S = GRACE_S + KILL_S + 1.0
-"""Seconds that a main thread that has noticed a death may take before the tear-down: users' programs end by themselves first."""
+"""Seconds for a main thread that has noticed a death: users' programs end by themselves first."""
 DRAIN_S = 0.05
-"""The failure that MRCBED_CRASH_AT asks for."""
 ROOT = Path(__file__).resolve().parents[2]
 _AGENT = "the agent of "
 
@@ -139,8 +138,7 @@ class Cluster(Started, TakesFaults):
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Bring everything but the agents up. After a failure tears down what is up and raises; :class:`UserError` is for what people can
-        fix."""
+        """Bring everything but the agents up, or tear all down and raise; :class:`UserError` is for what people can fix."""
         go_on()
         started = time.monotonic_ns()
         try:
@@ -219,7 +217,6 @@ class Cluster(Started, TakesFaults):
         return [*self._agents, *(process for process in (self._controller, self._pauser) if process is not None)]
 
     def _flush_agents(self) -> None:
-        """Let agents write down what they measured; kill those that do not answer."""
         running = [process for process in self._agents if process.poll() is None]
         for process in running:
             process.terminate()
@@ -241,7 +238,6 @@ class Cluster(Started, TakesFaults):
     # --- PFC -----------------------------------------------------------------------------------------------------
 
     def _start_pauser(self) -> None:
-        """Start testbed/emulated/pauser.py; returns when it watches."""
         config = json.dumps({"fabric": self.fabric.to_dict(), "clock": self.clock.to_dict(), "namespaces": self.net.namespaces})
         log = Path(sandbox.RUN_DIR) / "pauser.log"
         with log.open("wb") as complaints:
@@ -314,10 +310,10 @@ class Cluster(Started, TakesFaults):
     def start_agents(
         self, transport: str, options: Mapping[str, object], log_dir: Path, seed: int, policy: str = "none", alone: bool = True
     ) -> None:  # fmt: skip
-        """Start one agent per host; returns when every control socket answers. Raises :class:`UserError` if one does not come up.
+        """Start one agent per host; returns when every control socket answers. Raises :class:`UserError`.
 
         ``policy`` chooses what the controller tells agents about link events (testbed/controller/steering.py). With ``alone`` each agent
-        has a process, for faults that stop or kill one; otherwise they share one process per core.
+        has a process, for faults that stop or kill one; otherwise they share one per core.
         """
         if self._agents:
             raise RuntimeError("agents are running already: stop_agents comes first")
@@ -375,7 +371,6 @@ class Cluster(Started, TakesFaults):
             raise
 
     def stop_agents(self, timeout: float = 2.0) -> None:
-        """End all agents; they flush their logs."""
         self.control.end()
         for agent in self.agents:
             agent.close()
@@ -415,30 +410,29 @@ class Cluster(Started, TakesFaults):
         return paths
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """Follow a network that has converged around these links, all that are down: the hosts' routes change where a kernel transport
-        runs."""
+        """The hosts' routes change where a kernel transport runs."""
         if self._kernel_paths is not None:
             self._kernel_paths.reroute(dead_links)
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Put an entry on the denylist (topologies/denylist.py) for the fabric's life; returns whether it is new. It goes through the
-        controller, or to the agents where there is none. Raises UserError or FabricError."""
+        """Put an entry on the denylist for the fabric's life; returns whether it is new. It goes through the controller, or to the agents
+        where there is none. Raises UserError or FabricError."""
         return self.control.deny(entry, reason, by)
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Take an entry off the denylist, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
+        """Remove an entry, or with ``by`` only that party's denial; returns whether it was there. Raises as :meth:`deny`."""
         return self.control.allow(entry, by)
 
     def controller_journal(self, since_ps: int) -> Sequence[Mapping[str, object]]:
-        """Return what the controller saw and did since a time (docs/why/controller.md); empty without a living controller."""
+        """What the controller saw and did since a time; empty without a living controller."""
         return self.control.journal(since_ps)
 
     def denied(self) -> list[dict[str, Any]]:
-        """Return the denylist: ``{"entry", "by", "reason", "since_ps"}``, one row per party that denies it."""
+        """``{"entry", "by", "reason", "since_ps"}``, one row per party that denies an entry."""
         return self.control.denied()
 
     def background(self, stream: Stream, stem: Path) -> Iperf:
-        """Make a flow of iperf3, not yet prepared, with reports ``<stem>.json`` and ``<stem>-server.json``. The caller ends it."""
+        """Make a flow of iperf3, not yet prepared. The caller ends it."""
 
         def popen(host: str, command: list[str], **keys: Any) -> subprocess.Popen[bytes]:
             process: subprocess.Popen[bytes] = self.net[host].popen(command, env=environment(), **keys)
@@ -447,13 +441,12 @@ class Cluster(Started, TakesFaults):
         return Iperf(self.fabric, self.clock, stream, popen, self.net.path_of, stem)
 
     def management(self) -> None:
-        """Bring the management network up, unless it is. Raises :class:`UserError`."""
         if not self.net.managed:
             management.bring_up(self.net)
             self.net.managed = True
 
     def programs(self, program: Program, hosts: Sequence[int]) -> EmulatedPrograms:
-        """Start a program on hosts, given in rank order; the caller ends it. Raises :class:`UserError`."""
+        """Start a program on hosts, in rank order; the caller ends it. Raises :class:`UserError`."""
         return EmulatedPrograms(self, program, hosts)
 
     # --- faults and counters ---------------------------------------------------------------------------------------
@@ -475,7 +468,7 @@ class Cluster(Started, TakesFaults):
         return self.agents[place].path if place < len(self.agents) else ""
 
     def counters(self) -> list[dict[str, Any]]:
-        """Return one row per port (testbed/dataplane/counters.py); its pauses are network time."""
+        """One row per port (testbed/dataplane/counters.py); pauses are network time."""
         return [
             {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
              for key, value in row.items()}
@@ -483,7 +476,7 @@ class Cluster(Started, TakesFaults):
         ]  # fmt: skip
 
     def backlog(self, port: str) -> int:
-        """Read the bytes of the data class that wait at a port. Raises KeyError for an unknown port."""
+        """Bytes of the data class that wait at a port. Raises KeyError."""
         return self.net.counters.data_backlog(self._port_numbers[port])
 
     def loads(self) -> Loads:
@@ -499,8 +492,7 @@ class Cluster(Started, TakesFaults):
         return True
 
     def processes(self) -> dict[str, int]:
-        """Return name -> pid of the processes that work during a run: agents by the name of their (first) host, ``controller``, ``runner``,
-        ``pauser``."""
+        """Name -> pid of the processes that work during a run; agents have the name of their (first) host."""
         pids = {name: process.pid for name, process in zip(self.part.host_names[:: self._share], list(self._agents), strict=False)}
         pids |= {"pauser": self._pauser.pid} if self._pauser is not None else {}
         return pids | ({"controller": self.controller_pid} if self.controller_alive else {}) | {"runner": os.getpid()}
@@ -526,7 +518,7 @@ class Cluster(Started, TakesFaults):
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises :class:`ClusterDied` if a process that the cluster needs has died."""
+        """Raises :class:`ClusterDied`."""
         if not self._died:
             with self._watch_lock:
                 for name, process in self._watched.values():
@@ -549,7 +541,6 @@ class Cluster(Started, TakesFaults):
             self._died = self._died or f"{name} (process {process.pid}) {ended}" + (f", saying {complaint!r}" if complaint else "")
 
     def _watch(self) -> None:
-        """Sleep until a process dies; shut down if the main thread does not notice in time."""
         while True:
             with self._watch_lock:
                 live = dict(self._watched)
@@ -572,7 +563,7 @@ class Cluster(Started, TakesFaults):
                 return
 
     def _let_kernels_answer(self) -> None:
-        """Let kernels whose agent has died hear what peers send to its connections and refuse it, so that the peers learn of the loss."""
+        """Kernels whose agent has died refuse what peers send to its connections, so that the peers learn of the loss."""
         for host, process in enumerate(list(self._agents) if self._kernel_paths is not None else ()):
             if process.poll() is not None:
                 loader.end_delay(self.fabric, host)
@@ -589,7 +580,6 @@ class Cluster(Started, TakesFaults):
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and the like back until the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
@@ -598,7 +588,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _host_processes(config: Path) -> dict[str, int]:
-    """Read a file of host processes, name -> id, all children of this process. Raises UserError."""
+    """Read name -> id, all children of this process. Raises UserError."""
     command = [sys.executable, "-m", "agents.process.host", "--config", str(config), "--parent", str(os.getpid())]
     complaint, limit = config.with_suffix(".err"), patient(AGENTS_S)
     try:
@@ -621,8 +611,8 @@ def _host_processes(config: Path) -> dict[str, int]:
 
 
 def environment() -> dict[str, str]:
-    """Return our environment, with the run's mark. The project is importable anywhere. NumPy starts no threads: an agent only adds and
-    compares with it."""
+    """Our environment, with the run's mark. The project is importable anywhere. NumPy starts no threads: an agent only adds and compares
+    with it."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 

@@ -5,8 +5,7 @@
 - anything that is wrong: error TEXT
 
 A connection's faults are taken back when it closes, and it can take back no others. The socket belongs to the program's user, mode 0600, in
-a folder that only the run's processes see. Its user can break this run's fabric, and nothing beyond it. A thread of its own serves it, so
-no client holds up the run.
+a folder that only the run's processes see. Its user can break this run's fabric, and nothing beyond it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ VARIABLE = "MRCBED_FAULTS"
 USAGE = 'inject KIND ON [KEY=VALUE...], like "inject loss h0-p1 probability=0.01"'
 MOST_CLIENTS = 64
 MOST_FAULTS = 256
-"""The most faults of a connection [ours]."""
 LINE = 4096
-"""The most bytes of an order [ours]."""
 
 
 class _Client:
@@ -70,7 +67,6 @@ class FaultSocket:
         self._thread.start()
 
     def close(self) -> None:
-        """Take back what clients have injected, and end. Idempotent."""
         if self._thread.is_alive():
             self._waker.send(b"x")
             self._thread.join()
@@ -108,7 +104,7 @@ class FaultSocket:
         self._heal(client, client.numbers)
 
     def _read(self, client: _Client) -> None:
-        """Answer each line that a client has sent; a client that sends no lines, or does not read answers, is dropped."""
+        """A client that sends no lines, or does not read answers, is dropped."""
         try:
             data = client.sock.recv(LINE)
             *lines, client.incoming = (client.incoming + data).split(b"\n")
@@ -157,7 +153,6 @@ class FaultSocket:
         return [int(word) for word in words] or client.numbers
 
     def _heal(self, client: _Client, numbers: list[int]) -> None:
-        """Take faults back; those that are already over do not count."""
         client.numbers = [number for number in client.numbers if number not in numbers]
         for number in numbers:
             with suppress(UserError):

@@ -1,9 +1,9 @@
 """Takes links and switches of a running fabric down and up, and notices when they change otherwise.
 
-A fault acts on the switch's end of a cable, never on a host's: the host sees its carrier go, as with a pulled cable, and keeps its routes.
-Down: gate closed in both directions, interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier
-and queues back at both ends, flushed again, gate opened. So the books stay exact. A monitor thread does the same when somebody runs `ip
-link set` by hand in a node.
+A fault acts on the switch's end of a cable: the host sees its carrier go, as with a pulled cable, and keeps its routes. Down: gate closed
+in both directions, interface down, queues off at both ends, what was queued declared flushed. Up: interface up, carrier and queues back at
+both ends, flushed again, gate opened. So the books stay exact. A monitor thread does the same when somebody runs `ip link set` by hand in a
+node.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from topologies.clos import Fabric, Link, Port
 from topologies.parts import Part, whole
 
 SETTLE_S = 1.0
-"""The longest wait for the kernel to report carrier at both ends of a cable."""
 
 
 class Faults(Holders):
-    """The state of every cable. ``namespaces``: node -> descriptor of its network namespace, switches under "". Of cables outside ``part``,
-    which other machines have, only the state is kept."""
+    """``namespaces``: node -> descriptor of its network namespace, switches under "". Of cables outside ``part`` only the state is kept."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, counters: Counters, namespaces: Mapping[str, int], part: Part | None = None
@@ -96,7 +94,7 @@ class Faults(Holders):
         self._up[link.name] = True
 
     def _wait_for(self, link: Link, up: bool) -> bool:
-        """Wait until the kernel has followed a carrier at both ends, queues included; False if SETTLE_S was too short."""
+        """The kernel must have followed a carrier at both ends, queues included; False if SETTLE_S was too short."""
         until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)

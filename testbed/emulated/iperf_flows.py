@@ -1,7 +1,6 @@
 """Background traffic: one iperf3 flow between two hosts of a running fabric, on one path, on addresses of its own.
 
-It owns two processes, two addresses and two routes, and removes exactly these again. Inner addresses (topologies/addressing.py) tell its
-frames from all others.
+It owns two processes, two addresses and two routes, and removes exactly these again.
 """
 
 from __future__ import annotations
@@ -30,14 +29,13 @@ from topologies.clos import Fabric
 PROTOCOLS = ("tcp", "udp")
 CONGESTION = ("cubic", "bbr", "reno")
 MAX_STREAMS = 128
-"""iperf3's own limit of -P."""
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
 """Headers of a UDP frame, bytes: Ethernet, outer IPv6, inner IPv6, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""Seconds within which either end must write its report when asked to end [ours]."""
+"""Seconds for either end to write its report [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
@@ -49,17 +47,15 @@ def require_iperf3() -> None:
 
 
 def datagram_bytes(fabric: Fabric) -> int:
-    """Compute the payload of a UDP datagram whose frame is as long as an agent's full data packet."""
     return fabric.frame_bytes - HEADERS
 
 
 def wire_rate(fabric: Fabric, payload_bps: float) -> float:
-    """Compute the bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams; TCP's headers are a few bytes longer."""
+    """Bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams; TCP's headers are a few bytes longer."""
     return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
 
 
 def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make the `ip` lines with the two ends' addresses and routes on the stream's path: the source's lines, the destination's."""
     addresses = [addressing.text(a) for a in addressing.background_addresses(stream.number)]
 
     def lines(near: int, far: int, own: str, peer: str) -> list[str]:
@@ -75,7 +71,6 @@ def route_lines(fabric: Fabric, stream: Stream) -> tuple[list[str], list[str]]:
 
 
 def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[list[str], list[str]]:
-    """Make iperf3's command lines: the server, which takes one test, and the client."""
     own, peer = (addressing.text(a) for a in addressing.background_addresses(stream.number))
     seconds = max(1, math.ceil(round(clock.wall_s(stream.length), 6)))
     client = ["iperf3", "-J", "-c", peer, "-B", own, "-p", str(PORT), "-t", str(seconds), "--connect-timeout", str(CONNECT_MS)]
@@ -90,7 +85,7 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    """One flow. ``popen(host, words, **)`` starts a process in a host; ``path_of(node)`` is its namespace for nsenter."""
+    """``popen(host, words, **)`` starts a process in a host; ``path_of(node)`` is its namespace for nsenter."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
@@ -103,7 +98,7 @@ class Iperf:
         self.cut = False  # ended by us before its time
 
     def prepare(self) -> None:
-        """Add addresses and routes, and start a server that listens. After :class:`UserError` nothing is left."""
+        """After :class:`UserError` nothing is left."""
         require_iperf3()
         try:
             for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
@@ -148,7 +143,7 @@ class Iperf:
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """Ask the client to end, if it still sends. To end several flows together, ask all of them before waiting."""
+        """To end several flows together, ask all of them before waiting."""
         if self._end_requested_at is not None:
             return
         self._end_requested_at = time.monotonic()
@@ -157,7 +152,7 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Have running processes write their reports and end, kill those that do not, and remove routes and addresses. Idempotent."""
+        """Processes write their reports and end, or are killed; routes and addresses go. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:
@@ -176,7 +171,6 @@ class Iperf:
 
 
 def _end(process: Any, until: float) -> None:
-    """Wait until a time (monotonic, s) for a process to end; then terminate it, and at last kill it."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(max(0.0, until - time.monotonic()))
         return

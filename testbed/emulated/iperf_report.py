@@ -13,12 +13,11 @@ from agents.clock import WallClock
 from topologies.units import S
 
 CUT = ("interrupt - the client has terminated", "the client has terminated", "interrupt - the server has terminated")
-"""Errors of iperf3 3.12 when we end a flow with its run, the last on a dead path; later versions append words."""
+"""Errors of iperf3 3.12 when we end a flow with its run; later versions append words."""
 _FIGURES = ("sent_bps", "received_bps", "lost_percent", "jitter_ms", "retransmits", "seconds")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one end's report, {"error": why} if there is none."""
     try:
         report = json.loads(path.read_text(encoding="utf-8", errors="replace") or "{}")
     except FileNotFoundError:
@@ -29,7 +28,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def complaint(stem: Path, cut: bool) -> str:
-    """Say why a flow's figures are missing or incomplete, or "". ``cut``: we ended the flow."""
+    """``cut``: we ended the flow. "" if the figures are complete."""
     for ending, role in (("", "client"), ("-server", "server")):
         message = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
         if message and not (cut and message.startswith(CUT)):
@@ -38,9 +37,9 @@ def complaint(stem: Path, cut: bool) -> str:
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
-    """Return ``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms``
-    (UDP), ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of
-    sent bytes that did not arrive: iperf3's own count omits what is missing at the end."""
+    """``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms`` (UDP),
+    ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of sent bytes
+    that did not arrive: iperf3's own count omits what is missing at the end."""
     reports = [read_json(Path(f"{stem}{ending}.json")) for ending in ("", "-server")]
     client, server = (report.get("end", {}) for report in reports)
     sent, received = client.get("sum_sent", {}), server.get("sum_received", {})

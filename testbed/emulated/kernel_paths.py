@@ -1,7 +1,6 @@
 """The kernel's own routing in the hosts while a kernel transport runs: flows spread over all paths for TCP, an address per plane for MPTCP.
 
-It is installed before such agents start and removed when they have ended, so that programs run by hand (ping, iperf3) use one path per pair
-of hosts. The builders of text are pure.
+Without such agents, programs run by hand (ping, iperf3) use one path per pair of hosts.
 
 **TCP.** A route to each peer has one next hop per path, on which the flow's hash chooses (`fib_multipath_hash_policy` 1: addresses, ports,
 protocol). The kernel maps the hash to next hops by weight, in their order; a dead one's share goes to the living one before it. So only the
@@ -38,22 +37,20 @@ SYSCTLS = {
     "net/ipv4/tcp_rmem": "4096 131072 6291456",
     "net/ipv4/tcp_wmem": "4096 16384 4194304",
 }
-"""Settings in the hosts' namespaces. Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults: a
-new namespace inherits what somebody set on this machine."""
+"""Metrics of one run's connections must not start the next one's. The buffers are Linux's defaults: a new namespace inherits what somebody
+set on this machine."""
 MPTCP_SYSCTLS = {"net/ipv4/tcp_rmem": "4096 8388608 8388608", "net/ipv4/tcp_wmem": "4096 16384 2097152"}
-"""MPTCP's buffers: a receiver's holds whatever a sender may have under way, headers included [ours]. Otherwise data that wait for what a
-dead plane took fill it. The kernel (seen on 6.18) then no longer moves what is sent again from its subflow, and the connection stands still
-for ever."""
+"""A receiver's buffer holds whatever a sender may have under way, headers included [ours]. Otherwise data that wait for what a dead plane
+took fill it. The kernel (seen on 6.18) then no longer moves what is sent again from its subflow, and the connection stands still for
+ever."""
 RTO_MIN = 16 * US
-"""The smallest RTO of a connection: the kernel's own 200 ms at a dilation of 12,500. Set by route, so that it is the same at every dilation
-[ours]."""
+"""The kernel's smallest RTO of 200 ms at a dilation of 12,500. Set by route, so that it is the same at every dilation [ours]."""
 SEED = "net/ipv4/fib_multipath_hash_seed"
 """Sets the hash's key, in Linux 6.10 or later. Older kernels draw it at boot, so no run can be repeated path by path."""
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """Return (EV, weight) of the living paths in the order of the next hops; of all paths if none lives, so that frames are lost in the
-    fault."""
+    """(EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
@@ -110,7 +107,7 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClo
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """Make the lines before a host's routes: for MPTCP its addresses, which it signals, and room for a subflow on each."""
+    """For MPTCP a host's addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -132,7 +129,7 @@ def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 class KernelPaths:
-    """The hosts' routes for one kernel transport. ``path_of``: host -> its namespace for nsenter; ``namespaces``: host -> descriptor."""
+    """``path_of``: host -> its namespace for nsenter; ``namespaces``: host -> descriptor."""
 
     def __init__(
         self, fabric: Fabric, clock: WallClock, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str,
@@ -145,7 +142,7 @@ class KernelPaths:
         self.delays = tun.available()
 
     def install(self) -> None:
-        """Install the routes. Before UserError everything is restored."""
+        """Before UserError everything is restored."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
@@ -163,7 +160,7 @@ class KernelPaths:
             raise
 
     def reroute(self, dead_links: Collection[str]) -> int:
-        """Lead all hosts' routes around these links, in parallel; returns how many hosts' routes changed."""
+        """Return how many hosts' routes changed."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
             host_routes = routes(self.fabric, number, self.kind, self.congestion, self.clock, dead_links)
@@ -175,7 +172,7 @@ class KernelPaths:
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """Restore everything; with ``strict`` False as far as possible."""
+        """``strict`` False: as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

@@ -1,7 +1,7 @@
 """The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
 
 As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone and has no rate and no
-fault. None of its interfaces is a port of the fabric, and nothing is routed between the two. It goes with the namespaces.
+fault. Nothing is routed between it and the fabric.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def bridge_lines() -> list[str]:
 
 
 def cable_lines(pids: dict[str, int]) -> list[str]:
-    """Make the `ip` lines of all cables, to be run in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel
-    numbers the interfaces from the lowest on, far below the fabric's ports (testbed/dataplane/layout.py)."""
+    """Run them in the switches' namespace. ``pids``: host -> a process in its namespace. The kernel numbers the interfaces from the lowest
+    on, far below the fabric's ports (testbed/dataplane/layout.py)."""
     lines = []
     for host, pid in pids.items():
         lines += [
@@ -43,7 +43,6 @@ def host_lines(number: int) -> list[str]:
 
 
 def bring_up(net: FabricNet) -> None:
-    """Make it on a fabric that is up and has none. Raises :class:`UserError`."""
     try:
         bringup.run_batch("ip", bridge_lines(), net.path_of(""))
     except UserError as error:

@@ -22,7 +22,7 @@ _DORMANT: Final = struct.pack("=HHB3x", 5, 16, 5)
 """IFLA_OPERSTATE with IF_OPER_DORMANT, the only state by which a process may replace OPER_UP (net/core/rtnetlink.c)."""
 
 GOES_ON: Final = 4_000_000_000
-"""Bytes/s of the token bucket below a data class that is not paused: far above every port's rate."""
+"""Bytes/s of a data class that is not paused: far above every port's rate."""
 OPEN_BURST: Final = 1 << 20
 ETH_P_PAUSE: Final = 0x8808
 _NUDGE: Final = bytes(12) + ETH_P_PAUSE.to_bytes(2, "big") + bytes(46)
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_namespace(fd: int, work: Callable[[], T]) -> T:
-    """Run ``work`` on a thread of its own inside the network namespace ``fd``; sockets it opens stay there. Raises what ``work`` raises."""
+    """Run ``work`` on a thread of its own in the namespace; sockets it opens stay there. Raises what ``work`` raises."""
 
     def enter() -> T:
         if _libc.setns(fd, _CLONE_NEWNET):
@@ -46,7 +46,7 @@ def in_namespace(fd: int, work: Callable[[], T]) -> T:
 
 
 def new_namespace() -> int:
-    """Make a network namespace that lives as long as the returned descriptor (and what runs inside it)."""
+    """It lives as long as the descriptor, and what runs inside it."""
 
     def make() -> int:
         if _libc.unshare(_CLONE_NEWNET):
@@ -80,7 +80,7 @@ def _route_socket() -> socket.socket:
 
 
 class LinkSocket:
-    """Requests about interfaces of one namespace. Calls may come from several threads."""
+    """Calls may come from several threads."""
 
     def __init__(self, namespace: int, groups: int = 0) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -131,7 +131,7 @@ class LinkSocket:
 
 
 class QueueSocket:
-    """Reads the backlog of single queues of one namespace. For one thread."""
+    """For one thread."""
 
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -140,7 +140,6 @@ class QueueSocket:
         self._serial = 0
 
     def backlog(self, ifindex: int, handle: int) -> int | None:
-        """Return the bytes in an interface's qdisc ``handle`` (major number); None if there is none."""
         self._serial += 1
         body = rtnetlink.queue(ifindex, handle << 16)
         # ECHO: older kernels tell it to listeners alone, and to whoever asked only then.
@@ -155,7 +154,7 @@ class QueueSocket:
 
 
 class PauseSocket:
-    """Stops the data class of ports of one namespace and lets it go on (PFC). For one thread. ``frame``: bytes of the longest frame."""
+    """PFC for the ports of one namespace. For one thread. ``frame``: bytes of the longest frame."""
 
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -167,13 +166,13 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Stop the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
-        could not hold a frame would drop what comes. Raises OSError."""
+        """Return when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that could not hold a frame
+        would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Let the data class go on. Raises OSError. After the change alone the kernel would look at the queue within a second. A frame that
-        the port's queues refuse makes it look at once."""
+        """Raises OSError. After the change alone the kernel would look at the queue within a second. A frame that the port's queues refuse
+        makes it look at once."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
             self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
@@ -197,7 +196,6 @@ class PauseSocket:
 
 
 def _backlog(payload: bytes) -> int | None:
-    """Find the backlog, bytes, in a tcmsg's attributes: TCA_STATS2's TCA_STATS_QUEUE, struct gnet_stats_queue."""
     for kind, value in rtnetlink.attributes(payload, 20):
         if kind == _TCA_STATS2:
             for inner, stats in rtnetlink.attributes(value):
@@ -207,7 +205,7 @@ def _backlog(payload: bytes) -> int | None:
 
 
 class LinkEvents:
-    """Changes of interfaces in one namespace, as they happen: a non-blocking source for select()."""
+    """A non-blocking source for select()."""
 
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -219,7 +217,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """Read the changes since the last call; None if some were lost and the caller must read the state of all interfaces."""
+        """None if changes were lost and the caller must read the state of all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -240,8 +238,8 @@ _OFFLOADS = {"tx checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x
 
 
 def offloads_off(namespace: int, names: Iterable[str]) -> None:
-    """Turn off offloads that put frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError
-    naming the interface."""
+    """Turn off what puts frames on a veth that no wire could carry: unfilled checksums, giant and merged frames. Raises OSError naming the
+    interface."""
 
     def work() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -258,7 +256,7 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
 
 
 def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
-    """Read sysctls of a network namespace, by path below /proc/sys; those that this kernel lacks are missing."""
+    """By path below /proc/sys; those that this kernel lacks are missing."""
 
     def work() -> dict[str, str]:
         values = {}
@@ -274,7 +272,7 @@ def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
 
 
 def write_sysctls(namespace: int, values: dict[str, str]) -> None:
-    """Set sysctls of a network namespace, by path below /proc/sys. Raises OSError."""
+    """By path below /proc/sys. Raises OSError."""
 
     def work() -> None:
         for path, value in values.items():

@@ -1,7 +1,7 @@
-"""Hosts and switches of an emulated fabric, as Mininet nodes.
+"""Hosts and switches of an emulated fabric, as Mininet nodes. bringup.py configures them in batches.
 
 A host is Mininet's own: a shell in a network namespace. A switch is eBPF programs on ports in the namespace that all switches share, so it
-has no shell: a command given to it runs there once. bringup.py configures all of them in batches.
+has no shell: a command given to it runs there once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from testbed.errors import UserError
 
 
 class FabricHost(Host):
-    """A host: shell, ``cmd``, ``popen`` as in Mininet. It has one IPv6 address, on the loopback, the same over every plane."""
+    """A host's one IPv6 address is on the loopback, the same over every plane."""
 
     @classmethod
     def setup(cls) -> None:
@@ -37,8 +37,8 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Start a process as Mininet does. Only the shell keeps its end of the terminal: if we held it too, nobody would hear of the
-        shell's death, and waiting for its prompt would never end."""
+        """Only the shell keeps its end of the terminal: if we held it too, nobody would hear of the shell's death, and waiting for its
+        prompt would never end."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:
             nothing = os.open(os.devnull, os.O_RDWR)
@@ -47,7 +47,7 @@ class FabricHost(Host):
         return process
 
     def read(self, size: int = 1024) -> str:
-        """Read as Mininet does. Raises :class:`UserError` when the shell has ended."""
+        """Raises :class:`UserError` when the shell has ended."""
         try:
             return str(super().read(size))
         except OSError as error:
@@ -63,7 +63,7 @@ class FabricHost(Host):
         return {}
 
     def terminate(self) -> None:
-        """End the shell at once: it may be waiting for a program that ignores the hang-up."""
+        """The shell may be waiting for a program that ignores the hang-up."""
         if self.shell and self.shell.poll() is None:
             try:
                 os.killpg(self.shell.pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ class FabricHost(Host):
 
 
 class FabricSwitch(Switch):
-    """A switch. ``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
+    """``cmd``, ``popen`` and the prompt's ``<switch> command`` run a process in the switches' namespace, once."""
 
     stdin: Any
     stdout: Any
@@ -102,11 +102,9 @@ class FabricSwitch(Switch):
         return Node.defaultIntf(self)
 
     def start(self, _controllers: Any = None) -> None:
-        """Bring the switch and its cables up; the prompt's `switch NAME start`."""
         self.net.faults.set_switch(self.name, True)
 
     def stop(self, deleteIntfs: bool = False) -> None:
-        """Take the switch down with all its cables; the prompt's `switch NAME stop`."""
         self.net.faults.set_switch(self.name, False)
 
     def terminate(self) -> None:

@@ -7,7 +7,7 @@ machine. Otherwise ovs-vswitchd forwards, in one thread and through packet socke
 
 Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the ingress
 program does. In user space that program therefore counts and judges it first, marks it as handed over and lets it come in again; the
-daemon's sockets take only marked frames. The kernel's datapath comes after the program anyway.
+daemon's sockets take only marked frames.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ SCHEMAS = (Path("/usr/share/openvswitch/vswitch.ovsschema"), Path("/usr/local/sh
 MODULE = Path("/sys/module/openvswitch")
 START_S = 5.0
 BRIDGES_S = 60.0
-"""Bridges must come up within this time. The kernel makes every packet socket wait for a grace period: `wide` with its 144 switches takes 5
-to 20 s."""
+"""The kernel makes every packet socket of a bridge wait for a grace period: `wide` with its 144 switches takes 5 to 20 s."""
 BUFFER = 1 << 28
-"""Buffer of each of the daemon's packet sockets, in bytes, which the kernel doubles [ours]. All that a fabric can hold must fit into the
-one that sends for every port, or one full port starves the rest. A daemon that lags shall delay frames rather than lose them: a loss would
-read as a dead path."""
+"""Bytes of each of the daemon's packet sockets, doubled by the kernel [ours]. All that a fabric can hold must fit into the one that sends
+for every port, or one full port starves the rest. A daemon that lags shall delay frames rather than lose them: a loss would read as a dead
+path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""Settings for the C library of ovs-vswitchd. Otherwise it takes and returns memory for every port it looks at, hundreds of times a
-millisecond: three switches and back took 2 to 3 times as long [measured]."""
+"""Otherwise ovs-vswitchd takes and returns memory for every port it looks at, hundreds of times a millisecond: three switches and back took
+2 to 3 times as long [measured]."""
 REVALIDATE_MS = 100
-"""Counters of flows lag by at most this time; Open vSwitch's own default is 500 ms [ours]."""
+"""Lag of flows' counters; Open vSwitch's own default is 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
 """Packets/s with under 1 % loss over three hops, on the machine of docs/why/architecture.md."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -57,29 +56,28 @@ _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", r
 
 
 def installed() -> str:
-    """Name what is missing of Open vSwitch's programs and schema; "" if nothing is."""
+    """Name what is missing; "" if nothing is."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
 
 
 def require() -> None:
-    """Check that Open vSwitch is installed; its service need not run. Raises :class:`UserError`."""
+    """Its service need not run. Raises :class:`UserError`."""
     if lacking := installed():
         raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
 
 
 def datapath() -> str:
-    """Say what would forward here: "system" (kernel module, if loaded) or "netdev" (user space)."""
+    """ "system" (kernel module, if loaded) or "netdev" (user space)."""
     return "system" if MODULE.exists() else "netdev"
 
 
 def loadable() -> bool:
-    """Say whether the kernel's module could be loaded, but is not. We never load it: a run leaves the machine as it was."""
+    """Whether the kernel's module could be loaded, but is not. We never load it: a run leaves the machine as it was."""
     return not MODULE.exists() and probes.run(f"modprobe -n -q {MODULE.name}") == ""
 
 
 def limits(kind: str) -> str:
-    """Say in one line for people what a datapath cannot do; "" for the kernel's."""
     if kind == "system":
         return ""
     here = loadable()
@@ -91,7 +89,7 @@ def limits(kind: str) -> str:
 
 
 def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
-    """Return switch -> its ports; a port's OpenFlow number is its place in the list, from 1."""
+    """By switch; a port's OpenFlow number is its place in the list, from 1."""
     ports: dict[str, list[Port]] = {name: [] for name in fabric.switches}
     for port in fabric.ports:
         if port.node in ports:
@@ -100,8 +98,7 @@ def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
 
 
 def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
-    """Make the one `ovs-vsctl` transaction that creates every bridge with its ports. linux-noop: the ports' queues are ours, and Open
-    vSwitch would remove them."""
+    """One transaction creates every bridge. linux-noop: the ports' queues are ours, and Open vSwitch would remove them."""
     arguments = ["--", "set", "Open_vSwitch", ".", f"other_config:max-revalidator={REVALIDATE_MS}"]
     arguments += ["--", "--id=@ours", "create", "QoS", "type=linux-noop"]
     for number, (switch, ports) in enumerate(ports_of(fabric).items()):
@@ -114,8 +111,8 @@ def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
 
 
 def flow_lines(fabric: Fabric, switch: str) -> list[str]:
-    """Make a switch's flows as ovs-ofctl takes them: what the controller programs over OpenFlow. They forget the in_port: a path probe
-    turns around at a T1, and OpenFlow would forbid leaving by the same port."""
+    """Flows as ovs-ofctl takes them. They forget the in_port: a path probe turns around at a T1, and OpenFlow would forbid leaving by the
+    same port."""
     block = f"{BLOCK[0]:02x}{BLOCK[1]:02x}:{BLOCK[2]:02x}{BLOCK[3]:02x}"
     places = {port.name: place for place, port in enumerate(ports_of(fabric)[switch], 1)}
     shift = "dec_ttl,move:NXM_NX_IPV6_DST[0..79]->NXM_NX_IPV6_DST[16..95],load:0->NXM_NX_IPV6_DST[0..15],load:0->NXM_OF_IN_PORT[]"
@@ -127,10 +124,9 @@ def flow_lines(fabric: Fabric, switch: str) -> list[str]:
 
 
 class OpenVSwitch:
-    """A private Open vSwitch. ``processes`` has (what it is, process) for a watcher. ``datapath`` is "system" or "netdev"."""
+    """``processes`` has (what it is, process) for a watcher."""
 
     def __init__(self, fabric: Fabric) -> None:
-        """Start nothing yet. Raises :class:`UserError` if Open vSwitch is not installed."""
         require()
         self.fabric = fabric
         self.datapath = datapath()
@@ -140,8 +136,7 @@ class OpenVSwitch:
         self._overruns: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
-        """Start daemons and bridges in the network namespace at path ``namespace``, which must contain the ports. Raises
-        :class:`UserError`."""
+        """The network namespace at path ``namespace`` must contain the ports. Raises :class:`UserError`."""
         self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))
@@ -161,8 +156,6 @@ class OpenVSwitch:
             self._hurry()
 
     def program(self) -> None:
-        """Write every switch's flows, without a controller. Raises :class:`UserError`."""
-
         def write(switch: str) -> None:
             lines = "\n".join(flow_lines(self.fabric, switch)) + "\n"
             self._tool("ovs-ofctl", "-O", "OpenFlow13", "add-flows", f"unix:{self.run}/{switch}.mgmt", "-", stdin=lines)
@@ -171,8 +164,8 @@ class OpenVSwitch:
             list(several.map(write, self.fabric.switches))
 
     def accounts(self) -> dict[str, tuple[int, int]]:
-        """Return port -> (packets that came in faster than the daemon took them, packets that the tables sent out), so far. Only user space
-        can be too slow. Packets that the tables sent, but the egress program never saw, met a port that is down."""
+        """Port -> (packets that came in faster than the daemon took them, packets that the tables sent out). Only user space can be too
+        slow. Packets that the tables sent, but the egress program never saw, met a port that is down."""
         self.control("revalidator/wait")  # until then flows lag behind by REVALIDATE_MS
         counts = {}
         for switch, ports in ports_of(self.fabric).items():
@@ -186,7 +179,7 @@ class OpenVSwitch:
         return counts
 
     def control(self, method: str, *arguments: str) -> str:
-        """Send a command to ovs-vswitchd, as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
+        """Send a command as `ovs-appctl` does; returns its answer. Raises :class:`UserError`."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.settimeout(patient(START_S))
             try:
@@ -207,7 +200,6 @@ class OpenVSwitch:
         return str(answer["result"])
 
     def close(self) -> None:
-        """End both daemons and wait for them. Idempotent."""
         for _, process in reversed(self.processes):
             if process.poll() is None:
                 process.kill()
@@ -240,7 +232,6 @@ class OpenVSwitch:
             raise UserError(f"{tool} failed ({errors[0] if errors else 'without a word'}; {self._last_log_line()}): see mrcbed doctor")
 
     def _daemon(self, name: str, namespace: str, *arguments: str, socket_path: Path) -> None:
-        """Start a daemon as our child and wait until it listens."""
         options = [f"--unixctl={self.run}/{name}.ctl", f"--log-file={self.run}/{name}.log", "-vconsole:off", "-vsyslog:off"]
         process = subprocess.Popen(
             ["nsenter", f"--net={namespace}", "--", str(shutil.which(name, path=PATH)), *options, *arguments],
@@ -264,7 +255,7 @@ class OpenVSwitch:
             os.setpriority(os.PRIO_PROCESS, pid, -15)
 
     def _check_ports(self) -> None:
-        """Check that every port has the OpenFlow number asked for: one that the daemon could not open has none."""
+        """A port that the daemon could not open lacks the OpenFlow number asked for."""
         expected = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
         options = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
         command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *options]

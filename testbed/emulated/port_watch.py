@@ -26,19 +26,17 @@ from topologies.clos import Fabric
 from topologies.units import BYTE
 
 JUDGED_RTTS = 20
-"""A stretch of fewer base RTTs is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
+"""A shorter stretch is not judged: 2 % of it are less than half a base RTT, which no figure shows [ours]."""
 ON_THE_CABLE = 4
-"""The most frames that have left the kernel's queue and are not yet counted at the far end: the two may differ by so much [ours]."""
+"""Frames that have left the kernel's queue and are not yet counted at the far end [ours]."""
 COMPARE_EVERY = 4
-"""One look in so many asks the kernel as well, with a message that takes as long as the look [ours]."""
+"""One look in so many asks the kernel as well, which takes as long as the look [ours]."""
 BUCKETS, CUT = 3, 4
-"""HTB has a bucket for each class and one for the port, and each may be overdrawn by a frame; one more frame may be half read [ours]."""
+"""HTB has a bucket for each class and one for the port, each may be overdrawn by a frame, and one more may be half read [ours]."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """The values that one look read, and the times (ps) between which it read them."""
-
     before: int
     after: int
     traffic: Traffic
@@ -97,7 +95,6 @@ class PortWatch:
         self._ended = np.where(never_empty, now.before, self._ended)
 
     def _close(self, ports: NDArray[np.bool_]) -> None:
-        """Keep the stretches of these ports, now over, if they are long enough."""
         ended = ports & np.isfinite(self._busy_since)
         if not ended.any():
             return
@@ -110,7 +107,7 @@ class PortWatch:
         self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
 
     def _compare(self, now: Look) -> None:
-        """Compare the longest queue of a switch, counted before and after the kernel reports its length."""
+        """The queue is counted before and after the kernel reports its length."""
         waiting = np.where(self.at_switch, now.traffic.waiting, 0.0)
         port = int(waiting.argmax())
         if waiting[port] < self.frame:
@@ -127,7 +124,7 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, object]:
-        """Return, for run.json, ``looks``, and per port that carried anything its rate, bytes and findings (docs/how/results.md)."""
+        """For run.json (docs/how/results.md)."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))
@@ -149,5 +146,5 @@ class PortWatch:
 
 
 def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
-    """Compute by how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
+    """By how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
     return BUCKETS * burst_bytes(rate, clock) + CUT * frame

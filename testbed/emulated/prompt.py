@@ -1,7 +1,7 @@
 """Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
 
 It differs from Mininet's: only `exit` and SIGTERM end it, and a command that fails is one line of answer. Node names may hold a hyphen.
-What cannot work on this fabric says so. Only a terminal's keys go to the program that runs in a node, never lines from a pipe or file.
+Only a terminal's keys go to the program that runs in a node, never lines from a pipe or file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REFUSED = {
     "iperfudp": "iperfudp is Mininet's old one: use iperf3 HOST HOST -u -b RATE",
     "x": "x does not work from here: use xterm HOST",
 }
-"""Mininet's commands that cannot work on this fabric, and what to use instead."""
+"""What cannot work on this fabric, and what to use instead."""
 MAX_LINE = 1 << 16
 """Characters of a typed line [ours]: a program's argument may hold twice that."""
 MAX_COMMAND = 4000
@@ -52,7 +52,6 @@ def say(text: str) -> None:
 
 
 def words_of(line: str) -> list[str]:
-    """Cut a line as a shell does. Raises :class:`UserError`."""
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -60,7 +59,7 @@ def words_of(line: str) -> list[str]:
 
 
 class Prompt(CLI):
-    """A prompt that runs until ``exit``, end of input or SIGTERM. ``stdin`` is where lines come from; ``console`` is testbed.terminal's."""
+    """Runs until ``exit``, end of input or SIGTERM. ``stdin`` is where lines come from; ``console`` is testbed.terminal's."""
 
     identchars = CLI.identchars + "-"
     refused: Mapping[str, str] = REFUSED
@@ -75,7 +74,7 @@ class Prompt(CLI):
         super().__init__(net, stdin=lines, **kwargs)
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; what goes wrong in it is one line of answer. Returns whether the prompt ends."""
+        """What goes wrong is one line of answer. Returns whether the prompt ends."""
         try:
             return self.run_command(line)
         except ClusterDied:
@@ -128,7 +127,7 @@ class Prompt(CLI):
     # --- programs ----------------------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
-        """Run ``NODE COMMAND...`` there, with host names replaced by addresses; anything else is an unknown command."""
+        """``NODE COMMAND...`` runs there, with host names replaced by addresses."""
         name, arguments, _ = self.parseline(line)
         if name not in self.mn:
             raise self.unknown((line.split() or [""])[0])
@@ -147,7 +146,7 @@ class Prompt(CLI):
         self.waitForNode(node)
 
     def waitForNode(self, node: Any) -> None:
-        """Wait for the program in a node, printing its output as it is. A terminal's keys go to it; Ctrl-C interrupts it."""
+        """The program's output is printed as it is. A terminal's keys go to it; Ctrl-C interrupts it."""
         shown = verbatim(lg.handlers[0].stream)  # where Mininet prints
         ready = select.poll()
         ready.register(node.stdout, select.POLLIN)

@@ -12,8 +12,7 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """The rates of the ports. ``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. Ports outside ``part`` are
-    other machines', and left alone."""
+    """``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. Ports outside ``part`` are left alone."""
 
     def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)

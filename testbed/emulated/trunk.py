@@ -1,7 +1,6 @@
 """Makes the device that carries frames to the other machines of a fabric: one VXLAN device for all of them, in the switches' namespace.
 
-The kernel creates it there at once, so nothing appears in the machine's own namespace. Its packets are the machine's, by the machine's
-routes. It ends with the namespace.
+The kernel creates it there at once, so nothing appears in the machine's own namespace.
 """
 
 from __future__ import annotations
@@ -24,20 +23,18 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""The port at which machines hear each other [ours]; another program may have VXLAN's own 4789."""
+"""Not VXLAN's own 4789 [ours], which another program may have."""
 SOURCE_PORTS = (50000, 50001)
-"""VXLAN never takes the last of its source ports, so there is one port, and one order of frames between two machines."""
+"""VXLAN never takes the last port, so there is one, and one order of frames between two machines."""
 OUTER_BYTES = 36
-"""Bytes that VXLAN adds within the MTU beneath: IPv4, UDP and VXLAN headers (RFC 7348)."""
+"""IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""Address of this device alone: it drops frames from its own address."""
+"""This device's alone: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """All parts of a fabric, this machine's place among them, and each machine's IPv4 address."""
-
     parts: tuple[Part, ...]
     machine: int
     addresses: tuple[str, ...]
@@ -49,12 +46,12 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """Compute the MTU, bytes, that the network between the machines needs: longer frames would be cut or lost silently."""
+    """Bytes: the network between the machines would cut longer frames or lose them silently."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 
 def check_way(trunk: Trunk) -> None:
-    """Check that this machine reaches the others from its own address, with whole frames. Raises :class:`UserError`."""
+    """Whole frames must reach the others from this machine's own address. Raises :class:`UserError`."""
     fabric = trunk.part.fabric
     own = trunk.addresses[trunk.machine]
     for machine, address in enumerate(trunk.addresses):
@@ -77,7 +74,6 @@ def check_way(trunk: Trunk) -> None:
 
 
 def _route(address: str) -> tuple[str, str]:
-    """Find (device, source address) of the route to ``address``."""
     done = subprocess.run(["ip", "-j", "-4", "route", "get", address], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(
@@ -104,7 +100,7 @@ def _merges(device: str) -> bool:
 
 
 def make(trunk: Trunk, switch_namespace: str, descriptor: int) -> None:
-    """Create and attach the device in the switches' namespace, given by path and by open descriptor. Raises :class:`UserError`."""
+    """The switches' namespace is given by path and by open descriptor. Raises :class:`UserError`."""
     check_way(trunk)
     low, high = SOURCE_PORTS
     add = ["ip", "link", "add", "name", NAME, "index", str(layout.TRUNK), "mtu", str(bringup.link_mtu(trunk.part.fabric)), "address", _MAC]

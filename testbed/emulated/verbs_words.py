@@ -13,7 +13,7 @@ from topologies.addressing import management_address
 
 DEVICE = "mrcbed0"
 PYTHON = "/usr/bin/python3"
-"""Runs Python files: Debian's own, which has pyverbs."""
+"""Debian's own has pyverbs."""
 WORDS = ("rank", "host", "address", "peer", "server")
 _WORD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _LISTENS = "0A"
@@ -33,7 +33,7 @@ def awaits_server(arguments: Sequence[str]) -> bool:
 
 
 def filled(arguments: Sequence[str], rank: int, hosts: Sequence[int]) -> list[str]:
-    """Fill in a rank's arguments; ``hosts`` in rank order. Rank 0, the server, gets no argument with {server} in it."""
+    """``hosts`` in rank order. Rank 0, the server, gets no argument with {server} in it."""
     values = {
         "rank": str(rank),
         "host": f"h{hosts[rank]}",
@@ -50,7 +50,6 @@ def of_host(host: int, dilation: float) -> dict[str, str]:
 
 
 def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
-    """Tell a rank who the others are, as launchers do. ``hosts`` in rank order."""
     return {
         "RANK": str(rank), "WORLD_SIZE": str(len(hosts)), "LOCAL_RANK": "0",
         "MRCBED_ADDRESSES": ",".join(map(management_address, hosts)), "MASTER_ADDR": management_address(hosts[0]),
@@ -58,21 +57,21 @@ def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
 
 
 def of_device(library: Path) -> dict[str, str]:
-    """Make the variables by which NCCL and UCX find the device; what a user has set goes before."""
+    """Variables of NCCL and UCX; what a user has set goes before."""
     return {
         "NCCL_IB_HCA": DEVICE, "NCCL_IBVERBS_LIB": str(library), "NCCL_SOCKET_IFNAME": NAME, "UCX_NET_DEVICES": f"{DEVICE}:1",
     }  # fmt: skip
 
 
 def preloading(library: Path) -> list[str]:
-    """Return the words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
+    """Words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
     if re.search(r"[\s:]", str(library)):
         raise UserError(f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the project elsewhere")
     return ["env", "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))]
 
 
 def listens(process: int) -> bool:
-    """Say whether anything listens on a TCP port in a process's network namespace; False if the process is gone."""
+    """Whether anything listens on TCP in a process's network namespace; False if it is gone."""
     for name in ("tcp", "tcp6"):
         try:
             rows = Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]

@@ -1,7 +1,4 @@
-"""Captures of a simulated link, as pcap files: what ``--pcap`` writes in the simulated world.
-
-A frame is in the file when all of it has crossed the cable, in either direction.
-"""
+"""Captures of a simulated link, as pcap files. A frame is in the file when all of it has crossed the cable, in either direction."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from testbed.simulated.network import Network
 from topologies.units import NS
 
 MAGIC = 0xA1B23C4D
-"""Classic pcap with times in ns (pcap-savefile(5))."""
 HEADER = struct.Struct("<IHHiIII")
 RECORD = struct.Struct("<IIII")
 ETHERNET = 1
@@ -20,7 +16,7 @@ SNAP = 1 << 18
 
 
 class Capture:
-    """One link's capture. Times are those of the network, as in ``summary.json``."""
+    """Times are those of the network, as in ``summary.json``."""
 
     dropped = 0
 

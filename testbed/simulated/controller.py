@@ -1,7 +1,4 @@
-"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets.
-
-Tables are static and the network has them from the start. What remains is to follow links, and to keep the denylist and the journal.
-"""
+"""The controller's part in a simulated fabric: the same steering (testbed/controller/steering.py), which reaches agents without sockets."""
 
 from __future__ import annotations
 
@@ -21,14 +18,12 @@ from topologies.clos import Fabric
 
 
 class _NoLines(Lines):
-    """The part of an agent's lines that steering uses; the agent itself is called directly."""
-
     def __init__(self) -> None:
         self.closed = False
 
 
 class DirectLinks(AgentLinks):
-    """Hands lists to the agents at once: a list takes effect when it is sent."""
+    """A list takes effect when it is sent."""
 
     def __init__(self, journal: Journal, network: Network) -> None:
         super().__init__(journal, network.now)

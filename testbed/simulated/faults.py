@@ -1,4 +1,4 @@
-"""Faults on a simulated fabric: the rules are those of the emulated world, but the network carries them out."""
+"""Faults on a simulated fabric: the emulated world's rules, carried out by the network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nobody(method: str, *args: Any) -> None:
 
 
 class LinkFaults(Holders):
-    """The state of cables and switches. ``changed(link, up)`` is called for every cable that changes."""
+    """``changed(link, up)`` is called for every cable that changes."""
 
     def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], called: Called = nobody) -> None:
         super().__init__(fabric, network.now)
@@ -41,8 +41,6 @@ class LinkFaults(Holders):
 
 
 class Rates(SlowPorts):
-    """The rates of slow links."""
-
     def __init__(self, fabric: Fabric, network: Network, called: Called) -> None:
         super().__init__(fabric)
         self.network, self._called = network, called
@@ -54,7 +52,7 @@ class Rates(SlowPorts):
 
 
 class PortWords(MutableSequence[int]):
-    """The network's faults at ports, with the interface of a BPF map's memory."""
+    """Has the interface of a BPF map's memory."""
 
     def __init__(self, network: Network, called: Called) -> None:
         self.network, self._called = network, called
@@ -77,7 +75,7 @@ class PortWords(MutableSequence[int]):
 
 
 class PathMap(MemoryPaths):
-    """The network's path faults. Draws that other processes have counted stay theirs."""
+    """Draws that other processes have counted stay theirs."""
 
     def __init__(self, network: Network, called: Called) -> None:
         super().__init__(network.path_faults)
@@ -97,8 +95,7 @@ class PathMap(MemoryPaths):
 
 
 class SimulatedInjector(Injections):
-    """The faults of one simulated cluster. Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present
-    simulated host, or None."""
+    """Whatever is due is booked in the network's calendar. ``host_of(number)`` is the present simulated host, or None."""
 
     def __init__(
         self, fabric: Fabric, network: Network, faults: LinkFaults, host_of: Callable[[int], Steered | None], called: Called = nobody

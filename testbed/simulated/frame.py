@@ -1,7 +1,7 @@
 """Events of a simulated network, in the order of their times, and its frames, which are events themselves.
 
-Switches read and change a few bytes of the outer header. These are kept beside the bytes as numbers, and put back where somebody looks
-(:meth:`Frame.contents`). All times ps, all sizes bytes.
+Switches read and change a few bytes of the outer header. These are kept beside the bytes as numbers, and put back by
+:meth:`Frame.contents`. All times ps, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
 _INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
 _BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
-"""The prefix of background traffic. Prefixes here are signed numbers, as the compiler's own functions read them."""
+"""Signed numbers, as the compiler's own functions read them."""
 _EXTENSIONS: Final = (0, 43, 44, 51, 60)
 """Next headers that may hide another one (RFC 8200), as spoofed() in fabric.bpf.c has them."""
 _TRIM: Final[i64] = layout.TRIM_BYTES
@@ -42,10 +42,10 @@ LANDING: Final[i64] = 1 * _KIND  # at a cable's far end
 RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
 PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
-"""Kinds of events, in the order in which they happen at one time."""
+"""Events of one time happen in this order of kinds."""
 PORT_BITS: Final[i64] = 24
-"""Bits of an order that hold the number of a port, which tells events of one kind and time apart. Above them are 32 drawn bits and the two
-of a port's stage."""
+"""Bits of an order with a port's number, which tells events of one kind and time apart. Above them are 32 drawn bits and the two of a
+port's stage."""
 STAGE_AT: Final[i64] = PORT_BITS + 32
 
 
@@ -54,9 +54,9 @@ def within_kind(order: i64) -> i64:
 
 
 class Event:
-    """Something that happens ``at`` a time; the least ``order`` comes first among several at that time. An order is computed from what its
-    own port or host knows (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered. So events of one time happen
-    in the same order in one process and in several."""
+    """Something that happens ``at`` a time; the least ``order`` comes first. An order is computed from what its own port or host knows
+    (:meth:`testbed.simulated.port.SimPort.next_order`), never from when it was entered. So events of one time happen in the same order in
+    one process and in several."""
 
     def __init__(self) -> None:
         self.at: i64 = LONG_AGO
@@ -76,7 +76,7 @@ class Call(Event):
 
 
 class Frame(Event):
-    """A frame in the fabric. ``data``: as its sender gave it, at least an Ethernet and an IPv6 header."""
+    """``data``: as its sender gave it, at least an Ethernet and an IPv6 header."""
 
     def __init__(self, data: bytes) -> None:
         self.at = LONG_AGO
@@ -102,21 +102,19 @@ class Frame(Event):
         return self.front >> 32
 
     def second(self) -> i64:
-        """The uSID after the next one."""
         return self.front >> 16 & 0xFFFF
 
     def rename(self, usid: i64) -> None:
-        """Replace the next uSID, for a switch that chooses the way itself."""
         self.front = usid << 32 | self.front & 0xFFFF_FFFF
 
     def shift(self) -> None:
-        """Take the switch's own uSID away and count the hop (RFC 9800: NEXT-C-SID)."""
+        """RFC 9800: NEXT-C-SID."""
         self.hop_limit -= 1
         self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
         self.back = (self.back & 0xFFFF_FFFF) << 16
 
     def spoofed(self, source: i64) -> bool:
-        """Say whether its inner source is another host than the one whose addresses end in ``source``, exactly as in fabric.bpf.c."""
+        """Whether the inner source is another host than ``source``, exactly as in fabric.bpf.c."""
         data = self.data
         if read_i16_be(data, 12) != _ETHERTYPE:
             return False
@@ -133,7 +131,7 @@ class Frame(Event):
         self.word |= dscp.CE << 4
 
     def trim(self, to: int) -> None:
-        """Cut the frame to its headers under DSCP ``to``. The outer length says what is left, all else stays (docs/why/dataplane.md)."""
+        """Cut the frame to its headers under DSCP ``to``; the outer length says what is left (docs/why/dataplane.md)."""
         data = self.data
         if self.size > _TRIM:
             data = data[: layout.TRIM_BYTES]
@@ -145,7 +143,7 @@ class Frame(Event):
         self.word = self.word & ~(0x3F << 6) | to << 6
 
     def corrupt(self, random: int) -> bool:
-        """Change one byte as the eBPF program does: switches still forward it, the receiver's checksum catches it. False if spared."""
+        """Change one byte as the eBPF program does: switches still forward it, the receiver's checksum catches it."""
         if self.klass() in (dscp.TRIMMED, dscp.TRIMMED_LASTHOP):
             return False
         data = self.data
@@ -162,7 +160,7 @@ class Frame(Event):
         return True
 
     def _has_bth(self) -> bool:
-        """Say whether it is UDP in a tunnel: only engines and mappers send that here."""
+        """UDP in a tunnel: only engines and mappers send that here."""
         data = self.data
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
@@ -205,7 +203,7 @@ class Fifo:
         return frame
 
     def join(self, frames: Fifo) -> None:
-        """Append all of another queue, and empty that."""
+        """Append another queue, and empty that."""
         if frames.first is None:
             return
         if self.last is None:
@@ -228,7 +226,7 @@ class Fifo:
 
 
 def in_order(frames: Fifo) -> Fifo:
-    """Order a queue, already in the order of its times, as its events, and return it."""
+    """A queue in the order of its times gets the order of its events."""
     frame = frames.first
     while frame is not None:
         after = frame.next
@@ -243,7 +241,7 @@ def in_order(frames: Fifo) -> Fifo:
 
 
 def merged(a: Fifo, b: Fifo) -> Fifo:
-    """Join two queues in the order of their events; both are emptied."""
+    """Join two queues in order; both are emptied."""
     both = Fifo()
     first, other = a.first, b.first
     while first is not None and other is not None:
@@ -275,8 +273,8 @@ class Calendar:
         heap[k] = event
 
     def follow(self, frames: Fifo) -> None:
-        """Append frames that are in order, and happen no sooner than those that followed before, so only those of the last one's time need
-        sorting. Empties ``frames``."""
+        """Append frames in order, no sooner than those that followed before, so only those of the last one's time need sorting. Empties
+        ``frames``."""
         first, last = frames.first, self._later.last
         if first is not None and last is not None and before(first, last):
             self._later = merged(self._later, frames)
@@ -284,7 +282,6 @@ class Calendar:
             self._later.join(frames)
 
     def first_at(self) -> i64:
-        """The time of the next event; NEVER without one."""
         at: i64 = NEVER
         if len(self._heap) > 0:
             at = self._heap[0].at

@@ -1,6 +1,5 @@
-"""A host without a process: the engine, the verbs and the agent of a host process, driven by the simulated network's events.
-
-It does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing takes no time.
+"""A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing
+takes no time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from testbed.simulated.network import Network, Station
 from topologies.clos import Fabric
 
 MOST = 1 << 20
-"""Frames that a host may send at one moment: an engine paces its ports, so only a bug would reach it."""
+"""An engine paces its ports, so only a bug would send so many frames at once."""
 
 
 class _NoRing:
@@ -29,7 +28,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """A host's NIC ports, as agents.nic.packet_io.PacketIO for a device."""
+    """As agents.nic.packet_io.PacketIO for a device."""
 
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
@@ -39,7 +38,6 @@ class SimulatedPorts:
         return self.network.carries(self.host)
 
     def waiting(self) -> int:
-        """Count the frames that reached this host's ports and are not due yet."""
         return self.network.delayed[self.host]
 
     def drops(self) -> int:
@@ -59,7 +57,7 @@ class SimulatedPorts:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steered(Station):
-    """A host that can be steered, in this process or in another."""
+    """In this process or in another."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -67,19 +65,19 @@ class Steered(Station):
         self.over = False  # it was closed or killed
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Have the host's agent perform a request. Raises :class:`AgentError`."""
+        """Raises :class:`AgentError`."""
         raise NotImplementedError
 
     def pause(self, stop: bool) -> None:
-        """Stop the host, like a process without CPU (frames wait), or let it go on."""
+        """Like a process without CPU: frames wait."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End the host at once: unwritten log lines are lost."""
+        """Unwritten log lines are lost."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the host, with everything measured in the log. Idempotent."""
+        """Everything measured is in the log. Idempotent."""
         raise NotImplementedError
 
 
@@ -128,7 +126,6 @@ class SimulatedHost(Steered):
             self.turn()
 
     def turn(self) -> None:
-        """Do what is due now, and book the next time."""
         if self.over or self.paused:
             return
         now = self.network.time
@@ -164,8 +161,7 @@ class SimulatedHost(Steered):
     # --- what the cluster calls --------------------------------------------------------------------------------
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Have the host's agent perform a request, even while paused: it answers when it runs again, and no time passes meanwhile. Requests
-        and answers are what a socket would carry."""
+        """A paused host answers too: as if it ran again, and no time passed meanwhile."""
         paused = self.paused
         if paused:
             self.pause(stop=False)
@@ -200,7 +196,7 @@ class SimulatedHost(Steered):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SimulatedAgent:
-    """Steers a simulated host as agents.process.control.AgentClient steers a process."""
+    """As agents.process.control.AgentClient steers a process."""
 
     def __init__(self, host: Steered) -> None:
         self.host = host
@@ -214,7 +210,7 @@ class SimulatedAgent:
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
-        """Raises :class:`AgentError` with the host's own words, or when it is gone."""
+        """Raises :class:`AgentError`."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
         with uninterrupted():

@@ -1,9 +1,9 @@
 """Ctrl-C and SIGTERM while compiled code runs, where an exception must not arise just anywhere.
 
-Python calls a signal's handler wherever it happens to look for signals. It also looks in the middle of a product of large integers; mypyc
-takes a product that raises for lack of memory, and aborts the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the
-middle of an event, or of a message to another process, would leave either half done. So while a simulation runs, handlers wait for a place
-where nothing is half done. This module is not compiled: compiled code does not look for signals.
+Python also looks for signals in the middle of a product of large integers; mypyc takes a product that raises for lack of memory, and aborts
+the process (mypyc 2.4, ``CPyError_OutOfMemory``). A handler that raises in the middle of an event, or of a message to another process,
+would leave either half done. So while a simulation runs, handlers wait for a place where nothing is half done. This module is not compiled:
+compiled code does not look for signals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Waiting:
-    """A handler in place of another, which it calls at once outside of :func:`uninterrupted`, within it later."""
+    """Calls the replaced handler at once outside of :func:`uninterrupted`, within it later."""
 
     depth = 0  # of nested uninterrupted()
     came: ClassVar[list[tuple[_Waiting, int]]] = []  # those that wait
@@ -35,7 +35,7 @@ class _Waiting:
 
 
 def breathe() -> None:
-    """Call the handlers that wait; for places where nothing is half done."""
+    """Call the handlers that wait, where nothing is half done."""
     while _Waiting.came:
         waiting, number = _Waiting.came.pop(0)
         waiting.handler(number, None)

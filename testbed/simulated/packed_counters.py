@@ -1,6 +1,7 @@
-"""Rows of ports from what a simulated network counted, in one process or in several, whose counts add up.
+"""Rows of ports from what a simulated network counted.
 
-A port's egress is counted where its host or plane is computed, what arrives there where its plane is. In every other process these stay 0.
+A port's egress is counted where its host or plane is computed, what arrives there where its plane is. In every other process these stay 0,
+so that counts add up.
 """
 
 from __future__ import annotations
@@ -21,19 +22,18 @@ _PAUSE = ("pauses", "paused_ps", "longest_pause_ps")
 _POOL = ("pool_bytes", "pool_peak_bytes")
 _POOLED = _WAITING + 1 + len(_PAUSE)
 WIDTH = _POOLED + len(_POOL)
-"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses (testbed.simulated.port), and what all
-ports of its switch hold of their pool, now and at most."""
+"""Numbers of a port: layout.STATS_WORDS, layout.FLUSHED_WORDS, bytes of data that wait, the pauses, and what all ports of its switch hold
+of their pool, now and at most."""
 
 Table = NDArray[np.int64]
 
 
 def added(blocks: Iterable[bytes]) -> Table:
-    """Add up the ``blocks``, :meth:`testbed.simulated.network.Network.figures` of all processes."""
     return sum(np.frombuffer(block, "<i8").reshape(-1, WIDTH) for block in blocks)  # type: ignore[return-value]
 
 
 def rows(fabric: Fabric, figures: Table) -> list[Row]:
-    """Return one row per port. ``fabric``: with the queues that its ports have."""
+    """``fabric``: with the queues that its ports have."""
     out: list[Row] = []
     table = figures.tolist()
     for link in fabric.links:

@@ -17,7 +17,7 @@ _SHIFT: Final[i64] = 7  # alphas are kept in 128ths: the smallest is one
 
 
 class Pool:
-    """Memory of a switch. With ``size`` 0 its ports have buffers of their own, and this counts nothing."""
+    """With ``size`` 0 a switch's ports have buffers of their own, and this counts nothing."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -32,11 +32,10 @@ class Pool:
         self.alpha, self.alpha_lossless = fabric.pool_alphas
 
     def room(self, length: i64) -> i64:
-        """Return what a queue of lossy data may hold with a packet of ``length`` that comes now."""
+        """What a queue may hold with a packet of ``length`` that comes now."""
         return self.alpha * (self.size - self.used - length) >> _SHIFT
 
     def room_lossless(self, length: i64) -> i64:
-        """Return what lossless packets of one ingress port may hold, as :meth:`room`."""
         return self.alpha_lossless * (self.size - self.used - length) >> _SHIFT
 
     def take(self, length: i64) -> None:
@@ -47,7 +46,7 @@ class Pool:
 
 
 class Held:
-    """What came in by one port of a switch under PFC and waits there, and whether the other end has been told to stop."""
+    """What came in by one port under PFC and waits, and whether the other end has been told to stop."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -65,7 +64,7 @@ class Held:
         self.limit = self.xoff + fabric.pfc_headroom(rate)
 
     def hold(self, length: i64, pool: Pool) -> bool:
-        """Keep room for a packet; False if there is none."""
+        """False if there is no room."""
         size = self.size + length
         if pool.size:
             if size - self.beyond <= pool.room_lossless(length):
@@ -80,14 +79,13 @@ class Held:
         return True
 
     def must_stop(self, pool: Pool) -> bool:
-        """Say whether the other end is to be paused, and has not been told."""
         if self.stops or (self.beyond == 0 if pool.size else self.size <= self.xoff):
             return False
         self.stops = True
         return True
 
     def release(self, length: i64, pool: Pool) -> bool:
-        """Free the room of a packet, of headroom first; True if the other end is to be told to go on."""
+        """Headroom goes first. True if the other end is to be told to go on."""
         self.size -= length
         xon = self.xon
         if pool.size:

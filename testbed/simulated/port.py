@@ -39,7 +39,7 @@ MARKED: Final[i64] = _AT["marked"]
 TRIMMED: Final[i64] = _AT["trimmed"]
 MET_BYTES: Final[i64] = _AT["met_bytes"]
 MET_PACKETS: Final[i64] = _AT["met_packets"]
-"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, which the high class's follows."""
+"""Places in :attr:`SimPort.stats`; of a value kept by class the data class's, before the high class's."""
 
 NIC: Final = 0
 UP: Final = 1
@@ -48,13 +48,13 @@ LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
 WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
-"""Over a rate, these give the time of a byte on the wire at that rate, and at half of it."""
+"""Over a rate: the time of a byte on the wire at that rate, and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
-"""As in testbed/dataplane/loader.py: the high class's limit is this part of the buffer, at least 4096 bytes."""
+"""The high class's limit is this part of the buffer, at least 4096 bytes, as in testbed/dataplane/loader.py."""
 
 
 def draw(seed: int, number: int, count: int) -> int:
-    """Draw number ``count`` of a port, 32 bits, exactly as the eBPF programs draw it."""
+    """Draw 32 bits exactly as the eBPF programs do."""
     z = ((seed << 32 | number) * 0x9E3779B97F4A7C15 + count * 0xD1342543DE82EF95) & _MASK
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
@@ -66,7 +66,7 @@ def is_high(klass: i64) -> bool:
 
 
 class Pause:
-    """An egress port's data class under PFC: whether it stands still, and how often and how long it has."""
+    """An egress port's data class under PFC."""
 
     def __init__(self) -> None:
         self.on = False
@@ -81,7 +81,6 @@ class Pause:
         self.count += 1
 
     def end(self, now: i64) -> None:
-        """PAUSE has been taken back, or the cable is gone."""
         lasted = now - self.since
         self.on = False
         self.total_ps += lasted
@@ -89,14 +88,14 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """Return the number of pauses, the time of all, and that of the longest, with one that lasts."""
+        """Number of pauses, time of all, that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
 
 class SimPort(Event):
-    """One end of a cable. ``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at the tail, then
-    :data:`UP`, :data:`DOWN` and :data:`LAST`. As an event: its wire is free again."""
+    """``stage`` says how many switches a frame has met: none at a host's NIC, which only drops at the tail, then :data:`UP`, :data:`DOWN`
+    and :data:`LAST`. As an event: its wire is free again."""
 
     def __init__(self, fabric: Fabric, number: int, plane: int, rate: int, stage: int) -> None:
         super().__init__()
@@ -140,7 +139,7 @@ class SimPort(Event):
         self.describe(fabric, 0)
 
     def route(self, frame: Frame) -> SimPort | None:
-        """Take the switch's own uSID away from a frame that came in, and return the egress port; None: dropped, counted."""
+        """Take the switch's own uSID away; None: dropped, counted."""
         stats = self.stats
         if self.source and frame.spoofed(self.source):
             stats[SPOOFED] += 1
@@ -159,12 +158,12 @@ class SimPort(Event):
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """Set bits/s from the next frame on. The high class may have half of it. Only that class has a bucket: a wire never goes faster."""
+        """From the next frame on. The high class may have half. Only that class has a bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """Take limits and thresholds from ``fabric``, and ``seed`` (32 bits) for marking's draws."""
+        """``seed``: 32 bits, for marking's draws."""
         self.limit = fabric.port_bytes
         self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
@@ -179,7 +178,7 @@ class SimPort(Event):
         self.held.describe(fabric, self.rate)
 
     def offer(self, frame: Frame) -> bool:
-        """Accept a frame, marked or trimmed according to its class and the backlog; False if it was dropped."""
+        """Mark or trim according to class and backlog; False if dropped."""
         stats = self.stats
         if self.closed:
             stats[LINK_DOWN] += 1
@@ -223,7 +222,7 @@ class SimPort(Event):
         return True
 
     def _drawn(self, count: int, waiting: i64) -> bool:
-        """Say whether the draw for a frame marks it, which becomes likelier from one threshold to the other."""
+        """Marking becomes likelier from one threshold to the other."""
         return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
 
     def _trim(self, frame: Frame) -> bool:
@@ -252,7 +251,6 @@ class SimPort(Event):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def hold(self, frame: Frame) -> bool:
-        """Keep room, as the ingress of a switch, for a lossless frame until it leaves; False if there is none."""
         if not self.held.hold(frame.size, self.pool):
             self.stats[TAIL_PACKETS] += 1
             self.stats[TAIL_BYTES] += frame.size
@@ -266,8 +264,8 @@ class SimPort(Event):
         return self.data.first is not None or self.high.first is not None
 
     def take(self, now: i64) -> i64:
-        """Put the frame whose turn it is on the wire; returns its time there, or 0 when none may go. The high class goes first while its
-        bucket is not overdrawn; :meth:`high_at` says when it may go again."""
+        """Put a frame on the wire; returns its time there, or 0 when none may go. The high class goes first while its bucket is not
+        overdrawn; :meth:`high_at` says when it may go again."""
         if self.high.first is not None and self.high_until - now <= self.high_burst:
             frame = self.high.pop()
             length = frame.size
@@ -285,9 +283,9 @@ class SimPort(Event):
         return length * WHOLE // self.rate
 
     def next_order(self) -> i64:
-        """Draw the order of the next frame on the wire among those that land at the same time. With a fixed order of ports the first of
-        them would win every race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the
-        draw: where switches cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
+        """Draw the order of the next frame among those that land at the same time. With a fixed order of ports the first would win every
+        race for the last place in a queue (the phase effects of Floyd and Jacobson, 1992). The stage comes before the draw: where switches
+        cut through, a frame may leave several of them at one time, and what follows from an event comes after it."""
         turn = self.turns
         self.turns = turn + 1
         z: i64 = (self.number * 0x9E3779B1 + (turn & 0x3FFFFFFF) * 0x85EBCA77 + self.seed) & 0xFFFFFFFF
@@ -299,8 +297,8 @@ class SimPort(Event):
         return self.high_until - self.high_burst
 
     def flush(self, whole: bool) -> list[Frame]:
-        """The cable went down: lose, and count as lost, all frames that wait. ``whole``: with the one on the wire, no part of which is yet
-        at the far end. Returns the data frames that waited."""
+        """Lose and count all frames that wait; returns those of data. ``whole``: with the one on the wire, no part of which is yet at the
+        far end."""
         lost = self.data.frames()
         if self.pool.size > 0:
             for frame in lost:

@@ -1,7 +1,7 @@
 """Ranks as threads in virtual time: a Python program on each simulated host, of which one runs at any moment.
 
-A rank runs until it waits for its agent or lets time pass; then others run, and when all wait, the network goes on. Computing takes no
-virtual time: programs declare theirs (agents.communicator.Communicator.compute).
+A rank runs until it waits or lets time pass; when all wait, the network goes on. Computing takes no virtual time: programs declare theirs
+(agents.communicator.Communicator.compute).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from testbed.world import PATIENCE, Program
 from topologies.units import MS, S
 
 LOOK_RTTS = 100
-"""Base RTTs between two looks."""
 QUIET = 100 * MS
 """If nothing happens to any rank for so long, the ranks wait for each other [ours]."""
 
@@ -74,7 +73,6 @@ class SimulatedLink:
         self.programs.pause(self)
 
     def now(self) -> float:
-        """Return the network's time in seconds."""
         return float(self.programs.network.time) / S
 
     def fileno(self) -> int:
@@ -89,7 +87,7 @@ class SimulatedLink:
 
 
 class SimulatedPrograms:
-    """Raises :class:`UserError` if the program is not a Python program, or cannot be read."""
+    """Raises :class:`UserError` unless it is a Python program that can be read."""
 
     def __init__(self, network: Network, agents: Sequence[SimulatedAgent], program: Program, hosts: Sequence[int]) -> None:
         if not program.python:
@@ -145,7 +143,7 @@ class SimulatedPrograms:
         self.main.release()
 
     def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
-        """Pass on at once what a rank has printed: it may pause within a line. ``end``: with its last line."""
+        """At once, since a rank may pause within a line. ``end``: with its last line."""
         cutter = self.cutters[link.rank]
         for line in cutter.lines(text) + (cutter.end() if end else []):
             self.on_line(link.rank, line)
@@ -227,7 +225,7 @@ class SimulatedPrograms:
 
 
 class _Lines(io.TextIOBase):
-    """Standard output while ranks run: passes on whole lines, with the rank that printed them. Others print as before."""
+    """Standard output while ranks run: whole lines, with the rank that printed them. Others print as before."""
 
     def __init__(self, programs: SimulatedPrograms, printed: TextIO) -> None:
         self.programs, self.printed = programs, printed

@@ -26,13 +26,13 @@ BEGIN: Final = 0
 
 
 def reach_of(fabric: Fabric) -> int:
-    """Compute the longest window, ps: what happens in a switch, be it a frame or a pause, reaches a host no sooner."""
+    """Ps: what happens in a switch, be it a frame or a pause, reaches a host no sooner."""
     return max(1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Windows:
-    """Time in windows. ``time`` is in ps."""
+    """``time`` is in ps."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -40,10 +40,9 @@ class Windows:
         self.halted = False
         """Set it to make :meth:`run` return after the current window, or the steerer's current action."""
         self.reach: i64 = reach_of(fabric)
-        """The longest window, ps. With 1 an event at a host ends its window, so that whoever steers reacts at once."""
+        """With 1 an event at a host ends its window, so that whoever steers reacts at once."""
         self.peers: Peers | None = None
         self.steering: Steering | None = None
-        """Has other processes do what this one does."""
         self._control = Calendar()  # actions of whoever steers
         self._edge = Calendar()  # what happens at hosts
         self._core = Calendar()  # and in switches
@@ -56,31 +55,29 @@ class Windows:
     # --- what happens in a window ----------------------------------------------------------------------------
 
     def _land(self, frame: Frame) -> None:
-        """All of a frame is at the far end of a cable."""
+        """All of a frame is at a cable's far end."""
         raise NotImplementedError
 
     def _free(self, port: Event) -> None:
         raise NotImplementedError
 
     def _cross(self, frame: Frame) -> None:
-        """A frame has crossed a host's cable, and is in the core."""
         raise NotImplementedError
 
     def _arrive(self, frame: Frame) -> None:
         raise NotImplementedError
 
     def _deliver(self, frames: Fifo) -> None:
-        """Take frames that have left their last link to the edge."""
         raise NotImplementedError
 
     # --- time ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Virtual time, ps: it stands still while anything is done."""
+        """It stands still while anything is done, ps."""
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of whoever steers at a time, or now if that is past. It comes before all else of that time. Hosts have
+        """Schedule ``action(a, b)`` of whoever steers, now if ``when`` is past. It comes before all else of that time. Hosts have
         :meth:`wake`."""
         if self._in_window:
             raise RuntimeError("a host or switch cannot steer the network: its window may be past that time")
@@ -88,11 +85,11 @@ class Windows:
         self._next_order += 1
 
     def wake(self, host: int, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
-        """Schedule ``action(a, b)`` of a host at a time that is not past. It comes after all else that happens to the host then."""
+        """Schedule ``action(a, b)`` of a host, not in the past. It comes after all else that happens to the host then."""
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
     def run(self, until: int) -> bool:
-        """Process the events up to and including ``until``; False if halted before."""
+        """Up to and including ``until``; False if halted before."""
         with uninterrupted():
             return self._run(until)
 
@@ -113,7 +110,6 @@ class Windows:
                 return False
 
     def _steered(self, end: i64) -> bool:
-        """Advance as :meth:`advance`, together with all other processes."""
         steering = self.steering
         if steering is None or self.peers is None:
             return self.advance(end)
@@ -129,7 +125,7 @@ class Windows:
         return went
 
     def advance(self, until: int) -> bool:
-        """Pass windows up to and including ``until``, without what the steerer does; False if one halted before."""
+        """As :meth:`run`, without what the steerer does."""
         end: i64 = until
         self.halted = False
         peers = self.peers
@@ -166,7 +162,7 @@ class Windows:
         return edge if edge < core else core
 
     def _pass(self, calendar: Calendar, last: i64) -> None:
-        """Process the edge's or core's events up to and including ``last``."""
+        """The edge's or core's events up to and including ``last``."""
         while calendar.first_at() <= last:
             event = calendar.take()
             self.time = event.at
