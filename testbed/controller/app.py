@@ -1,8 +1,8 @@
 """The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
 
-One green thread (``main``) reads port reports from the southbound and raises :class:`EventLinkDown` and :class:`EventLinkUp`. Ryu's event
-loop calls the handlers, which keep the failed-link map and report changes to the steering. Other Ryu applications in the process may
-observe the same events.
+One green thread (``main``) reads port reports and raises :class:`EventLinkDown` and :class:`EventLinkUp`. Ryu's event loop calls the
+handlers, which keep the failed-link map and report changes to the steering. Other Ryu applications in the process may observe the same
+events.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FabricController(RyuApp):
         self.rest = Rest(views, self.steering, config.token)
 
     def main(self) -> None:
-        """Program the switches, print "ready", and listen for ever. Raises UserError."""
+        """Prints "ready" when the switches are programmed, and listens for ever. Raises UserError."""
         tables.program(self.southbound, self.tables)
         now = self.now()
         for port, up in self.southbound.port_states().items():

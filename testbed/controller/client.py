@@ -22,9 +22,8 @@ from topologies.files import FileError, parse_json
 
 TIMEOUT_S = 5.0
 MOST = 64 << 20
-"""The longest answer that is read, bytes [ours]: the links of the largest emulated fabric take less than one MiB."""
+"""The most bytes of an answer [ours]: the links of the largest emulated fabric take less than one MiB."""
 MOST_LINE = 1 << 20
-"""The longest event that is read, bytes [ours]."""
 _URL = re.compile(r"http://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 
 
@@ -43,9 +42,9 @@ PAGES: dict[str, Any] = {
 
 
 class ControllerClient:
-    """A client of one controller at ``url``, as the prompt's `status` shows it. Changes need ``token``, which `mrcbed fabric denylist
-    token` prints. An answer must come whole within the timeout. All methods raise :class:`UserError` for the controller's errors, if
-    nothing answers, or if something else than a controller does."""
+    """A client of the controller at ``url``. Changes need ``token``, which `mrcbed fabric denylist token` prints. An answer must come whole
+    within the timeout. All methods raise :class:`UserError`: for the controller's errors, if nothing answers, or if something else than a
+    controller does."""
 
     def __init__(self, url: str, token: str = "", timeout: float | None = None) -> None:
         self.token, self._timeout = token, patient(TIMEOUT_S) if timeout is None else timeout
@@ -59,19 +58,18 @@ class ControllerClient:
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: int) -> Any:
-        """Return a page that docs/why/controller.md lists, without its /v1."""
+        """Pages are those of docs/why/controller.md, without /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:
-        """Put an entry on the denylist; the answer's ``new`` says whether it is new."""
+        """``new`` in the answer says whether the entry is new."""
         return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
-        """Remove one party's denial of an entry, or everybody's."""
         return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=_REMOVED))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """The journal as it grows, until the controller ends."""
+        """Yields the journal as it grows, until the controller ends."""
         with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
             while True:
                 try:
@@ -98,7 +96,7 @@ class ControllerClient:
     def _open(
         self, method: str, page: str, body: Any = None, query: dict[str, int] | None = None, endless: bool = False
     ) -> Iterator[http.client.HTTPResponse]:  # fmt: skip
-        """Yield the answer's head. With ``endless`` only the head must come within the timeout."""
+        """With ``endless`` only the answer's head must come within the timeout."""
         path = f"/v1/{urllib.parse.quote(page)}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         late = threading.Event()

@@ -16,11 +16,11 @@ from topologies.structs import Refused, convert, one_of, text
 
 SOUTHBOUNDS = ("ebpf", "openflow")
 LEAST_TOKEN = 32
-"""Characters of a token: 128 bits, if they are hexadecimal digits [ours]."""
+"""128 bits, if they are hexadecimal digits [ours]."""
 
 
 class Time(Struct, frozen=True, forbid_unknown_fields=True):
-    """As :meth:`agents.clock.WallClock.to_dict` gives it."""
+    """The dictionary of :meth:`agents.clock.WallClock.to_dict`."""
 
     dilation: Annotated[float, Meta(gt=0.0)]
     origin: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
@@ -33,17 +33,17 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fabric: Fabric
     clock: Time
     ports: dict[str, Any]
-    """Switch port name -> its ifindex in the switches' namespace. Host ports are in other namespaces."""
+    """Switch port -> ifindex in the switches' namespace. Host ports are in other namespaces."""
     netns: str
     maps: Path
     bridges: Path = Path()
-    """Folder of Open vSwitch's OpenFlow sockets, one <switch>.mgmt each, for southbound "openflow"."""
+    """Folder of Open vSwitch's OpenFlow sockets, one <switch>.mgmt each."""
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]
     """0 takes a free port, which the ready line contains."""
     token: str
-    """Changes through REST need it: only the owner may be able to read this file."""
+    """Changes through REST need the token: only the owner may be able to read this file."""
 
     def __post_init__(self) -> None:
         if len(self.token) < LEAST_TOKEN:
@@ -63,7 +63,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def load(path: Path) -> Config:
-    """Raises UserError on anything wrong."""
+    """Raises UserError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,7 +74,6 @@ def load(path: Path) -> Config:
 
 
 def from_dict(data: Any) -> Config:
-    """Raises UserError."""
     try:
         return convert(data, Config)
     except Refused as error:

@@ -28,7 +28,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _PR_CAPBSET_DROP, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 24, 28, 38, 47, 4
 _SECURE = 0x2F
-"""Securebits: root gets no capability, at no exec and no change of user, and nobody can change this (capabilities(7))."""
+"""Securebits: root gets no capability, at no exec and no change of user, for ever (capabilities(7))."""
 _CAPABILITY_VERSION = 0x20080522
 _DAC_READ_SEARCH = 1 << 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,7 +44,6 @@ class Doors(NamedTuple):
 
 
 def open_doors(config: Config) -> Doors:
-    """Raises :class:`UserError`."""
     links, routes = -1, None
     if config.southbound == "ebpf":
         path = config.maps / "routes"
@@ -58,7 +57,7 @@ def open_doors(config: Config) -> Doors:
 
 
 def listen(host: str, port: int) -> tuple[int, int]:
-    """Return a listening descriptor, and its port; port 0 takes a free one. Raises :class:`UserError` for a taken one."""
+    """Return a descriptor and its port; port 0 takes a free one. Raises :class:`UserError`."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,7 +71,7 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """Confine this process until its end. Raises :class:`UserError` where the kernel refuses: then the controller must not go on.
+    """Where the kernel refuses, :class:`UserError` says so, and the controller must not go on.
 
     Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Python's modules may lie in a home that is closed even to a user 0 without
     capabilities (Debian 13 makes them so).
@@ -93,7 +92,7 @@ def confine() -> None:
 
 
 def seal() -> None:
-    """Give up the last capability: everything is imported. Raises :class:`UserError`."""
+    """Give up the last capability. Raises :class:`UserError`."""
     _keep(0)
 
 

@@ -1,6 +1,5 @@
-"""The denylist: what endpoints must not use, and who denied it. Plain data.
-
-Several parties may deny the same thing. It stays denied until the last of them removes its denial, or an operator removes all of them.
+"""The denylist: what endpoints must not use, and who denied it. An entry stays until the last party that denied it removes its denial, or
+an operator removes all.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ MAX_ENTRIES = 2000
 @dataclass(frozen=True)
 class Denial:
     entry: str
-    """As ``topologies.denylist.check_entry`` writes it."""
     by: str
     reason: str
     since_ps: int
@@ -31,7 +29,6 @@ class Denylist:
 
     @property
     def entries(self) -> list[str]:
-        """The denied entries, each once, in the order in which they were added."""
         return list(dict.fromkeys(denial.entry for denial in self._denials.values()))
 
     @property
@@ -39,8 +36,7 @@ class Denylist:
         return list(self._denials.values())
 
     def deny(self, text: str, reason: str, by: str, now: int) -> tuple[Denial, bool]:
-        """Return the denial in force, and whether it is new: a second by the same party changes nothing. Raises
-        :class:`topologies.FabricError`."""
+        """Return the denial in force, and whether it is new. Raises :class:`topologies.FabricError`."""
         entry = check_entry(self._fabric, text)
         existing = self._denials.get((entry, by))
         if existing is not None:
@@ -51,6 +47,6 @@ class Denylist:
         return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
-        """Remove one party's denial, or with None everybody's; returns those removed. Raises as :meth:`deny`."""
+        """None removes everybody's denials. Returns those removed. Raises as :meth:`deny`."""
         entry = check_entry(self._fabric, text)
         return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

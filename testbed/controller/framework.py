@@ -1,7 +1,7 @@
 """Finds the controller framework: Ryu, or os-ken, its maintained fork, where Ryu is not installed. Their modules have the same names.
 
-os-ken calls its base class another name, and has no HTTP server: we use neither's (ryu_base.py). ``MRCBED_CONTROLLER=os_ken`` chooses
-os-ken where both are installed, for tests.
+os-ken has no HTTP server, so we use neither's (ryu_base.py). ``MRCBED_CONTROLLER=os_ken`` chooses os-ken where both are installed, for
+tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The cluster's view of its controller: the messages of its owner, and the denylist where there is no controller.
+"""The cluster's view of its controller. Nothing here waits long for one that does not answer.
 
-Nothing here waits long for a controller that does not answer. After its death a denylist goes directly to the agents.
+After the controller's death, or without one, a denylist goes directly to the agents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topologies import Fabric
 from topologies.denylist import check_entry
 
 ANSWER_S = 3.0
-"""The controller must have sent a list to all agents within this time [ours]: it gives up on one agent after 1 s."""
+"""Seconds for a list to reach all agents [ours]: the controller gives up on one after 1 s."""
 
 
 REST_S = 1.0
@@ -35,13 +35,12 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    """One cluster's controller, or none (``process`` None). The controller accepts changes only with ``token``."""
+    """``process`` is None for no controller, which else accepts changes only with ``token``."""
 
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
         self.token = token
         self.over = False
-        """Whether the controller's output has ended."""
         self._process = process
         self._buffer = b""
         self._agents: Sequence[Agent] = ()
@@ -57,7 +56,6 @@ class ControllerHandle:
         return ControllerClient(self.url, self.token, patient(REST_S))
 
     def line(self, timeout: float) -> str:
-        """Read the controller's next line; empty if it ended, or wrote nothing within ``timeout`` seconds."""
         assert self._process is not None and self._process.stdout is not None
         until = time.monotonic() + timeout
         while b"\n" not in self._buffer:
@@ -72,7 +70,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Announce agents to the controller, which sends them what ``policy`` says. Returns its answer; empty without a controller."""
+        """Announce agents, to which the controller sends what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -84,13 +82,12 @@ class ControllerHandle:
         return answer
 
     def end(self) -> None:
-        """Tell the controller that the agents are about to end."""
         if self._agents and self.alive:
             self._request({"agents": {}, "policy": "none"})
         self._agents = ()
 
     def close(self) -> None:
-        """Close the controller's input, which ends it."""
+        """The controller ends when its input does."""
         if self._process is not None and self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -109,7 +106,7 @@ class ControllerHandle:
         return self.line(patient(ANSWER_S))
 
     def journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """The controller's journal after that time; empty if none answers."""
+        """What happened after that time; empty if no controller answers."""
         if not self.alive or not self.url:
             return []
         try:
@@ -120,8 +117,7 @@ class ControllerHandle:
     # --- the denylist --------------------------------------------------------------------------------------------
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> bool:
-        """Deny an entry; returns whether it is new. Raises FabricError for an invalid entry, UserError if a living controller does not
-        answer."""
+        """Returns whether the entry is new. Raises FabricError for an invalid entry, UserError if a living controller does not answer."""
         if self.alive:
             new = bool(self._client.deny(entry, reason, by)["new"])
             self._own.deny(entry, reason, by, self._now())
@@ -152,7 +148,7 @@ class ControllerHandle:
         return [asdict(denial) for denial in self._own.denials]
 
     def _adopt(self) -> None:
-        """Adopt, after the controller's death, the entries that the agents have in force, whoever denied them."""
+        """After the controller's death take over the entries that the agents have in force, whoever denied them."""
         if self._process is None or not self._agents:
             return
         entries = list(self._agents[0].call("denied"))

@@ -1,4 +1,4 @@
-"""Keeps the failed links, since when each is failed, and the journal of what happened. Plain data.
+"""Keeps the failed links, since when each is failed, and the journal of what happened.
 
 A link is failed while either of its ends is down or has no carrier. Ends that nobody reports on (host ports live in the hosts' namespaces)
 count as up: a cable pulled there takes the carrier of the switch's side away too.
@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from topologies import Fabric, Link
 
 JOURNAL_LENGTH = 10_000
-"""Changes kept for the REST view [ours]."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class LinkChange:
     link: str
     up: bool
     port: str
-    """The end whose change took the link down or up."""
     heard_ps: int
     """When the kernel's message was read (netlink stamps none of its own)."""
 
@@ -33,14 +31,13 @@ class Failure:
 
 
 class PortStates:
-    """Turns reports about ports into changes of links, where there are any."""
+    """Turns reports about ports into changes of links."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
         self._down: set[str] = set()
 
     def report(self, port: str, up: bool, heard_ps: int) -> LinkChange | None:
-        """Raises KeyError for a port that is not the fabric's."""
         link = self._link_of[port]
         ends = {link.a.name, link.b.name}
         before = not ends & self._down
@@ -67,5 +64,4 @@ class FailedLinks:
         self.journal.append({**asdict(change), "handled_ps": now})
 
     def state(self, link: str) -> tuple[bool, int]:
-        """Return whether the link is up, and since when."""
         return link not in self.failed, self._since[link]

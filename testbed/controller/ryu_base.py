@@ -17,11 +17,10 @@ from typing import Any
 import msgspec
 
 STREAM_BUFFER = 1 << 16
-"""Socket buffer for a reader of the event stream, bytes [ours]."""
 
 
 def prepare() -> None:
-    """Patch the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Call it before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
@@ -59,7 +58,7 @@ def spawn(work: Callable[[], None]) -> None:
 
 
 class _Connections(eventlet.GreenPool):
-    """Each connection belongs to a :class:`Crowd` until it has shown the token or follows the events."""
+    """Connections belong to a :class:`Crowd` until they have shown the token or follow the events."""
 
     def __init__(self) -> None:
         super().__init__(2 * (MOST + MAX_READERS))
@@ -67,7 +66,7 @@ class _Connections(eventlet.GreenPool):
         self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
-        """Serve a new connection: address, socket and state, as eventlet's server makes it."""
+        """``connection``: address, socket and state, as eventlet's server makes it."""
         sock = connection[1]
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
@@ -77,7 +76,6 @@ class _Connections(eventlet.GreenPool):
 
     @staticmethod
     def _close(sock: socket.socket) -> None:
-        """Shut a connection down: its green thread reads the end, or fails to write."""
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RDWR)
 
@@ -93,7 +91,7 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
 
 
 class _Rest:
-    """The WSGI application: passes every request to one object, which answers it without Ryu."""
+    """The WSGI application: ``rest`` answers every request without Ryu."""
 
     def __init__(self, rest: Rest, connections: _Connections) -> None:
         self._rest, self._connections = rest, connections
@@ -128,7 +126,7 @@ class _Rest:
 
 
 def serve(rest: Rest, listener: int) -> None:
-    """Serve ``rest`` over HTTP, one request per connection, on the listening descriptor."""
+    """One request per connection, on the listening descriptor."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is
@@ -138,7 +136,7 @@ def serve(rest: Rest, listener: int) -> None:
 
 
 def run(app_class: type[Any], **arguments: Any) -> None:
-    """Start one application, and block in its ``main()``, which runs beside its event loop."""
+    """Blocks in the application's ``main()``, which runs beside its event loop."""
     cfg.CONF(args=[], project=framework.chosen(), default_config_files=[])
     app = AppManager.get_instance().instantiate(app_class, **arguments)
     app.start()

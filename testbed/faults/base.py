@@ -1,7 +1,7 @@
 """The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
-A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds; docs/how/faults.md says how to add one. A kind has no state:
-what must be remembered about an active fault is in :class:`~testbed.faults.targets.Injected`.
+A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds. It has no state: what must be remembered about an active fault
+is in :class:`~testbed.faults.targets.Injected`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from testbed.faults.packet_faults import PacketFaults
 
 Change = tuple[int, tuple[str, ...]]
-"""When the world was changed, ps of its clock, and the cables that went down or came up."""
+"""When the world was changed, ps, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, object]]
 """The target of a random fault, and its keys as people write them."""
 
 
 class Machine(Protocol):
-    """The part of a world that a kind may use. Whatever a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed
-    with the fault."""
+    """The part of a world that a kind may use. What a fault holds in ``faults``, ``packets`` and ``rates`` under its number is removed with
+    the fault."""
 
     clock: Callable[[], int]
     faults: Holders
@@ -52,7 +52,7 @@ class Broken(Protocol):
 
 
 class Kind:
-    """One kind of fault. This base class takes down the cables of its target, or its switches with their cables."""
+    """This base class takes down the cables of its target, or its switches with their cables."""
 
     name = ""
     doc = ""  # its line of the manual
@@ -93,7 +93,7 @@ class Kind:
     # --- as it happens -------------------------------------------------------------------------------------------------
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
-        """Break the fabric; a :class:`Cycle` follows ``fault.down``."""
+        """A :class:`Cycle` follows ``fault.down``."""
         target = fault.target
         return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
 

@@ -1,7 +1,5 @@
-"""Keeps account of the holders that keep cables and switches down and ports slow.
-
-Several holders may keep one thing down; it comes back when the last releases it. Each world decides how a cable goes down, comes up or
-slows.
+"""Keeps account of the holders that keep cables and switches down and ports slow. A thing that several keep down comes back when the last
+releases it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ class _Hold(NamedTuple):
 
 
 class Holders:
-    """The state of cables and switches. ``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
+    """``clock`` gives ps. A world implements :meth:`_switch`, :meth:`_close` and :meth:`_settle`."""
 
     def __init__(self, fabric: Fabric, clock: Callable[[], int]) -> None:
         self.fabric = fabric
@@ -45,7 +43,7 @@ class Holders:
         """Let a cable accept no more frames: it is about to go down, together with others."""
 
     def _settle(self, link: Link, up: bool) -> None:
-        """Take a cable down or bring it up; updates ``_up``."""
+        """Updates ``_up``."""
         raise NotImplementedError
 
     # --- what callers use ------------------------------------------------------------------------------------
@@ -53,9 +51,8 @@ class Holders:
     def hold(
         self, holder: int, links: Iterable[str] = (), dead: Iterable[str] = (), silent: Iterable[str] = ()
     ) -> tuple[int, tuple[str, ...]]:
-        """Set everything that ``holder`` keeps down from now on: cables, dead switches, silent switches; with nothing it releases all.
-        Returns the time of the first change, and the cables that changed, in the fabric's order. Raises :class:`FabricError` for an unknown
-        name, and then changes nothing."""
+        """Set everything that ``holder`` keeps down from now on; with nothing it releases all. Returns the time of the first change, and
+        the cables that changed, in the fabric's order. Raises :class:`FabricError` for an unknown name, and then changes nothing."""
         hold = _Hold(frozenset(self.fabric.link(name).name for name in links), frozenset(dead), frozenset(silent))
         for name in hold.dead | hold.silent:
             self._number(name)
@@ -63,14 +60,13 @@ class Holders:
             return self._change(holder, hold)
 
     def set_link(self, name: str, up: bool) -> int:
-        """Pull or plug a cable by hand; returns the time at which the world was told. A cable that a fault keeps down stays down."""
+        """Return the time at which the world was told. A cable that a fault keeps down stays down."""
         link = self.fabric.link(name).name
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
             return self._change(BY_HAND, current._replace(links=current.links - {link} if up else current.links | {link}), (link,))[0]
 
     def set_switch(self, name: str, up: bool) -> int:
-        """Kill or revive a switch with all its cables by hand; returns the time of the first change."""
         self._number(name)
         with self._lock:
             current = self._holds.get(BY_HAND, _Hold())
@@ -78,13 +74,12 @@ class Holders:
             return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Bring everything up, including what was taken down by hand at a switch's end."""
+        """Ends faults and what was taken down by hand."""
         with self._lock:
             self._holds.clear()
             self._apply(self._up)
 
     def link_states(self) -> dict[str, bool]:
-        """Cable -> whether it carries, in the fabric's order."""
         with self._lock:
             return dict(self._up)
 
@@ -109,7 +104,7 @@ class Holders:
         return told_ps, tuple(name for name, up in self._up.items() if up != before[name])
 
     def _apply(self, touched: Container[str]) -> None:
-        """Put switches and cables into the state that the holders demand. Gates close first, so that all changes happen at one moment."""
+        """Gates close first, so that all changes happen at one moment."""
         pulled = {name for hold in self._holds.values() for name in hold.links}
         dead = {name for hold in self._holds.values() for name in hold.dead}
         silent = {name for hold in self._holds.values() for name in hold.silent}
@@ -125,7 +120,7 @@ class Holders:
 
 
 class SlowPorts:
-    """The rates of slow ports. Of several holders' rates the slowest counts. A world implements :meth:`_set`."""
+    """The slowest of several holders' rates counts. A world implements :meth:`_set`."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -133,11 +128,11 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port, bits/s) of each port that may have changed. Raises UserError if the world refuses."""
+        """(port, bits/s) of each port that may have changed. Raises UserError."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """Have these ports send at ``share`` of the rate that they were built with. Raises as :meth:`_set`."""
+        """``share`` of the rate that the ports were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share

@@ -19,7 +19,7 @@ from topologies.clos import Fabric
 
 
 class Injections:
-    """The faults of one world. ``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
+    """``clock`` gives ps. Kinds use it as their :class:`testbed.faults.base.Machine`."""
 
     def __init__(self, fabric: Fabric, faults: Holders, packets: PacketFaults, rates: SlowPorts, clock: Callable[[], int]) -> None:
         self.fabric, self.faults, self.packets, self.rates, self.clock = fabric, faults, packets, rates, clock
@@ -34,15 +34,14 @@ class Injections:
         """Something may be due sooner than known."""
 
     def pause(self, host: int, stop: bool) -> None:
-        """Stop a host's agent from running, or let it run again."""
         raise NotImplementedError
 
     def kill(self, host: int) -> int:
-        """Kill a host's agent, or the controller for -1; returns the time, ps. Raises :class:`UserError` if there is none."""
+        """``host`` -1 is the controller. Returns the time, ps. Raises :class:`UserError` if there is none."""
         raise NotImplementedError
 
     def verbs(self, host: int, number: int, rule: dict[str, str | int] | None) -> int:
-        """Give a host's agent a rule of agents/verbs/faults.py, or take it back, even if it is gone; returns the time, ps. Raises
+        """``rule`` is of agents/verbs/faults.py; None takes it back, even if it is gone. Returns the time, ps. Raises
         :class:`UserError`."""
         if rule is not None:
             raise UserError("the simulated world runs no programs of RDMA verbs: drop --world simulated")
@@ -62,11 +61,11 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
-        """Raises FaultError or FabricError for an impossible fault; then nothing has happened."""
+        """Raises FaultError or FabricError; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject a resolved fault. Raises FaultError if this world cannot have it; then nothing has happened."""
+        """Raises FaultError if this world cannot have the fault; then nothing has happened."""
         kind = KINDS[target.kind]
         with self._lock:
             self._last += 1
@@ -85,8 +84,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Take one fault back; returns when the kernel was told. Raises :class:`UserError` if it is not there. A fault that takes time to
-        end (a reboot) only begins to."""
+        """Return when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is not
+        there."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:
@@ -99,7 +98,6 @@ class Injections:
             return t
 
     def heal(self) -> None:
-        """Take all faults back, and undo changes made by hand."""
         with self._lock:
             for fault in list(self._active.values()):
                 self.end(fault)
@@ -112,7 +110,6 @@ class Injections:
             return list(self._active.values())
 
     def events(self) -> list[FaultEvent]:
-        """Return what happened since the last call, in order."""
         with self._lock:
             events, self._events = self._events, []
             return events
@@ -136,7 +133,7 @@ class Injections:
         return min(times, default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
-        """Remove the fault completely; returns the time, and the cables that came back."""
+        """Return the time, and the cables that came back."""
         self._active.pop(fault.number, None)
         KINDS[fault.target.kind].undo(fault, self)
         self.packets.drop(fault.number)
@@ -145,8 +142,6 @@ class Injections:
 
 
 class HeldLinks(Protocol):
-    """Cables and switches that can be set by hand, of one or several machines."""
-
     def set_link(self, name: str, up: bool) -> int: ...
     def set_switch(self, name: str, up: bool) -> int: ...
     def link_states(self) -> dict[str, bool]: ...

@@ -13,13 +13,12 @@ from topologies.structs import Written, one_of
 from topologies.units import NS, TIME_SCHEMA, US, parse_duration
 
 DIRECTIONS = ("both", "up", "down")
-"""Directions of a link; ``up`` is away from the hosts."""
 MIN_PERIOD = 100 * NS
-"""A shorter cycle is over before a packet is [ours]; the emulated world's machine may need longer ones."""
+"""A shorter cycle is over before a packet is [ours]."""
 
 
 class FaultError(UserError):
-    """A fault is impossible. The text says which ``key`` is wrong, and how."""
+    """The text says which ``key`` is wrong, and how."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
@@ -28,7 +27,7 @@ class FaultError(UserError):
 
 @dataclass(frozen=True)
 class Key:
-    """``kind`` is the parameter's type, with bounds, as a Struct's annotation; ``show`` writes a value."""
+    """``kind`` is the type, with bounds, as a Struct's annotation; ``show`` writes a value."""
 
     name: str
     kind: Any
@@ -46,7 +45,7 @@ def in_us(time: int) -> str:
 
 
 class Keys(TypedDict, total=False):
-    """The parameters of a fault that its kind has and that have a value. Times are ps."""
+    """A fault's parameters that have a value. Times are ps."""
 
     direction: str
     probability: float

@@ -33,7 +33,7 @@ class Paths(Protocol):
 
 
 class MemoryPaths:
-    """Path faults with the methods of a BpfMap, for a fabric in virtual time."""
+    """Has the methods of a BpfMap, for a fabric in virtual time."""
 
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self._entries = entries
@@ -54,7 +54,7 @@ class MemoryPaths:
 
 
 def threshold(probability: float) -> int:
-    """Convert a probability to the programs' units of 2^-32, at least one."""
+    """In the programs' units of 2^-32, at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -63,8 +63,8 @@ def _together(odds: _Odds) -> float:
 
 
 class PacketFaults:
-    """The packet faults of one fabric; one at a port hits frames that arrive there. Port numbers are as in ``Fabric.ports``. ``words`` and
-    ``paths`` replace the programs' maps port_fault and path_fault for a simulated fabric."""
+    """A fault at a port hits frames that arrive there. ``words`` and ``paths`` replace the programs' maps port_fault and path_fault for a
+    simulated fabric."""
 
     def __init__(self, words: MutableSequence[int] | None = None, paths: Paths | None = None) -> None:
         self._words: Any = words

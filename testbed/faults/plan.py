@@ -1,4 +1,4 @@
-"""Random faults of every kind that heals, as a list of what breaks when. Pure: a fabric, a seed and a length in, faults out.
+"""Random faults of every kind that heals, as a list of what breaks when.
 
 A plan is harsh but survivable: at most MOST_AT_ONCE faults at a time, and no two hosts are without any path for longer than MOST_CUT, so
 that no queue pair uses up its retries.
@@ -24,23 +24,21 @@ from topologies.units import US
 
 MOST_AT_ONCE = 3
 MOST_CUT = 400 * US
-"""The longest time for which two hosts have no path [ours]: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a
-cut ends the sooner they go on."""
+"""The longest cut [ours]: retries of a queue pair with the knobs' defaults last 8.5 ms, and the faster a cut ends the sooner they go on."""
 LONGEST = 400 * US
 SHORTEST_RTTS = 3
 MEAN_GAP = 70 * US
-"""Mean time between the beginnings of two faults, before impossible ones are dropped."""
+"""Mean time between beginnings, before impossible faults are dropped."""
 AS_GOOD_AS_DEAD = 0.3
-"""A path that loses this share of its packets counts as dead: an answer has to come back, too."""
+"""A path that loses this share counts as dead: an answer has to come back, too."""
 LOADED_RTTS = 4
-"""The largest smoothed RTT under load and faults, in base RTTs [ours]: queues are trimmed at a BDP, and the slowest links have a fifth of
-their rate."""
+"""The largest smoothed RTT, in base RTTs [ours]: queues are trimmed at a BDP, and the slowest links have a fifth of their rate."""
 EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not kind.programs)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A fault from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
+    """From ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
 
     at: int
     until: int
@@ -55,8 +53,6 @@ class Planned:
 
 
 class Paths:
-    """The paths between all hosts, and which of them remain under faults."""
-
     def __init__(self, fabric: Fabric) -> None:
         hosts = range(fabric.host_count)
         self.cables = {
@@ -65,7 +61,7 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """Return (source, destination) of pairs without a path while these faults are active, cycles included."""
+        """(source, destination) of pairs without a path while these faults are active, cycles included."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {
@@ -75,7 +71,7 @@ class Paths:
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> int:
-        """Find the longest time, ps, for which some pair of hosts has no path in one direction."""
+        """The longest time, ps, for which some pair has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
         running: dict[tuple[int, int], int] = {}
         longest = 0
@@ -88,12 +84,12 @@ class Paths:
 
 @lru_cache(maxsize=4)
 def paths_of(fabric: Fabric) -> Paths:
-    """Make the paths once: on 16 hosts that takes longer than a plan."""
+    """On 16 hosts paths take longer than a plan."""
     return Paths(fabric)
 
 
 def plan(fabric: Fabric, seed: int, length: int) -> list[Planned]:
-    """Draw faults within ``length`` ps, in order of their beginning. The same arguments give the same plan."""
+    """All faults lie within ``length`` ps. The same arguments give the same plan."""
     rng, paths = random.Random(f"{fabric.name} {seed}"), paths_of(fabric)
     faults: list[Planned] = []
     at = 0
@@ -135,10 +131,9 @@ def back_after(config: Config) -> int:
 
 
 def held_down(config: Config) -> int:
-    """The longest hold-down of a plane, ps."""
     return (HOLD << MOST_DOUBLINGS) * LOADED_RTTS * config.base_rtt
 
 
 def used(row: Mapping[str, Any]) -> bool:
-    """Say whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
+    """Whether a row of :meth:`agents.transport.Engine.paths` carries data: all must while nothing is broken."""
     return row["state"] in ("GOOD", "SKIP") and row["active"] and row["plane_state"] == "USED"

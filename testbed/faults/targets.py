@@ -1,7 +1,4 @@
-"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Pure.
-
-All look-ups raise FabricError for unknown names.
-"""
+"""Finds what a fault hits on a given fabric: cables, switches, ports, packets. Raises FabricError for unknown names."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _NIC_PORT = re.compile(r"h[0-9]+-p[0-9]+")
 
 @dataclass(frozen=True)
 class Target:
-    """A fault, resolved. ``links`` are the cables that it takes down or affects, ``switches`` those that are dead or silent meanwhile."""
+    """``links`` are the cables that a fault takes down or affects, ``switches`` those that are dead or silent meanwhile."""
 
     kind: str
     on: str
@@ -36,7 +33,7 @@ class Target:
 
 @dataclass
 class Injected:
-    """An active fault, which began at ``told_ps``, monotonic; the other attributes belong to its injector."""
+    """An active fault. Attributes beside ``told_ps``, when it began, belong to its injector."""
 
     number: int
     target: Target
@@ -88,7 +85,6 @@ def plane_of(fabric: Fabric, name: str) -> int:
 
 
 def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
-    """The T0-T1 links of a plane or of the fabric, in the fabric's order."""
     plane = None if on == "fabric" else plane_of(fabric, on)
     every = tuple(link for link in fabric.links if link.kind == "fabric" and plane in (None, link.plane))
     if not every:
@@ -97,6 +93,6 @@ def between_switches(fabric: Fabric, on: str) -> tuple[Link, ...]:
 
 
 def cable_of_path(fabric: Fabric, src: int, dst: int, ev: int) -> Link:
-    """Choose the cable to pull on a path: its first T0-T1 link, or the receiver's NIC link under one T0."""
+    """Choose the cable to pull: the path's first T0-T1 link, or the receiver's NIC link under one T0."""
     links = path_links(fabric, src, dst, ev)
     return next((link for link in links if link.kind == "fabric"), links[-1])

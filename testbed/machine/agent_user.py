@@ -1,7 +1,6 @@
 """The users that a run's agents become: numbers of this run alone, one for each process.
 
-So neither another user's process nor another agent's can signal them. No account is created and no file gets this owner: agents open their
-logs and sockets as root.
+So neither another user's process nor another agent's can signal them. No account is created: agents open their logs and sockets as root.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
 """User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
 leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
 STEP = 1 << 20
-"""Distance between the numbers of two runs, which have up to 127 each."""
+"""Runs have up to 127 numbers each."""
 DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 def choose(pid_space: int, count: int, proc: Path = Path("/proc"), delegated: Iterable[Path] = DELEGATED) -> list[int]:
-    """Choose up to ``count`` user and group ids that no account, no delegated range and no process has. Raises :class:`UserError` if none
-    is left.
+    """Choose up to ``count`` ids that no account, no delegated range and no process has. Raises :class:`UserError` if none is left.
 
     ``pid_space`` is the inode of the run's PID namespace. The kernel gives no two living namespaces the same, in whatever container they
     are: that is why two runs differ without a lock.
@@ -49,7 +47,6 @@ def _named(uid: int) -> bool:
 
 
 def _ranges(path: Path) -> list[range]:
-    """Read lines of subuid(5), ``owner:first:count``."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

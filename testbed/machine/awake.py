@@ -20,7 +20,7 @@ DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
-    """Say whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
+    """Whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -41,8 +41,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Have idle cores of a virtual machine poll. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It
-    forgets the request when this process ends."""
+    """Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It forgets the request when this process
+    ends."""
     if not virtual(cpuinfo):
         yield False
         return

@@ -1,7 +1,7 @@
 """Gives files that a command writes under sudo to the user who called sudo.
 
-Every function that writes where a person says, or beside what a person named, calls :func:`written` first, outside the sandbox. The command
-line calls :func:`give_back` when a command ends, however it ends.
+Who writes where a person says, or beside what a person named, calls :func:`written` first, outside the sandbox. The command line calls
+:func:`give_back` when a command ends, however it ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from testbed.machine.sandbox import caller_uid, group_of
 
 Place = TypeVar("Place", str, Path)
 _places: list[tuple[list[Path], set[str]]] = []
-"""Places that are written, and root's files there before."""
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """Say that a file or folder is about to be written; returns it. At the end root's files go to the user who called sudo, as do folders
-    made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
+    """At the end root's files in the place go to the user who called sudo, as do folders made on the way. Files that were root's before
+    stay so, unless the place is ``whole`` the command's own. Returns the place."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
         above = {str(path) for root in roots for path in root.parents}
@@ -36,7 +35,7 @@ def written(place: Place, whole: bool = False) -> Place:
 
 @contextmanager
 def writing(place: Path, suffix: str = "") -> Iterator[Path]:
-    """Call :func:`written` for a file, make its folder, and give it a suffix if it has none. Raises :class:`UserError`."""
+    """Call :func:`written` for a file with ``suffix``, in a new folder if need be. Raises :class:`UserError`."""
     place = place if place.suffix else place.parent / f"{place.name}{suffix}"
     try:
         written(place).parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +59,8 @@ def made(folder: Path, whole: bool = False) -> Path:
 
 @contextmanager
 def handed_over(place: Path) -> Iterator[Path]:
-    """Yield a folder to write in that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their
-    own rights. Without sudo it is ``place`` itself.
+    """Yield a folder that only root may enter. The user who called sudo moves its contents to ``place`` at the end, with their own rights.
+    Without sudo it is ``place`` itself.
 
     It is for what sudo lets a user run who may do nothing else as root: in a folder of theirs, links could lead root's hand anywhere.
     """

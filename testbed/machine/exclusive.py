@@ -1,8 +1,7 @@
 """One measurement at a time on a machine: two would disturb each other.
 
-The front process of a run binds an abstract Unix socket, which the kernel takes away with the process, however it ends. The name of a
-second socket says which run it is. Only runs whose front processes share a PID namespace exclude each other: running sandboxes side by
-side, as the tests do, is intended.
+The front process of a run binds an abstract Unix socket, which ends with the process; the name of a second one says which run it is. Only
+runs whose front processes share a PID namespace exclude each other: sandboxes may run side by side, as the tests do.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from testbed.errors import UserError
 
 NAME = f"mrcbed-measures-{os.stat('/proc/self/ns/pid').st_ino}"
 ROOM = 107
-"""The longest name of an abstract socket, bytes (unix(7))."""
 
 
 class Measuring(UserError):
@@ -47,20 +45,18 @@ def measuring(directory: Path, name: str = "") -> Iterator[None]:
 
 
 def refuse_if_measuring(name: str = "") -> None:
-    """Raises :class:`Measuring`."""
     name = name or NAME
     if any(line == f"@{name}" for line in _names()):
         raise Measuring(_refusal(name))
 
 
 def measured_directory() -> Path | None:
-    """Find the results directory of the run that measures here; None without one, or if its path is too long for the notice."""
+    """None without a run that measures, or if its path is too long for the notice."""
     holder = _holder(NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 
 
 def _holder(name: str) -> tuple[str, str] | None:
-    """Find (process, results directory) of the run that measures."""
     holder = next((line.split(":", 2)[1:] for line in _names() if line.startswith(f"@{name}:")), [])
     return (holder[0], holder[1]) if len(holder) == 2 else None
 
@@ -72,7 +68,7 @@ def _refusal(name: str) -> str:
 
 
 def _names() -> list[str]:
-    """Names of all Unix sockets in this network namespace; abstract ones begin with @."""
+    """Names of abstract sockets begin with @."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:

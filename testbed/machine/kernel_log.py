@@ -7,14 +7,14 @@ from __future__ import annotations
 import os
 
 SHAPER_LATE = b"htb: too many events!"
-"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c), once per port: some frames left late."""
+"""HTB found more ports due than it could serve in two jiffies (net/sched/sch_htb.c): some frames left late."""
 KMSG = "/dev/kmsg"
 RECORD = 8192
-"""The kernel's longest record, bytes (CONSOLE_EXT_LOG_MAX); it refuses a shorter buffer."""
+"""The kernel refuses a buffer shorter than its longest record (CONSOLE_EXT_LOG_MAX)."""
 
 
 class KernelLog:
-    """The kernel's messages from now on. Where the log cannot be read (without root, in some containers), :meth:`count` gives None."""
+    """Where the log cannot be read (without root, in some containers), :meth:`count` gives None."""
 
     def __init__(self, path: str = KMSG) -> None:
         self._counted = 0
@@ -25,7 +25,7 @@ class KernelLog:
             self._fd = -1
 
     def count(self, message: bytes) -> int | None:
-        """Count messages that contain the text. Call it with one text only: what was read is gone."""
+        """Call it with one text only: what was read is gone."""
         while self._fd >= 0:
             try:
                 record = os.read(self._fd, RECORD)

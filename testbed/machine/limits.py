@@ -9,14 +9,14 @@ import threading
 from testbed.errors import UserError
 
 ROOM = {resource.RLIMIT_AS: (4 << 30, "address space", "-v"), resource.RLIMIT_DATA: (1 << 30, "data", "-d")}
-"""Limit -> the least bytes, its name, and the shell's option. A run on the smallest fabric takes 2.7 GB of addresses, most of them reserved
-and never used, and 0.45 GB of data [ours; measured]. OpenBLAS, which comes with SciPy, waits for ever or crashes with less."""
+"""Limit -> the least bytes, its name, and the shell's option. A run on the smallest fabric takes 2.7 GB of addresses, most of them never
+used, and 0.45 GB of data [ours; measured]. OpenBLAS, which comes with SciPy, waits for ever or crashes with less."""
 FILES = 16_384
-"""The open files of a run [ours]: tc of iproute2 6.15 keeps one for every filter of a batch, so `wide` takes it 1,280."""
+"""tc of iproute2 6.15 keeps a file open for every filter of a batch, so `wide` takes it 1,280 [ours]."""
 
 
 def raise_open_files() -> None:
-    """Allow this process and its children :data:`FILES` open files, as far as the hard limit or root's rights go."""
+    """As far as the hard limit or root's rights go, also for children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < FILES:
         most = FILES if os.geteuid() == 0 else min(FILES, hard if hard >= 0 else FILES)
@@ -27,7 +27,6 @@ def raise_open_files() -> None:
 
 
 def check_memory() -> None:
-    """Raises :class:`UserError` if a limit leaves less memory than the libraries take."""
     for limit, (least, name, option) in ROOM.items():
         soft = resource.getrlimit(limit)[0]
         if 0 <= soft < least:

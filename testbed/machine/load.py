@@ -1,6 +1,4 @@
-"""Reads the kernel's figures on the machine and on processes: CPU, waiting for it, clocks. A figure that the kernel does not report is
-None, never a guess.
-"""
+"""Reads the kernel's figures on the machine and on processes. A figure that the kernel does not report is None, never a guess."""
 
 from __future__ import annotations
 
@@ -11,16 +9,14 @@ from typing import NamedTuple
 
 
 class Work(NamedTuple):
-    """Work of a process with all its threads, since it began."""
-
     cpu_ns: int  # on a core
     delay_ns: int  # ready to run, without a core
     turns: int  # times that it got one
 
 
 class Cpu(NamedTuple):
-    """Time of the cores that this process may use, in clock ticks. ``busy`` includes ``interrupts`` (the kernel's work on packets) and
-    ``steal`` (time taken by another virtual machine)."""
+    """Clock ticks of the cores that this process may use. ``busy`` includes ``interrupts`` (the kernel's work on packets) and ``steal``
+    (time taken by another virtual machine)."""
 
     busy: int
     total: int
@@ -29,7 +25,7 @@ class Cpu(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """One reading of the clocks, ns. The single readings may be ``width`` apart."""
+    """The readings, ns, may be ``width`` apart."""
 
     monotonic: int
     real: int
@@ -39,7 +35,7 @@ class Clocks(NamedTuple):
 
 
 def read_cpu() -> Cpu:
-    """Read the time since boot of the cores that this process may use (proc_stat(5))."""
+    """Since boot, of the cores that this process may use (proc_stat(5))."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
         ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]
@@ -49,7 +45,7 @@ def read_cpu() -> Cpu:
 
 
 def read_pressure() -> int | None:
-    """Read the time since boot in which some task waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
+    """Time since boot in which some task waited for a core, us (PSI, Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
             return int(file.readline().rpartition("total=")[2])
@@ -58,14 +54,13 @@ def read_pressure() -> int | None:
 
 
 def read_thread(directory: str) -> Work | None:
-    """By its directory in /proc; None if the thread is gone or not accounted for."""
+    """None if the thread is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
     with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
         return Work(*map(int, file.read().split()))
     return None
 
 
 def read_work(pid: int) -> Work | None:
-    """None if the process is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:

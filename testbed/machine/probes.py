@@ -1,6 +1,6 @@
 """Tries what the testbed asks of the kernel, in a network and mount namespace that vanish with this process.
 
-Runs as ``python -m testbed.machine.probes [eBPF object]``, as root. Prints one JSON object, name -> "" if it works, :data:`NOT_TRIED` if it
+Runs as root: ``python -m testbed.machine.probes [eBPF object]``. Prints one JSON object, name -> "" if it works, :data:`NOT_TRIED` if it
 probably would, else the reason. It must leave nothing: a module that no run needs is looked up, not loaded.
 """
 
@@ -45,7 +45,7 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "VRF": "ip link add vrf0 type vrf table 10",
 }
 MODULES = {"bridge": "bridge", "VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
-"""Optional features and their modules: one that is not loaded is looked up, not tried, since trying would load it."""
+"""Optional features and their modules, which trying would load."""
 NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
@@ -71,7 +71,6 @@ def bpf(command: int, attributes: bytes) -> int:
 
 
 def bpf_program(folder: str) -> str:
-    """Load the smallest classifier, pin it, attach it at clsact."""
     code = ctypes.create_string_buffer(struct.pack("=QQ", 0xB7, 0x95), 16)  # r0 = 0; exit
     license_ = ctypes.create_string_buffer(b"Apache-2.0")
     program = bpf(BPF_PROG_LOAD, struct.pack("=IIQQ", 3, 2, ctypes.addressof(code), ctypes.addressof(license_)))
@@ -100,15 +99,15 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """Judge an optional feature by the module index, or None where trying loads nothing: without modules, or with this one loaded."""
+    """The module index's verdict, or None where trying loads nothing: without modules, or with this one loaded."""
     if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None
     return "no such module" if run(f"modprobe -n -q {MODULES[name]}") else NOT_TRIED
 
 
 def root_directory() -> str:
-    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does with a host's. In a
-    plain chroot the kernel gives it the root of the namespace, and with it another file system."""
+    """Whether this process keeps its root directory when it enters its own mount namespace, as Mininet's mnexec does. In a plain chroot it
+    gets the root of the namespace, and with it another file system."""
     namespace, root = os.open("/proc/self/ns/mnt", os.O_RDONLY), os.open("/", os.O_RDONLY)
     before = os.fstat(root)
     if _libc.setns(namespace, CLONE_NEWNS):

@@ -24,24 +24,23 @@ class Throttled(NamedTuple):
 
 
 def usable_cores() -> float:
-    """Count the cores of this process: those of its affinity, or less by the tightest quota."""
+    """The process's affinity, or less by the tightest quota."""
     return min(len(os.sched_getaffinity(0)), quota_cores())
 
 
 def quota_cores(pid: int | str = "self") -> float:
-    """Read the tightest quota of the process's group and all groups above it, in cores; infinite without one."""
+    """The tightest quota of the process's group and all above it; infinite without one."""
     return min((_cores(group) for group in groups(pid)), default=math.inf)
 
 
 def groups(pid: int | str = "self") -> tuple[Path, ...]:
-    """Directories of the process's group in the CPU controller and of those above it, as far as they are mounted; empty if it is gone."""
+    """The process's group in the CPU controller and those above it, as far as they are mounted; empty if it is gone."""
     with suppress(OSError, ValueError):
         return groups_of(Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8"), _mounts())
     return ()
 
 
 def read_throttled(pids: Iterable[int]) -> dict[Path, Throttled]:
-    """Read the throttling, since it began, of every group of these processes that counts it."""
     return {group: seen for group in {group for pid in pids for group in groups(pid)} if (seen := _throttled(group)) is not None}
 
 
@@ -52,7 +51,7 @@ def _mounts() -> str:
 
 @lru_cache(maxsize=64)
 def groups_of(cgroup: str, mountinfo: str) -> tuple[Path, ...]:
-    """:func:`groups`, from the texts of /proc/PID/cgroup and /proc/PID/mountinfo (cgroups(7), proc_pid_mountinfo(5))."""
+    """``cgroup`` and ``mountinfo``: the texts of these files in /proc/PID (cgroups(7), proc_pid_mountinfo(5))."""
     places = dict(line.split(":", 2)[1:] for line in cgroup.splitlines())
     found: list[Path] = []
     for line in mountinfo.splitlines():

@@ -3,13 +3,13 @@
     front (root's own namespaces)  ->  init (pid 1 of a private PID namespace)  ->  worker (does all the work)
 
 ``mrcbed`` calls :func:`run`; ``python -m testbed.machine.sandbox -- COMMAND...`` wraps any command. The front waits, forwards signals and
-passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every
-process of the namespace, those that users started in hosts included; with the last of them go the network namespaces, and with
-these every interface, qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds
-our sockets, so these vanish too. Nothing has to be cleaned up.
+passes the worker's exit status on. Init reaps and forwards. Each dies with its parent, and when init goes the kernel ends every process of
+the namespace, those that users started in hosts included. With the last of them go the network namespaces, and with these every interface,
+qdisc and filter. In the private mount namespace lie the bpffs that holds our pins and the tmpfs that holds our sockets, so these vanish
+too.
 
-Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times.
-Must stay free of heavy imports, and must never leave a mount in the machine's own mount namespace.
+Init has a session of its own: a terminal's Ctrl-C reaches the front alone and so comes down the chain once, never three times. Must stay
+free of heavy imports, and must never leave a mount in the machine's own mount namespace.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ RUN_MARK = "MRCBED_RUN"
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65
-"""Of the largest run: 64 hosts, and one for other processes."""
+"""A run has up to 64 hosts, and one user for other processes."""
 NOBODY = 65534
 MARKS = (RUN_MARK, _INSIDE, _UIDS)
-"""Environment variables that a sandbox sets."""
 RUN_DIR = "/run/mrcbed"
 PROGRAMS_DIR = "/run/mrcbed-programs"
-"""For what programs of other users may reach: all may pass through it, and each run sees its own."""
+"""Programs of other users may pass through it, and each run sees its own."""
 BPFFS = "/sys/fs/bpf"
 
 _CLONE_NEWNS, _CLONE_NEWPID = 0x00020000, 0x20000000
@@ -60,7 +59,7 @@ _stop_requested = False
 
 
 def stop_requested() -> bool:
-    """Whether SIGTERM or SIGHUP has come. A prompt that catches KeyboardInterrupt must end then."""
+    """A prompt that catches KeyboardInterrupt must end then."""
     return _stop_requested
 
 
@@ -69,8 +68,8 @@ def inside() -> bool:
 
 
 def agent_uid(process: int) -> int:
-    """Return the user, and group, of this run's agent process of that number: each another (agent_user.py), unless nearly all numbers are
-    taken. Only inside a sandbox."""
+    """The user, and group, of an agent process: each another (agent_user.py), unless nearly all numbers are taken. Only inside a
+    sandbox."""
     first, *others = os.environ[_UIDS].split(",")
     return int(others[process % len(others)] if others else first)
 
@@ -82,7 +81,7 @@ def caller_uid() -> int | None:
 
 
 def group_of(user: int) -> int:
-    """Return the user's own group; one of the same number if no account has it."""
+    """A group of the same number if no account has the user."""
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:
@@ -90,8 +89,8 @@ def group_of(user: int) -> int:
 
 
 def unprivileged_uid() -> int:
-    """Return a user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root:
-    there is nothing to give up."""
+    """A user without rights: one of the run's that no agent has, outside a sandbox who called sudo, or nobody. -1 without root: there is
+    nothing to give up."""
     if os.geteuid() != 0:
         return -1
     return int(os.environ[_UIDS].split(",")[0]) if inside() else caller_uid() or NOBODY
@@ -104,7 +103,7 @@ def start_time(pid: int | str = "self") -> str:
 
 
 def run(work: Callable[[], int]) -> int:
-    """Run ``work`` in a sandbox of its own; returns its exit status, 128 + n if signal n ended it. Raises :class:`UserError`."""
+    """Return the exit status of ``work``, 128 + n if signal n ended it. Raises :class:`UserError`."""
     if os.geteuid() != 0:
         raise UserError("mrcbed needs root: run it with sudo")
     go_on()
@@ -136,8 +135,8 @@ def run(work: Callable[[], int]) -> int:
 
 @contextmanager
 def child_apart() -> Iterator[None]:
-    """Give the child that this thread starts meanwhile a PID namespace, where it is pid 1: it sees and signals no other process of the run,
-    and what it starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
+    """The child that this thread starts meanwhile is pid 1 of a PID namespace: it sees and signals no other process of the run, and what it
+    starts ends with it. Start one child only: none can be born into its namespace once it has ended."""
     own = os.open("/proc/thread-self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.unshare(_CLONE_NEWPID), "a PID namespace for one process")
@@ -164,7 +163,7 @@ def _name(name: bytes) -> None:
 
 
 def _wait(child: int, init_is_all: bool) -> int:
-    """Forward signals to ``child`` until it ends; returns its exit status. As init (``init_is_all`` False) reap strangers too."""
+    """Forward signals to ``child`` until it ends. As init (``init_is_all`` False) reap strangers too."""
     while True:
         info = signal.sigwaitinfo(_WATCHED)
         if info.si_signo != signal.SIGCHLD:
@@ -257,7 +256,7 @@ def _worker(work: Callable[[], int], mask: set[int | signal.Signals]) -> None:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP in the worker raise once, so that nothing interrupts the tear-down that follows."""
+    """Signals in the worker raise once, so that nothing interrupts the tear-down that follows."""
     global _stop_requested
     if not _stop_requested:
         _stop_requested = True
@@ -265,7 +264,7 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def become(command: list[str]) -> int:
-    """Replace the worker by ``command``, whose handlers are its own."""
+    """The command's handlers are its own."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     try:

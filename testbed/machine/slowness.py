@@ -1,8 +1,8 @@
 """Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
 
 A limit ends a wait for something that will never happen. A machine under emulation, or with much else to do, needs longer for the same
-work, which has not failed. It is measured when first asked for, in some hundredths of a second: limits are needed before anything has been
-calibrated, and under the load of now.
+work. It is measured when first asked for, in some hundredths of a second: limits are needed before any calibration, and under the load of
+now.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from testbed.errors import UserError
 
 ROUNDS, LOOPS = 3, 100_000
 USUAL_S = 0.004
-"""Time of a round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
+"""A round on one core of an ordinary machine with two [measured: 0.0027 s on a quick day, three times that on a slow one]."""
 MOST = 50.0
 """On a slower machine something is broken [ours]."""
 PATIENCE = "MRCBED_PATIENCE"
-"""Sets the least factor: for programs that yield to others, and wait for them longer than a measurement sees."""
+"""Sets the least factor, for programs that wait for others longer than a measurement sees."""
 
 
 @lru_cache(maxsize=1)
 def slowness() -> float:
-    """The median of a few rounds of work, between 1 or what :data:`PATIENCE` says, and :data:`MOST`."""
+    """A median of some rounds of work, from 1 or :data:`PATIENCE` to :data:`MOST`."""
     asked = os.environ.get(PATIENCE) or "1"
     try:
         if not 1 <= (least := float(asked)) <= MOST:
@@ -35,12 +35,12 @@ def slowness() -> float:
 
 
 def patient(seconds: float) -> float:
-    """Convert an ordinary machine's limit, s, to this machine's."""
+    """Convert an ordinary machine's limit to this machine's."""
     return seconds * slowness()
 
 
 def remark() -> str:
-    """Return the end of a message that something took too long; empty on an ordinary machine."""
+    """The end of a message that something took too long; empty on an ordinary machine."""
     return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
 
 

@@ -2,7 +2,7 @@
 
 While a command only starts, nothing has to be cleaned up, and it leaves at once. Later a handler raises KeyboardInterrupt and remembers it,
 since the import of an extension may swallow an exception. So code that takes long or leaves something behind calls :func:`go_on` first.
-Must stay free of heavy imports: the entry point imports it before all else.
+Must stay free of heavy imports.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _came = False
 
 
 def leave_at_once() -> None:
-    """Let Ctrl-C end this process with one line; one that is to ignore it stays so, as a shell's background jobs."""
+    """A process that is to ignore Ctrl-C still does, as a shell's background jobs."""
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _leave)
 
 
 def started() -> None:
-    """The command begins: Ctrl-C raises KeyboardInterrupt, where :func:`leave_at_once` had it end the process."""
+    """Ctrl-C raises KeyboardInterrupt, where :func:`leave_at_once` had it end the process."""
     if signal.getsignal(signal.SIGINT) is _leave:
         raise_from_now_on()
 

@@ -11,7 +11,7 @@ from testbed.machines.channel import Channel
 
 
 class RemoteAgent:
-    """An agent that is steered through its machine's channel. Raises as agents.process.control.AgentClient."""
+    """Raises as agents.process.control.AgentClient."""
 
     def __init__(self, channel: Channel, host: int) -> None:
         self.channel, self.host = channel, host
@@ -24,7 +24,7 @@ class RemoteAgent:
         return self.channel.ask("agent", host=self.host, call=op, args=args)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while there is a notification, and once the agent is gone."""
+        """The descriptor is readable while there is a notification, and once the agent is gone."""
         return self._ready
 
     @property

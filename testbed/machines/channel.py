@@ -1,7 +1,7 @@
 """The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard streams of a command (reach.py).
 
 ``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. The far side ends with the
-channel, and the channel with the far side (far.py). One thread reads; any thread may ask.
+channel, and the channel with the far side. One thread reads; any thread may ask.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ END_S = 5.0
 LOGS_S = 120.0
 """Seconds for tear-down with all logs, however slow the link [ours]."""
 BEAT_S = 2.0
-"""Each side sends at this interval, s, so that the other notices a connection that was lost without a word."""
+"""Each side sends at this interval, so that the other notices a connection that was lost without a word."""
 SILENCE_S = 20.0
-"""A side that is silent for so long, s, is gone: ten times the interval. Longer on a slow machine."""
+"""A side that is silent for longer is gone. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
 """Sorts of an answered error that are raised without the machine's name."""
 COMPLAINT = 1 << 16
@@ -72,7 +72,6 @@ _OWN = {
     "clock": msgspec.defstruct("Clock", [("theirs", int), ("after", int)]),
     "begin": msgspec.defstruct("Begun", [("booted_ns", int), ("hosts", list[int])]),
 }
-"""Types of the answers to what far.py itself carries out."""
 
 
 @cache
@@ -83,7 +82,7 @@ def _answer_of(op: str) -> Any:
 
 @contextmanager
 def whole(channels: Iterable[Channel]) -> Iterator[None]:
-    """Guard code that reads answers of several machines. Raises :class:`ClusterDied` if they do not fit together."""
+    """Raises :class:`ClusterDied` if the answers of several machines do not fit together."""
     try:
         yield
     except (LookupError, TypeError, ValueError) as error:
@@ -95,8 +94,7 @@ SAME = "install the same version on all machines"
 
 
 class Channel:
-    """The channel to one machine. It starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the
-    reading thread."""
+    """Starts the command at once; :meth:`hello` waits for the far side. ``on_event`` is called on the reading thread."""
 
     def __init__(self, place: Place, on_event: Notice) -> None:
         self.place = place
@@ -128,7 +126,7 @@ class Channel:
     # --- words -------------------------------------------------------------------------------------------------
 
     def hello(self, version: str) -> None:
-        """Wait for the far side. Raises :class:`UserError` if nobody answers, or another version does."""
+        """Raises :class:`UserError` if nobody answers, or another version does."""
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:
@@ -152,7 +150,7 @@ class Channel:
         return serial
 
     def answer(self, serial: int, timeout: float = ANSWER_S) -> Any:
-        """Wait for an answer. Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
+        """Raises what the far side raised, as an exception of the same sort, or :class:`ClusterDied`."""
         with self._changed:
             self._changed.wait_for(lambda: serial in self._answers or self._ended, patient(timeout))
             answer, op = self._answers.pop(serial, None), self._asked.pop(serial, "")
@@ -175,7 +173,7 @@ class Channel:
         return self.answer(self.begin(op, **keys), timeout)
 
     def offset(self) -> Offset:
-        """Estimate how far the machine's clock is from ours. Raises as :meth:`answer`."""
+        """How far the machine's clock is from ours. Raises as :meth:`answer`."""
 
         def read() -> Reading:
             before = time.monotonic_ns()
@@ -193,7 +191,6 @@ class Channel:
 
     @property
     def complaint(self) -> str:
-        """The last line on the command's standard error."""
         self._complaints.seek(max(0, self._complaints.seek(0, os.SEEK_END) - COMPLAINT))
         lines = [line for line in self._complaints.read().decode(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip().removeprefix("mrcbed: ") if lines else ""
@@ -211,8 +208,8 @@ class Channel:
         return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
 
     def close(self, timeout: float = END_S) -> None:
-        """End the far side: it takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for
-        ``timeout`` seconds. Idempotent."""
+        """The far side takes its part down when its input ends, and sends its logs. Kills the command if it says nothing for ``timeout``
+        seconds. Idempotent."""
         self._closing, begun = True, time.monotonic()
         with self._writing:
             if self.process.stdin is not None and not self.process.stdin.closed:
@@ -295,12 +292,12 @@ class Channel:
 
 
 def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **keys: Any) -> list[Any]:
-    """Ask all machines at once; returns their answers. Raises the first's error after all have answered."""
+    """Machines work at the same time. Raises the first's error after all have answered."""
     return answers_of([(channel, channel.begin(op, **keys)) for channel in channels], timeout)
 
 
 def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
-    """Wait for answers to questions that differ, as :func:`ask_all`."""
+    """Questions may differ. Raises as :func:`ask_all`."""
     answers: list[Any] = []
     failure: Exception | None = None
     for channel, serial in asked:

@@ -20,9 +20,9 @@ import msgspec
 from topologies.files import FileError, parse_json, typed
 
 LOG_CHUNK = 1 << 22
-"""Bytes of a log in one line, before they are packed."""
+"""Bytes of a log in one line, before packing."""
 MOST_LINE = 64 << 20
-"""The longest message either way, bytes [ours]; a part of a log takes 5 MiB at most."""
+"""The longest message, bytes [ours]; a part of a log takes 5 MiB at most."""
 
 
 class Order(msgspec.Struct):
@@ -32,7 +32,7 @@ class Order(msgspec.Struct):
 
 
 class Wire:
-    """One end of the channel, two file descriptors. Any thread may say something; one reads."""
+    """Two file descriptors. Any thread may say something; one reads."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming, self._outgoing = incoming, outgoing
@@ -41,15 +41,14 @@ class Wire:
 
     @classmethod
     def standard(cls) -> Wire:
-        """Take the standard streams; from now on what is printed goes to standard error."""
+        """From now on what is printed goes to standard error."""
         outgoing = os.dup(1)
         os.set_inheritable(outgoing, False)
         os.dup2(2, 1)
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> Order | None:
-        """Read the next message. None at the end, if nothing comes for so long, and for anything but a message, of which the other side is
-        told."""
+        """None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")
@@ -75,7 +74,7 @@ class Wire:
         self.say(event="died", reason=f"what it was sent makes no sense: {why}")
 
     def say(self, **message: Any) -> None:
-        """Send a message; nothing happens if nobody listens: the reading side hears of that."""
+        """Nothing happens if nobody listens: the reading side hears of that."""
         data = memoryview(json.dumps(message).encode() + b"\n")
         with self._lock:
             try:
@@ -91,7 +90,7 @@ class Wire:
 
 
 def unpacked(data: str) -> bytes:
-    """Unpack a part of a log. Raises ValueError or zlib.error."""
+    """Raises ValueError or zlib.error."""
     packed = zlib.decompressobj()
     part = packed.decompress(base64.b85decode(data), LOG_CHUNK)
     if packed.unconsumed_tail or not packed.eof:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PINGS = 100
-"""Questions for one estimate [ours]: some 20 ms on one machine, some seconds over a link of 20 ms."""
+"""Some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
 
 
 class Reading(NamedTuple):
@@ -24,19 +24,18 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Ns to add to a machine's clocks to have ours, and by how much that is wrong at most, if the ways took any time."""
+    """Ns to add to a machine's clocks to have ours, and by how much that is wrong at most."""
 
     wall_ns: int
     wall_unsure_ns: int
 
 
 def offset(readings: Iterable[Reading]) -> Offset:
-    """Raises ValueError without a reading."""
     best = min(readings, key=lambda reading: reading.after - reading.before)
     return Offset((best.before + best.after) // 2 - best.theirs, (best.after - best.before + 1) // 2)
 
 
 def wall_unsure_ns(begin: Offset, end: Offset) -> int:
-    """Bound how wrong the other machine's times are in ours between two estimates of the shifted clock: it should differ from ours by 0,
-    and any difference is drift, or the first shift's error."""
+    """Bound how wrong the other machine's times are in ours between two estimates of the shifted clock, which should differ from ours by 0:
+    any difference is drift, or the first shift's error."""
     return max(abs(one.wall_ns) + one.wall_unsure_ns for one in (begin, end))

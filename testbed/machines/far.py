@@ -2,7 +2,7 @@
 
 Two processes read the channel one after the other. The first says hello, tells its clock, and takes the order to begin. It makes a time
 namespace in which the monotonic clock is the coordinator's, and starts the sandbox there, whose worker goes on reading. When the channel
-closes, is silent, or this machine's part dies, everything here ends; the sandbox sees to it that nothing stays.
+closes, is silent, or this machine's part dies, everything here ends.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""The process may take this long, s, to end with the sandbox after tear-down."""
+"""Seconds for the process to end with the sandbox after tear-down."""
 MIDDLE_S = 1.0
-"""An order under way is interrupted after this time, s."""
+"""Seconds after which an order under way is interrupted."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,7 +80,7 @@ class Begin:
 
 
 def serve(facts: Mapping[str, object], watches: WatchFactory) -> int:
-    """Carry out a coordinator's orders; returns the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
+    """Return the exit status. ``facts`` says what this machine is, with its version as ``mrcbed``."""
     if os.geteuid() != 0:
         raise UserError("mrcbed tools machine needs root for network namespaces and eBPF: the command that reaches it must use sudo")
     wire = Wire.standard()
@@ -106,7 +106,7 @@ def measures(results: str) -> AbstractContextManager[None]:
 
 
 def shift_time(wall_offset_ns: int) -> None:
-    """Let processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
+    """Processes that this one starts from now on read a monotonic clock so far ahead of this one's. Raises UserError."""
     with open("/proc/self/timens_offsets") as file:
         match = re.search(r"^monotonic\s+(-?\d+)\s+(\d+)", file.read(), re.MULTILINE)
     already = int(match[1]) * 1_000_000_000 + int(match[2]) if match else 0
@@ -119,7 +119,6 @@ def shift_time(wall_offset_ns: int) -> None:
 
 
 def _tell_time(wire: Wire, order: Order) -> bool:
-    """Answer a question for the time; returns whether it was one."""
     if order.op == "clock":
         wire.say(id=order.id, ok={"theirs": time.monotonic_ns()})
         return True
@@ -127,8 +126,6 @@ def _tell_time(wire: Wire, order: Order) -> bool:
 
 
 class FarSide:
-    """The worker's part, inside the sandbox."""
-
     def __init__(self, wire: Wire, begin: Begin, serial: int, watches: WatchFactory) -> None:
         self.wire, self._serial = wire, serial
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
@@ -159,7 +156,7 @@ class FarSide:
             self._over.set()
 
     def _report(self, error: BaseException) -> None:
-        """Say why it is over: as the answer to the order to begin, or as this machine's death."""
+        """Answer the order to begin with the error, or report it as this machine's death."""
         line = explain(error)[0]
         if isinstance(error, KeyboardInterrupt):  # SIGTERM: the cluster's watcher, or the end of the channel
             line = self.cluster.death or line
@@ -174,7 +171,7 @@ class FarSide:
     # --- the channel -------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Read orders until the channel ends; then end the main thread, whatever it does."""
+        """When the channel ends, end the main thread, whatever it does."""
         while (order := self.wire.read(SILENCE_S)) is not None:
             if not _tell_time(self.wire, order):
                 self._orders.put(order)

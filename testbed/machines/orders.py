@@ -1,4 +1,4 @@
-"""The orders of a coordinator to a machine: one method each, called by far.py between looks at the machine's own part."""
+"""The orders of a coordinator to a machine: one method each, called between looks at the machine's own part."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from topologies.addressing import inner_address, text
 WatchFactory = Callable[[Cluster, int], RunWatch]
 """(cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
-"""The most seconds of a command in a host, typed at the coordinator's prompt."""
 
 
 PortRow = TypedDict("PortRow", {"port": str})  # noqa: UP013 and whatever was counted
@@ -38,7 +37,7 @@ Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_n
 
 
 class Orders:
-    """Answers are plain data. The annotations are what both ends check (channel.py)."""
+    """Answers are plain data. Both ends check the annotations (channel.py)."""
 
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
@@ -78,7 +77,7 @@ class Orders:
         self.send_logs()
 
     def send_logs(self) -> None:
-        """Send what the agents wrote, once they have ended, and remove it here."""
+        """Send what the agents wrote, once they have ended, and remove it."""
         directory, self._logs = self._logs, None
         for path in sorted(directory.glob("*.jsonl")) if directory is not None else ():
             self._wire.send_file(path)
@@ -155,7 +154,7 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """Say which hosts answer ``src`` within so many seconds: to one echo request each, with ``again`` to five a second."""
+        """One echo request goes to each host, with ``again`` five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(

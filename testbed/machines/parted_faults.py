@@ -1,7 +1,7 @@
 """Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
 
-A fault of links or packets goes to all machines, because each keeps the state of all; a fault of a host's agent to its machine. The machine
-with a fault's first cable reports what it did.
+Each machine keeps the state of all links; a fault of a host's agent goes to its machine alone. The machine with a fault's first cable
+reports what it did.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from topologies.parts import Part
 
 
 class MachineFaults:
-    """The faults of all machines. Numbers are the coordinator's; each machine has its own."""
+    """Numbers are the coordinator's; each machine has its own."""
 
     def __init__(self, fabric: Fabric, parts: Sequence[Part], channels: Sequence[Channel]) -> None:
         self.fabric, self.channels = fabric, channels
@@ -30,14 +30,14 @@ class MachineFaults:
         self._reporters: dict[tuple[int, int], int] = {}  # (machine that reports, its number) -> coordinator's number
         self._last = 0
         self.faults = self
-        """This object also answers for cables and switches: it asks the machines."""
+        """This object also answers for cables and switches."""
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError, FabricError or UserError; then nothing has begun."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Inject a resolved fault. Raises :class:`UserError`; then nothing has begun."""
+        """Raises :class:`UserError`; then nothing has begun."""
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         if KINDS[target.kind].programs:
@@ -69,7 +69,6 @@ class MachineFaults:
         return int(by_machine[self._reporter(fault.target)])
 
     def active(self) -> list[Injected]:
-        """Oldest first, with what each is doing now."""
         if not self._active:
             return []
         answers = ask_all(self.channels, "faults")

@@ -16,20 +16,18 @@ REACH = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -
 """No password, no terminal, and a connection that is lost is noticed."""
 REACH_ENV = "MRCBED_REACH"
 MOST_MACHINES = 16
-"""The most machines of one fabric [ours]: the data plane takes 64, and nobody has tried more than a few."""
+"""The data plane takes 64, and nobody has tried more than a few [ours]."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One machine: the name for the command, and the IPv4 address for the other machines."""
-
     name: str
     address: str
     command: tuple[str, ...]
 
 
 def places(on: str, reach: str = REACH) -> tuple[Place, ...]:
-    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}`` for a host's name. Raises :class:`UserError`."""
+    """Read ``on``, ``HOST[=ADDRESS],...``, and ``reach``, a command with ``{host}``. Raises :class:`UserError`."""
     names = [word.strip() for word in on.split(",")]
     hosts = [name.partition("=")[0] for name in names]
     if len(names) < 2 or not all(hosts):

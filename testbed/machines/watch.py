@@ -20,7 +20,7 @@ _STILL = {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": 
 
 
 class MachineWatch:
-    """A watch of all machines, like scenarios.run.watch.Watch. ``carried`` gives what every machine's trunk counted."""
+    """``carried`` gives what every machine's trunk counted."""
 
     def __init__(self, clock: WallClock, channels: Sequence[Channel], interval: int, carried: Callable[[], Mapping[str, int]]) -> None:
         self._clock, self._channels, self._interval, self._carried = clock, channels, interval, carried
@@ -30,12 +30,10 @@ class MachineWatch:
         self.delay_max_ns = 0
 
     def start(self) -> None:
-        """Raises as :meth:`testbed.machines.channel.Channel.ask`."""
         self._begin = [channel.offset() for channel in self._channels]
         ask_all(self._channels, "watch_start", interval_ps=self._interval)
 
     def mark(self) -> None:
-        """The measured part begins, or ends."""
         ask_all(self._channels, "watch_mark")
 
     def stop(self) -> None:
@@ -70,7 +68,7 @@ class MachineWatch:
 
 
 def merged(reports: Mapping[str, Report]) -> dict[str, object]:
-    """Merge reports of machines by name: rows of all, and of single figures the worst."""
+    """Rows of all machines, and of single figures the worst."""
     every = list(reports.values())
     summary: dict[str, object] = {
         "clock": _clocks(reports),

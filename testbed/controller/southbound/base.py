@@ -15,7 +15,7 @@ class Counts(NamedTuple):
 
 
 class PortReport(NamedTuple):
-    """The state of a switch port; a report may repeat a known state."""
+    """A report may repeat a known state."""
 
     port: str
     up: bool
@@ -24,16 +24,16 @@ class PortReport(NamedTuple):
 
 class Southbound(Protocol):
     def program(self, tables: Tables) -> None:
-        """Make the switches hold exactly these tables. Raises UserError if they cannot be reached."""
+        """Make the switches hold exactly these tables. Raises UserError."""
 
     def read(self) -> dict[str, dict[int, str]]:
-        """Read the tables that the switches hold, without empty ones. Raises UserError."""
+        """Read the switches' tables, without empty ones. Raises UserError."""
 
     def counts(self) -> dict[str, Counts] | None:
-        """Read every switch's counters; None where switches do not count per route. Raises UserError."""
+        """None where switches do not count per route. Raises UserError."""
 
     def port_states(self) -> dict[str, bool]:
         """Switch port -> up with carrier. Call it once, before :meth:`port_reports`."""
 
     def port_reports(self) -> Iterator[PortReport]:
-        """Wait for reports, without end and without blocking other green threads. Raises UserError when no more can come."""
+        """Endless, without blocking other green threads. Raises UserError when no more reports can come."""

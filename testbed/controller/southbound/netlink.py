@@ -1,7 +1,7 @@
 """Receives events of interfaces in another network namespace, in a process that stays in its own.
 
-A raw netlink socket is opened during a brief visit to the namespace and stays connected to it. It also keeps the namespace alive: to remove
-that, end the controller.
+A raw netlink socket stays connected to the namespace in which it was opened. It also keeps the namespace alive: to remove that, end the
+controller.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ REQUEST = rtnetlink.request(rtnetlink.RTM_GETLINK, rtnetlink.NLM_F_DUMP, 1, rtne
 
 
 def socket_in(netns: str) -> socket.socket:
-    """Return a route netlink socket that belongs to another namespace; the caller's thread is then back in its own. Raises UserError if the
-    namespace cannot be entered. A thread that cannot return would act on the wrong namespace: that raises RuntimeError and must end the
-    process."""
+    """The caller's thread is back in its own namespace afterwards. Raises UserError if the namespace cannot be entered. A thread that
+    cannot return would act on the wrong namespace: that raises RuntimeError and must end the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -48,7 +47,7 @@ def socket_in(netns: str) -> socket.socket:
 
 
 def link_socket(netns: str) -> int:
-    """Return the descriptor of a socket that hears every change of an interface in another namespace. Raises as :func:`socket_in`."""
+    """The socket hears every change of an interface. Raises as :func:`socket_in`."""
     with socket_in(netns) as sock:
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
@@ -68,7 +67,6 @@ class LinkWatcher:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE, fileno=links)
 
     def snapshot(self) -> list[PortReport]:
-        """Report the state of every port now (and changes meanwhile, in order)."""
         self._ask()
         reports: list[PortReport] = []
         while self._reported is not None:
@@ -76,7 +74,7 @@ class LinkWatcher:
         return reports
 
     def wait(self) -> list[PortReport]:
-        """Block until the kernel sends a message; returns reports, often none."""
+        """Blocks until the kernel sends a message; returns reports, often none."""
         try:
             data = self._socket.recv(1 << 18)
         except OSError as error:

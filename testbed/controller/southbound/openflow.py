@@ -24,7 +24,7 @@ class OpenFlowSouthbound:
         self._names: dict[str, dict[int, str]] = {}  # switch -> OpenFlow number -> port
 
     def program(self, tables: Tables) -> None:
-        """Program the tables. Correct flows stay, with their counters: traffic is not disturbed."""
+        """Correct flows stay, with their counters: traffic is not disturbed."""
         self._bridges.connect()
         self._names = self._bridges.each(lambda s: {number: port for port, (number, _) in self._bridges.ports(s).items()})
         lacking = sorted(set(self._port_numbers) - {port for names in self._names.values() for port in names.values()})
@@ -44,7 +44,6 @@ class OpenFlowSouthbound:
 
     @staticmethod
     def _fixed(switch: str) -> tuple[Flow, ...]:
-        """Flows that do not depend on the table: shift the switch's own packets, drop what matches no table."""
         return Flow(0, prefix_of(switch_usid(switch)), SHIFT), Flow(0, b"", DROP), Flow(1, b"", DROP)
 
     def read(self) -> dict[str, dict[int, str]]:
@@ -66,7 +65,7 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """Count each route's traffic, and what each switch dropped by itself. Open vSwitch's flows count with a delay."""
+        """Open vSwitch's flows count with a delay."""
         counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))

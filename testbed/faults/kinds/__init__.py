@@ -20,9 +20,8 @@ from topologies.units import Span
 __all__ = ["KEYS", "KINDS", "USED_BY_QP", "FaultError", "Kind", "kind_named", "read_keys", "read_words", "resolve", "target_of"]
 
 USED_BY_QP = "used-by-qp"
-"""In a scenario in place of a link or path: one that a queue pair of the run uses."""
+"""Stands in a scenario for a link or path that a queue pair of the run uses."""
 FOR = "for"
-"""How long a fault lasts; every kind that heals has this parameter."""
 _FIRST = (
     "link", "port", "flap", "failures", "transceiver", "switch", "silent", "plane", "dead-paths", "loss", "corrupt", "path-loss",
     "destination-loss", "slow", "straggler", "kill", "verbs-error", "verbs-lost", "verbs-late", "verbs-dead-qp", "verbs-refused",
@@ -54,7 +53,7 @@ def kind_named(name: Any) -> Kind:
 
 
 def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
-    """Parse parameters, with defaults; those without a value have no entry. Raises :class:`FaultError`."""
+    """Fill in defaults; parameters without a value have no entry. Raises :class:`FaultError`."""
     entry = kind_named(kind)
     merged = {key.name: key.default for key in entry.keys} | dict(values)
     try:
@@ -70,7 +69,7 @@ def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
 
 
 def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, str]]:
-    """Read ``KIND ON [KEY=VALUE...]``; returns kind, target and parameters as written. Raises :class:`FaultError`."""
+    """Return kind, target and parameters of ``KIND ON [KEY=VALUE...]``, as written. Raises :class:`FaultError`."""
     if not words:
         raise FaultError("fault", f"needs a kind; usage: {usage}")
     kind = kind_named(words[0])
@@ -87,8 +86,7 @@ def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, st
 
 
 def resolve(fabric: Fabric, kind: str, on: str, values: Mapping[str, object], seed: int) -> Target:
-    """Resolve a fault, as written. ``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter and
-    FabricError for an unknown target."""
+    """``seed`` is used where ``values`` has none. Raises :class:`FaultError` for a bad parameter and FabricError for an unknown target."""
     read, lasts = _lasting(kind, values)
     return replace(target_of(fabric, kind, on, read, seed), lasts=lasts)
 
