@@ -62,5 +62,5 @@ class Session:
 
     @property
     def stalled(self) -> list[int]:
-        """Hosts whose agents the faults stop: their lateness says nothing about the machine."""
+        """How late these hosts' agents are says nothing about the machine."""
         return [self.fabric.host_number(on) for kind, on, _ in self.faults if KINDS[kind].stalls]

@@ -10,7 +10,6 @@ from topologies.sizing import Size
 from topologies.structs import Doc
 
 HOURS = 730.5
-"""The hours of a month."""
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -34,17 +33,16 @@ class Parts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def watts(size: Size, parts: Parts) -> float:
-    """Power of switches and optics, watts; NICs are not counted."""
+    """NICs are not counted."""
     return size.switches * parts.switch_watts + size.optics * parts.optic_watts
 
 
 def price(size: Size, parts: Parts) -> float:
-    """Price of switches, optics and cables; NICs are not counted."""
     return size.switches * parts.switch_price + size.optics * parts.optic_price + size.optics / 2 * parts.cable_price
 
 
 def links_down(size: Size, parts: Parts) -> float:
-    """How many links are broken at a time, on average (Little's law). A link fails as often whatever its rate [ours]."""
+    """On average (Little's law). A link fails as often whatever its rate [ours]."""
     return size.links * parts.link_failures * parts.repair_hours / HOURS
 
 

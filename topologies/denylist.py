@@ -20,7 +20,7 @@ FORMS = "a link (p0-t0-0:p0-t1-3), a switch (p0-t1-3), a plane (p0) or a path (h
 
 
 def check_entry(fabric: Fabric, text: str) -> str:
-    """Return an entry as it is kept, links with their ends in the fabric's order. Raises :class:`FabricError`."""
+    """Links get their ends in the fabric's order. Raises :class:`FabricError`."""
     if found := _PATH.fullmatch(text):
         src, dst, plane, uplink = map(int, found.groups())
         for host in (src, dst):
@@ -42,7 +42,7 @@ def check_entry(fabric: Fabric, text: str) -> str:
 
 
 def denied(fabric: Fabric, entries: Iterable[str], src: int, dst: int) -> set[int]:
-    """The EVs from ``src`` to ``dst`` that one of ``entries`` (of :func:`check_entry`) forbids."""
+    """EVs that one of ``entries`` (of :func:`check_entry`) forbids."""
     names = set(entries)
     return {value for value, forbidding in _forbidding(fabric, src, dst) if not names.isdisjoint(forbidding)} if names else set()
 
@@ -60,5 +60,5 @@ def _forbidding(fabric: Fabric, src: int, dst: int) -> tuple[tuple[int, frozense
 
 
 def over_links(fabric: Fabric, links: Iterable[str], src: int, dst: int) -> set[int]:
-    """The EVs from ``src`` to ``dst`` whose path takes one of ``links`` (ends in the fabric's order)."""
+    """EVs whose path takes one of ``links`` (ends in the fabric's order)."""
     return denied(fabric, (link for link in links if ":" in link), src, dst)

@@ -44,12 +44,11 @@ def fabric_seed(fabric: Fabric) -> int:
 
 
 def flow_hash(seed: int, src: bytes, dst: bytes, sport: int, dport: int) -> int:
-    """Hash an inner 5-tuple (addresses, UDP, ports) to 32 bits."""
     return _mix(zlib.crc32(_TUPLE.pack(src, dst, 17, sport, dport), seed))
 
 
 def choose(hashed: int, paths: Sequence[int], how: str) -> int:
-    """Choose one of ``paths`` (not empty) under ``ecmp_hash = how``."""
+    """``paths`` is not empty; ``how`` is ``ecmp_hash``."""
     if how == MODULO:
         return paths[hashed % len(paths)]
     return max(paths, key=lambda path: _mix(hashed ^ _mix(path + 1)))

@@ -1,7 +1,6 @@
 """Reads files that may not be what they should: other people's, and results that were damaged on the way.
 
-A file must be regular, of bounded size, with JSON of bounded depth and the types that its reader declares. Nothing in it may make a reader
-wait, fill memory, or need more than one line to refuse.
+Nothing in a file may make a reader wait, fill memory, or need more than one line to refuse.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ T = TypeVar("T")
 _MISSING = "Object missing required field `"
 
 MOST_JSON = 256 << 20
-"""Bytes of a JSON file [ours]; the largest that mrcbed writes is a run's record, 44 MB for 64 hosts."""
+"""The largest JSON file that mrcbed writes is a run's record, 44 MB for 64 hosts [ours]."""
 MOST_DEPTH = 64
-"""Levels of JSON's tables and lists within each other [ours]."""
+"""Levels of tables and lists within each other [ours]."""
 MOST_VALUES = 8_000_000
-"""Values of a JSON file [ours]: each takes 60 bytes or more of memory, and the record of 512 hosts has half as many."""
+"""Each value takes 60 bytes or more of memory, and the record of 512 hosts has half as many [ours]."""
 
 
 class FileError(ValueError):
-    """A file cannot be read, or does not hold what it should. The text is one line, which names the file."""
+    """The text is one line, which names the file."""
 
     exit_status = 2
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a regular file to read from. Raises :class:`FileError` for anything else, OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO that nobody writes to shall not hold us up
     except OSError as error:
@@ -55,7 +53,7 @@ def content(path: Path, most: int) -> bytes:
 
 
 def parse_json(data: bytes | str, path: Path) -> Any:
-    """Parse JSON: no NaN, and no half of a surrogate pair. Raises :class:`FileError`, also for more than :data:`MOST_VALUES` values or
+    """No NaN, and no half of a surrogate pair. Raises :class:`FileError`, also for more than :data:`MOST_VALUES` values or
     :data:`MOST_DEPTH` levels."""
     data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
@@ -69,7 +67,7 @@ def parse_json(data: bytes | str, path: Path) -> Any:
 
 
 def check_depth(value: Any, path: Path) -> None:
-    """Raises :class:`FileError` beyond :data:`MOST_DEPTH` levels, at which recursive code would fail."""
+    """Recursive code would fail beyond :data:`MOST_DEPTH` levels. Raises :class:`FileError`."""
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [item for at in level if isinstance(at, (dict, list)) for item in (at.values() if isinstance(at, dict) else at)]
@@ -79,7 +77,7 @@ def check_depth(value: Any, path: Path) -> None:
 
 
 def typed(value: Any, kind: type[T], path: Path) -> T:
-    """Check ``value`` as any type that msgspec checks. Raises :class:`FileError`, *damaged: KEY in FILE*."""
+    """``kind``: any type that msgspec checks. Raises :class:`FileError`, *damaged: KEY in FILE*."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -94,5 +92,4 @@ def damaged(error: msgspec.ValidationError, path: Path) -> FileError:
 
 
 def read_json(path: Path, kind: type[T], most: int = MOST_JSON) -> T:
-    """Raises :class:`FileError`, OSError."""
     return typed(parse_json(content(path, most), path), kind, path)

@@ -30,7 +30,6 @@ class Part:
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The cables of its hosts, and those from its T0s to the T1s, in the fabric's order."""
         if len(self.t0s) == self.fabric.t0_per_plane:
             return self.fabric.links
         per_plane = self.fabric.t0_per_plane + self.fabric.t1_per_plane  # as Fabric.switches lists them
@@ -54,7 +53,7 @@ def whole(fabric: Fabric) -> Part:
 
 
 def divide(fabric: Fabric, machines: int) -> tuple[Part, ...]:
-    """Make parts of nearly equal size. Raises :class:`FabricError` if there are not enough T0s."""
+    """Parts have nearly equal size. Raises :class:`FabricError` if there are not enough T0s."""
     if not 1 <= machines <= fabric.t0_per_plane:
         raise FabricError(
             f"fabric {fabric.name!r} has {fabric.t0_per_plane} T0 per plane, and each machine needs one: give at most "

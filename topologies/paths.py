@@ -12,8 +12,8 @@ from topologies.ecmp import EVS
 
 
 def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
-    """Return all EVs from ``src`` to ``dst``, plane by plane: one per plane under one T0; across, one per plane and T1. Where switches
-    hash, there are ``ecmp.EVS`` in all, as many in each plane, and several lead over the same T1."""
+    """EVs plane by plane: one per plane under one T0; across, one per plane and T1. Where switches hash, there are ``ecmp.EVS`` in all, as
+    many in each plane, and several lead over the same T1."""
     if fabric.t0_of(src) == fabric.t0_of(dst):
         per_plane = 1
     elif fabric.routing == ECMP:
@@ -29,13 +29,12 @@ def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
-    """The cables of a path in travel order: 4 across a T1, 2 under one T0, 5 between sites."""
+    """In travel order: 4 cables across a T1, 2 under one T0, 5 between sites."""
     by_name = fabric.links_by_name
     return tuple(by_name.get(f"{a}:{b}") or by_name[f"{b}:{a}"] for a, b in pairwise(path_nodes(fabric, src, dst, value)))
 
 
 def path_nodes(fabric: Fabric, src: int, dst: int, value: int) -> tuple[str, ...]:
-    """The nodes that a packet visits: host, switches, host."""
     switches = map(usid_fields, sid_list(fabric, src, dst, value)[:-1])
     return (f"h{src}", *((t0_name if tier == TIER_T0 else t1_name)(plane, index) for plane, tier, index in switches), f"h{dst}")
 
@@ -55,9 +54,9 @@ def living_evs(fabric: Fabric, src: int, dst: int, dead_links: Collection[str]) 
 
 
 def static_tables(fabric: Fabric) -> dict[str, dict[int, str]]:
-    """Make the static uN tables: switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically). A T0 reaches
-    every T1 of its plane and site and its own downlinks. A T1 reaches every T0 of its plane and site, and with two sites the T1 at the
-    other end of its long-haul cable."""
+    """Switch -> next uSID -> egress port name (MRC paper, section 3: nothing routes dynamically). A T0 reaches every T1 of its plane and
+    site and its own downlinks. A T1 reaches every T0 of its plane and site, and with two sites the T1 at the other end of its long-haul
+    cable."""
     tables: dict[str, dict[int, str]] = {s: {} for s in fabric.switches}
     for p in range(fabric.planes):
         for i in range(fabric.t0_per_plane):

@@ -42,7 +42,7 @@ MAX_TIERS = 6
 
 @dataclass(frozen=True)
 class Size:
-    """One design. Rates are in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
+    """Rates are in bits/s; ``optics`` in transceivers at the NIC's full rate, two a link; counts are without spares."""
 
     nics: int
     nic_rate: int
@@ -115,17 +115,16 @@ class Size:
 
     @property
     def switch_links(self) -> int:
-        """Links between two tiers of switches of a plane: as many as NICs without oversubscription, T0s that are not full included."""
+        """Between two tiers of a plane: as many as NICs without oversubscription, T0s that are not full included."""
         return 0 if self.tiers == 1 else ceil(Fraction(self.nics * self.up, self.down))
 
     @property
     def optics(self) -> int:
-        """Transceivers, had each the NIC's full rate: two a link."""
+        """Two transceivers a link, had each the NIC's full rate."""
         return ceil(Fraction(2 * self.links, self.planes))
 
     @property
     def longest_path(self) -> int:
-        """Switches on the longest path."""
         return 2 * self.tiers - 1
 
     @property
@@ -134,17 +133,16 @@ class Size:
 
     @property
     def uplink_share(self) -> Fraction:
-        """The share of the capacity of a T0, and of a host in that plane, that goes with one T0-T1 link; 0 without a T1."""
+        """What one T0-T1 link takes of a T0's capacity, and of a host's in that plane; 0 without a T1."""
         return Fraction(0) if self.tiers == 1 else Fraction(1, self.up)
 
     @property
     def nic_link_share(self) -> Fraction:
-        """The share of a NIC that goes with one NIC-T0 link."""
         return Fraction(1, self.planes)
 
     @property
     def paths(self) -> int:
-        """Shortest paths between NICs under different T0s that meet in the top tier, over all planes."""
+        """Shortest paths between NICs under different T0s that meet in the top tier."""
         if self.tiers == 1:
             return self.planes
         above: int = (self.radix // 2) ** (self.tiers - 2)
@@ -161,5 +159,5 @@ def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversu
 
 
 def splits(nics: int = PAPER_NICS, nic_rate: int = NIC_RATE, switch_rate: int = SWITCH_RATE) -> list[Size]:
-    """One design per split of the NIC in 1, 2, 4 or 8, with as few tiers as it takes."""
+    """One design per split of the NIC in 1, 2, 4 or 8."""
     return [fewest_tiers(nics, nic_rate, switch_rate, planes) for planes in (1, 2, 4, 8)]

@@ -28,7 +28,7 @@ _MISSING = "Object missing required field `"
 
 
 class Refused(ValueError):
-    """Input is refused. ``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
+    """``key``, dotted, and ``text``, the rest of the sentence that begins with it."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(key, text)
@@ -73,7 +73,6 @@ def text(pattern: str, description: str) -> msgspec.Meta:
 
 
 MAX_NAME = 200
-"""Letters of a name in results [ours]."""
 NAME = text(
     rf"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{0,{MAX_NAME}}}", f"one line of text without control characters, of at most {MAX_NAME} letters"
 )
@@ -91,8 +90,7 @@ def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T
 
 
 def options_of(record: type, keys: Mapping[str, tuple[msgspec.Meta | Doc, ...]]) -> type[msgspec.Struct]:
-    """Make a Struct for what people may set of a dataclass: every field that has a default, with its bounds and meaning. :func:`given` says
-    which of them were set."""
+    """Fields are those of the dataclass that have a default, with bounds and meaning. :func:`given` says which of them were set."""
     hints = get_type_hints(record)
     assert keys.keys() <= hints.keys(), keys.keys() - hints.keys()
     options: list[Any] = []
@@ -110,7 +108,6 @@ def defaults_of(record: type) -> dict[str, object]:
 
 
 def docs_of(kind: type[msgspec.Struct]) -> dict[str, Doc]:
-    """Key as written -> its meaning."""
     names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
     found = {names[name]: _doc(hint) for name, hint in get_type_hints(kind, include_extras=True).items() if name in names}
     return {name: doc for name, doc in found.items() if doc is not None}
@@ -122,7 +119,7 @@ def _doc(hint: Any) -> Doc | None:
 
 
 def given(data: Mapping[str, object], options: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the options in ``data``, checked. Raises :class:`Refused`."""
+    """Raises :class:`Refused`."""
     return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
 
@@ -191,7 +188,7 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
-    """Follow msgspec's path, like ``.transport[0].kind``; returns (type, value) there."""
+    """``path``: msgspec's, like ``.transport[0].kind``. Returns (type, value) there."""
     for key, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         if key:
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)
@@ -208,7 +205,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
 
 
 def expected(kind: inspect.Type) -> str:
-    """Say for a person what a value must be: "a whole number in 1..64"."""
+    """For a person: "a whole number in 1..64"."""
     match kind:
         case inspect.Metadata(extra=extra) if extra and "names" in extra:
             return f"one of {', '.join(extra['names'])}"
@@ -252,6 +249,5 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def plain(record: Any) -> dict[str, object]:
-    """Convert a Struct or dataclass and all within to dictionaries, tuples and plain values."""
     data: dict[str, object] = msgspec.to_builtins(record)
     return data

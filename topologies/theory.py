@@ -19,13 +19,12 @@ PLACEMENTS: tuple[str, ...] = get_args(Placement)
 Way = tuple[tuple[str, str], ...]
 """Cables, each with the node that traffic leaves."""
 SACK_EVERY = 16 * 1024
-"""Payload bytes per SACK of a receiver (UET; protocol.md section 5)."""
+"""Payload bytes per SACK (UET; protocol.md section 5)."""
 
 
 def place_ranks(fabric: Fabric, placement: str) -> list[int]:
-    """Place ranks: rank -> host number, over all hosts. ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross
-    the T1s. ``interleaved``: ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that
-    cannot be."""
+    """Rank -> host number. ``packed``: neighbours in the ring sit under one T0; only the T0s' last ranks cross the T1s. ``interleaved``:
+    ranks are dealt to the T0s in turn, so every ring edge crosses the T1s. Raises :class:`FabricError` where that cannot be."""
     if placement == "packed":
         return list(range(fabric.host_count))
     if placement == "interleaved":
@@ -36,7 +35,7 @@ def place_ranks(fabric: Fabric, placement: str) -> list[int]:
 
 
 def ring_edges(hosts: Sequence[int]) -> list[tuple[int, int]]:
-    """The (sender, receiver) pairs of a ring over ``hosts`` in rank order."""
+    """(sender, receiver) pairs, hosts in rank order."""
     return [(host, hosts[(i + 1) % len(hosts)]) for i, host in enumerate(hosts)]
 
 
@@ -122,7 +121,7 @@ def _nic(plane: int, host: int, t0: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
-    """Plane -> the live ways between two T0s, without cables within one T0; planes without a way have no entry."""
+    """By plane, without cables within one T0; planes without a live way have no entry."""
     if first == last:
         return {plane: [()] for plane in range(fabric.planes)}
     ways: dict[int, list[Way]] = {}
@@ -150,7 +149,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a collective that all ranks go through together: ``share`` of its bytes, and each rank pair's part of a rank's rate."""
+    """All ranks go through a phase together: ``share`` of a collective's bytes, and each rank pair's part of a rank's rate."""
 
     share: float
     traffic: dict[tuple[int, int], float]
@@ -190,15 +189,14 @@ def bus_bandwidth(
     dead_links: Iterable[str] = (),
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> float:
-    """The largest bus bandwidth of a collective over ``hosts`` (rank order), bits/s of payload, beside other traffic (``taken`` of
-    :func:`traffic_bandwidth`); 0.0 if a flow is cut off."""
+    """Bits/s of payload, beside other traffic (``taken`` of :func:`traffic_bandwidth`); 0.0 if a flow is cut off. Hosts in rank order."""
     key = (collective, tuple(hosts), frozenset(dead_links))
     return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
 
 
 @lru_cache(maxsize=64)
 def _bus_bandwidth(fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str]) -> float:
-    """Results are kept: a run's figures ask the same again and again, and 500 hosts take seconds."""
+    """A run's figures ask the same again and again, and 500 hosts take seconds."""
     return _phases_bandwidth(fabric, collective, hosts, dead, None)
 
 
@@ -215,7 +213,7 @@ def _phases_bandwidth(
 
 
 def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
-    """Ns of one collective of "size" ``message_bytes`` at ``bus_bandwidth`` bits/s; infinite at 0."""
+    """ "size" is ``message_bytes``; infinite at 0 bits/s."""
     if bus_bandwidth <= 0:
         return float("inf")
     return bus_factor(collective, ranks) * message_bytes * 8 / bus_bandwidth * 1e9

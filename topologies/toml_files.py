@@ -17,11 +17,10 @@ from topologies.structs import Refused, join
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
-"""Bytes of a file: a larger one was not meant [ours]."""
+"""A larger file was not meant [ours]."""
 WRITER_S = 5.0
 """Seconds for which a pipe may be empty [ours]."""
 MAX_DEPTH = 16
-"""Levels of tables and lists within each other [ours]."""
 MAX_WHOLE = 2**63 - 1
 """TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
@@ -44,7 +43,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, object]]:
-    """Read (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """(text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)

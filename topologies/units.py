@@ -21,23 +21,20 @@ _TIMES = {"ns": NS, "us": US, "ms": MS, "s": S, "min": 60 * S}
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _AMOUNT = r"^\s*\d+(\.\d+)?\s*"
 TIME_SCHEMA: dict[str, object] = {"type": ["string", "number"], "minimum": 0, "pattern": rf"{_AMOUNT}({'|'.join(_TIMES)})?\s*$"}
-"""JSON Schema of what :func:`parse_duration` reads."""
 
 MAX_SIZE = 1 << 40
-"""The largest size, bytes [ours]."""
 MAX_TIME = 10**5 * S
 """The longest time: a day, and some hours [ours]."""
 MAX_RATE = 10**18
-"""The largest rate, bits/s as written [ours]."""
 
 
 def wire_time(size: int, rate: int) -> int:
-    """How long ``size`` bytes take at ``rate`` bits/s, rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
+    """Rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
     return size * BYTE // rate
 
 
 def parse_duration(value: Any) -> int:
-    """Read ``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
+    """``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         time = value * S
     else:
@@ -56,7 +53,7 @@ def written(time: int) -> str:
 
 
 def parse_rate(value: Any) -> int:
-    """Read ``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    """``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
         rate: float = value
     else:
@@ -70,7 +67,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_size(value: Any) -> int:
-    """Read ``"4MiB"`` or a number of bytes. Raises ValueError."""
+    """``"4MiB"`` or a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")

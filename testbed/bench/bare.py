@@ -1,4 +1,4 @@
-"""Bare senders, in C and without any protocol: what the fabric itself costs. The yardstick for the engine, and for a ring."""
+"""Bare senders, in C and without any protocol: what the fabric itself costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topologies.paths import path_evs
 
 
 def cpu_us() -> float:
-    """CPU time since boot, us, without what a hypervisor gave to others."""
+    """Since boot, us, without what a hypervisor gave to others."""
     cpu = read_cpu()
     return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 

@@ -1,7 +1,5 @@
-"""Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched.
-
-It is measured again when it is a day old, or ten minutes if others kept the cores busy meanwhile, or was made with another version of the
-project, another kernel, processor, number of cores or CPU quota (docs/why/time.md).
+"""Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched
+(docs/why/time.md).
 """
 
 from __future__ import annotations
@@ -20,21 +18,20 @@ from testbed.machine.quota import quota_cores
 
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
-"""Environment variable that names another file."""
+"""The variable names another file."""
 MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
 """Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. While cores and caches are shared a
 packet costs up to four times as much [measured], which must not stretch the time of a day's runs."""
 BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
-"""Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet: its inputs are drawn
-once [measured]."""
+"""Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet [measured]."""
 LOOKS, LOOK_S = 3, 0.4
-"""Number and length, s, of looks at others' use of the cores; a moment's burst does not count."""
+"""Number and length, s, of looks at others' use of the cores."""
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A measured cost. ``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`; ``measured_s``: when, since
-    the epoch; ``others_cores``: cores that others took just before."""
+    """``cpu_us``: CPU time of the whole machine per data packet placed, in a ring on `demo`; ``measured_s``: since the epoch;
+    ``others_cores``: cores that others took just before."""
 
     cpu_us: float
     measured_s: float
@@ -66,7 +63,6 @@ def calibration(progress: Callable[[str, float], None], renew: bool = False) -> 
 
 
 def read() -> Calibration | None:
-    """Return the kept calibration if it still holds."""
     try:
         kept = msgspec.json.decode(file().read_bytes(), type=Calibration)
     except (OSError, msgspec.MsgspecError):
@@ -83,7 +79,7 @@ def file() -> Path:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figure holds for. The project's version is that of the files that do the work."""
+    """The project's version is that of the files that do the work."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
     import agents.process.loop  # compiled, or source: it costs accordingly
@@ -94,7 +90,6 @@ def machine() -> dict[str, str | int]:
 
 
 def others_cores() -> float:
-    """Count the cores that are busy while nothing of ours runs, stolen time included."""
     seen = []
     for _ in range(LOOKS):
         before = time.monotonic(), _busy_us()

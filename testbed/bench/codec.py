@@ -16,12 +16,11 @@ from topologies.units import NS
 
 MESSAGE = 1 << 22
 TURN = 40 * NS
-"""Time between two turns of an engine, by its own clock."""
 
 
 def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool | int | float]:
-    """Measure packets/s of a transfer between two engines in memory: every data packet built, checked (iCRC), placed and SACKed.
-    ``foreign``: both memories are reached by system calls, as a program's is (agents.verbs.memory)."""
+    """Packets/s of a transfer between two engines in memory: built, checked (iCRC), placed and SACKed. ``foreign``: memories are reached by
+    system calls, as a program's are (agents.verbs.memory)."""
     fabric = load_fabric("demo")
     # Nothing is delayed here: NSCC would take the window for far too large.
     options = {"congestion": "fixed", "window_bdp": 20.0}

@@ -16,7 +16,6 @@ from topologies.units import S
 
 MESSAGE = 256 << 10
 LARGE, PROCESSES = "pod64", 2
-"""The large fabric, and the processes that share it."""
 
 
 class Rates(TypedDict):
@@ -30,7 +29,7 @@ class Rates(TypedDict):
 
 
 def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> Rates:
-    """Measure MRC with each host sending as fast as it can to a host under another T0."""
+    """Each host sends as fast as it can to a host under another T0."""
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2
@@ -54,6 +53,6 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
 
 
 def shared_rates(seconds: float = 1.0) -> dict[str, object]:
-    """Measure a large fabric in one process and in several; ``speedup``: that of several."""
+    """``speedup``: that of several processes."""
     alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
     return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

@@ -16,7 +16,7 @@ VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion"
 
 @dataclass(frozen=True)
 class Step:
-    """One line: its verb, its plain words, its KEY=VALUE words, and its place."""
+    """Verb, plain words, KEY=VALUE words, and place of a line."""
 
     verb: str
     words: tuple[str, ...]
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """``name`` is FILE/CASE; ``source`` says which section of docs/why/protocol.md it holds the target to."""
+    """``name`` is FILE/CASE; ``source``: a section of docs/why/protocol.md."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """Read the cases of some files, or of all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
+    """Without files, all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

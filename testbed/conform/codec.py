@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from testbed.conform.layouts import AFTER_BTH, CLASSES, HEADERS, PACKETS, Bits, size
 
 INNER, UDP, BTH = 54, 94, 102
-"""Offsets of headers, behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
+"""Offsets behind Ethernet (14), outer IPv6 (40), inner IPv6 (40), UDP (8)."""
 ICRC = 4
 KINDS = {
     **dict.fromkeys((0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB), "write"), 0xD1: "ack", 0xD8: "request", 0xD9: "response", 0xDC: "sack",
@@ -23,13 +23,13 @@ TRIMMED = (18, 20)
 
 
 def fields_of(opcode: int) -> Iterable[Bits]:
-    """Yield every field from the BTH on; an unknown opcode is laid out as a WRITE."""
+    """An unknown opcode is laid out as a WRITE."""
     for header in ("BTH", *AFTER_BTH.get(opcode, AFTER_BTH[0xCA])):
         yield from HEADERS[header]
 
 
 def icrc(frame: bytes) -> bytes:
-    """Compute the invariant CRC of a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    """For a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -41,9 +41,9 @@ def icrc(frame: bytes) -> bytes:
 
 @dataclass
 class Frame:
-    """A frame as read. ``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes
-    without padding), ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of
-    both IPv6 headers and UDP fit the frame). ``sets``: numbers that follow from several fields."""
+    """``outer`` and ``inner``: addresses, source and destination. ``values``: every field by its key, ``payload`` (bytes without padding),
+    ``reserved`` (how many reserved fields are not 0), ``icrc`` (whether it is right) and ``lengths`` (whether those of both IPv6 headers
+    and UDP fit the frame). ``sets``: numbers that follow from several fields."""
 
     kind: str
     name: str
@@ -54,8 +54,8 @@ class Frame:
 
 
 def build(given: Mapping[str, int], mac: bytes, outer: bytes, inner: bytes, payload: bytes = b"") -> bytes:
-    """Build a frame. ``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``,
-    ``ecn``, ``udp_port``, and any field by its key; the others are as usual."""
+    """``outer`` and ``inner``: source and destination address in a row. ``given`` may hold ``opcode``, ``ev``, ``dscp``, ``ecn``,
+    ``udp_port``, and any field by its key; the others are as usual."""
     values = {"pad": -len(payload) % 4, **given}
     bits = length = 0
     for field in fields_of(values["opcode"]):
@@ -113,7 +113,7 @@ def parse(frame: bytes) -> Frame:
 
 
 def shown(frame: Frame) -> dict[str, str]:
-    """Write the fields for people, without addresses and usual values."""
+    """For people, without addresses and usual values."""
     d = frame.values
     rows = {"packet": frame.name, "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bits:
-    """A field: width in bits, meaning, name, default, and whether it is a two's complement."""
+    """Width in bits, meaning, name, default, and whether it is a two's complement."""
 
     width: int
     text: str
@@ -136,7 +136,6 @@ AFTER_BTH: dict[int, tuple[str, ...]] = {
     0xDD: ("NETH",),
     0xDE: ("PETH",),
 }
-"""The headers after the BTH, by opcode."""
 SYNDROMES = {
     0x1F: "fine",
     0x61: "invalid request: MSN, RQMSN, opcode or length out of place",

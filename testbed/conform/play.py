@@ -1,6 +1,6 @@
 """Plays a case: sends its frames, waits for those that must come, and looks for those that must not. Imports nothing of the engine.
 
-The judge is the target's peer: host, queue pair, memory of its own. PSNs in a case count from the sender's first one, times are base RTTs.
+The judge is the target's peer. PSNs in a case count from the sender's first one, times are base RTTs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shi
 from topologies.paths import path_evs
 
 WITHIN = 2.0
-"""Base RTTs for an answer, if the case sets no others [ours]."""
+"""Base RTTs for an answer [ours]."""
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
-"""Bytes that a switch leaves of a trimmed packet (docs/why/dataplane.md)."""
+"""A switch leaves so much of a trimmed packet (docs/why/dataplane.md)."""
 NAMES = (
     {name.lower(): value for value, (name, _) in CLASSES.items()}
     | {name.lower(): value for value, (name, _) in REASONS.items()}
@@ -38,7 +38,7 @@ class Unsupported(Exception):
 
 
 class Target(Protocol):
-    """An endpoint with one queue pair, whose peer the judge plays. ``way_rtts``: base RTTs that frames take there and back."""
+    """An endpoint with one queue pair. ``way_rtts``: base RTTs that frames take there and back."""
 
     way_rtts: float
 
@@ -64,7 +64,7 @@ class Target(Protocol):
 
 
 class Failed(Exception):
-    """The target broke a case. ``got``: the nearest frames that came."""
+    """``got``: the nearest frames that came."""
 
     def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """``pass``, ``fail`` or ``unsupported``, and why in a line; ``sides`` compares fields."""
+    """``pass``, ``fail`` or ``unsupported``, and why; ``sides`` compares fields."""
 
     case: Case
     verdict: str
@@ -83,12 +83,11 @@ class Outcome:
 
 
 def pattern(at: int, length: int) -> bytes:
-    """The bytes that a WRITE puts into the target's memory, by offset."""
     return bytes((7 * i + 13) % 251 for i in range(at, at + length))
 
 
 def _delta(psn: int, base: int) -> int:
-    """Count a PSN from ``base``, as a signed 24-bit difference."""
+    """A signed 24-bit difference."""
     return ((psn - base + 0x800000) & MASK) - 0x800000
 
 
@@ -136,7 +135,7 @@ class Play:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """Evaluate a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """A number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -159,7 +158,7 @@ class Play:
     # --- the network -------------------------------------------------------------------------------------------
 
     def _pass(self, rtts: float, stop: Callable[[Frame], bool] | None = None) -> Frame | None:
-        """Let this time pass, or until a frame for which ``stop`` is true; returns that frame."""
+        """Ends early with a frame for which ``stop`` is true, and returns it."""
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
             came = self.target.until(end)
@@ -174,7 +173,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, raw: bytes) -> Frame:
-        """Read a frame, with PSNs counted from the first. An error in any frame, whatever the case is about, fails the case."""
+        """PSNs count from the first. An error in any frame, whatever the case is about, fails the case."""
         try:
             frame = codec.parse(raw)
         except ValueError as error:
@@ -197,7 +196,6 @@ class Play:
         return frame
 
     def _hold_to_rules(self, frame: Frame) -> None:
-        """Hold a frame to what docs/why/protocol.md says of every packet."""
         d, kind = frame.values, frame.kind
         data = kind in ("write", "probe")
         first, again = (10, 14) if self.fabric.trimming else (12, 12)
@@ -278,7 +276,7 @@ class Play:
             self.target.send(plane, frame)
 
     def _writes(self, given: dict[str, int]) -> bytes:
-        """Fill in a WRITE's fields, packet ``k`` of a message of ``of`` packets; returns its payload."""
+        """Packet ``k`` of a message of ``of`` packets; returns its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1
@@ -293,7 +291,7 @@ class Play:
         return pattern(offset, length)
 
     def _feedback(self, kind: str, given: dict[str, int], special: dict[str, str]) -> None:
-        """Fill in the fields of a packet about another one, ``to``."""
+        """The packet is about another one, ``to``."""
         to = self.known.get(special.get("to", "").removeprefix("$"), {})
         if to:
             given.setdefault("ev", to["ev"])
@@ -377,7 +375,7 @@ class Play:
         self.target.order("port", plane=self.value(step.words[0]), up=step.words[1] == "up")
 
     def _completion(self, step: Step) -> None:
-        """Check ``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``, for the next one."""
+        """``completion write|receive [status=WORD] [imm=N] [length=N]``, or ``completion none``."""
         end = self.target.now() + int(float(step.keys.get("within", WITHIN)) * self.base_rtt)
         while True:
             self.completed += self.target.order("completions") or []
@@ -399,7 +397,7 @@ class Play:
                 raise Failed(f"{key} is {came} and not {text}")
 
     def _memory(self, step: Step) -> None:
-        """Check ``memory AT LENGTH written|untouched``."""
+        """``memory AT LENGTH written|untouched``."""
         at, length = self.value(step.words[0]), self.value(step.words[1])
         came = bytes.fromhex(self.target.order("memory", at=at, length=length))
         wanted = pattern(at, length) if step.words[2] == "written" else b"\xa5" * length
@@ -465,7 +463,6 @@ class Play:
     # --- why ---------------------------------------------------------------------------------------------------
 
     def _sides(self, failed: Failed) -> list[tuple[str, str, str]]:
-        """Compare with the frame nearest to what was asked."""
         if not failed.got:
             return []
         d = failed.got[0]

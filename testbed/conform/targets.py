@@ -20,15 +20,14 @@ from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
-"""Seconds in which a command that brings up a queue pair answers an order [ours]."""
+"""Seconds for an answer to an order [ours]."""
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
-"""Words for how a request ended, by ``agents.transport``'s numbers."""
+"""How a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
-"""Bytes of the target's memory that may be written."""
 
 
 Row = tuple[int, int, str, str, int | None, int]
-"""A finished request: qpn, id, "write" or "receive", status, immediate, length."""
+"""qpn, id, "write" or "receive", status, immediate, length of a finished request."""
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
@@ -41,7 +40,7 @@ def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
 
 
 class Virtual:
-    """An endpoint in virtual time. ``endpoint`` has the methods of docs/how/conform.md."""
+    """``endpoint`` has the methods of docs/how/conform.md."""
 
     way_rtts = 0.0
 
@@ -129,8 +128,8 @@ class OurEngine:
 
 
 class Wire:
-    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair: docs/how/conform.md has its
-    orders, lines of JSON."""
+    """An endpoint on interfaces, one per plane, or behind their veths. ``command`` brings up its queue pair, and takes orders, lines of
+    JSON."""
 
     way_rtts = 1.0
 
@@ -205,7 +204,7 @@ class Wire:
 
 
 def virtual(name: str, fabric: Fabric, host: int, peer: int) -> Virtual:
-    """Make ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
+    """``name``: ``engine``, or MODULE:FACTORY, called with (fabric, host). Raises :class:`UserError`."""
     if name == "engine":
         return Virtual(OurEngine(fabric, host), peer)
     module, _, factory = name.partition(":")

@@ -40,27 +40,26 @@ Loads = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes by port number, since the fabric was built. ``left``: seen at the far end, of both classes."""
+    """Bytes by port, since the fabric was built. ``left``: seen at the far end."""
 
     left: Bytes
     data_left: Bytes
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """The time, by this machine, that the data class has been paused (PFC), including a pause that lasts."""
+    """By this machine's clock, including a pause that lasts (PFC)."""
 
     @property
     def waiting(self) -> Bytes:
-        """Bytes of the data class at the port or on its cable."""
         return self.data_admitted - self.data_left - self.data_flushed
 
 
 class Counters:
-    """The maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
+    """Maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
 
     def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
-        """``bridges`` gives the accounts of switches that forward in user space (ovs.py), ``part`` this machine's ports: the others'
-        counters stay zero, and have no rows."""
+        """``bridges`` gives the accounts of switches that forward in user space, ``part`` this machine's ports: the others' counters stay
+        zero, and have no rows."""
         self.fabric = fabric
         self.part = whole(fabric) if part is None else part
         self._bridges: Callable[[], Accounts] = bridges or dict
@@ -98,7 +97,6 @@ class Counters:
             self._let_go(port)
 
     def _let_go(self, egress: int) -> None:
-        """Free the room that frames lost in this queue took at their ingress. As :meth:`flush`."""
         for ingress in self._beside[egress]:
             held = self._held.lookup(struct.pack("=I", ingress << 16 | egress))
             if held is not None:
@@ -110,7 +108,7 @@ class Counters:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
-        """Return (bytes, packets) waiting at a port or on its cable. Arrivals are read first, so it is never too small."""
+        """(bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
         far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
         arrived = [self._stats[far + word] for _, word in _PAIRS]
         sent = [self._stats[near + word] for word, _ in _PAIRS]
@@ -118,12 +116,11 @@ class Counters:
         return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
-        """Bytes of the data class waiting at a port or on its cable, which decide about marking, trimming and dropping."""
+        """Bytes at a port or on its cable, which decide about marking, trimming and dropping."""
         arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
         return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
     def traffic(self) -> Traffic:
-        """Read all ports at once, arrivals first."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.uint64)[: count * _STATS].reshape(count, _STATS)
         flushed = np.frombuffer(self._flushed, dtype=np.uint64)[: count * _FLUSHED].reshape(count, _FLUSHED)
@@ -133,7 +130,7 @@ class Counters:
         return Traffic(arrived.sum(axis=1), arrived[:, 0], admitted, data_flushed, self._paused_ns(count))
 
     def loads(self) -> Loads:
-        """Read :func:`port_loads`. Arrivals are not read first: what waits may be too small by a frame or two."""
+        """Arrivals are not read first: what waits may be too small by a frame or two."""
         count = len(self.fabric.ports)
         stats = np.frombuffer(self._stats, dtype=np.int64)[: count * _STATS].reshape(count, _STATS)
         return port_loads(stats, self._far, [self.data_backlog(number) for number in range(count)])
@@ -144,8 +141,8 @@ class Counters:
         return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
 
     def pauses(self, port: int) -> Row:
-        """Return, since the fabric was built and with a pause that lasts: how often and how long a port's data class was paused; and how
-        long it took from what made the switch ask until the port stood still, all together and at most; ns of this machine."""
+        """Since the fabric was built and with a pause that lasts: how often and how long a port's data class was paused; and how long it
+        took from what made the switch ask until the port stood still, all together and at most; ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
@@ -154,7 +151,7 @@ class Counters:
         }  # fmt: skip
 
     def forget_longest(self) -> None:
-        """Look for the longest pause and reaction anew. Only while nothing is sent."""
+        """Only while nothing is sent."""
         for port in self.fabric.ports:
             for word in ("longest_ns", "longest_reaction_ns"):
                 self._pause[port.number * _PAUSE + _P[word]] = 0
@@ -163,8 +160,8 @@ class Counters:
         return all(self.backlog(port.number) == (0, 0) for port in self.part.ports)
 
     def rows(self) -> list[Row]:
-        """One row per port, cumulative since the fabric was built. Bytes are those of Ethernet frames without FCS. Where there was
-        background traffic, ``background_*`` give its part of the row (packets)."""
+        """One row per port, cumulative since the fabric was built. Bytes are those of Ethernet frames without FCS. ``background_*``, if
+        any, is background traffic's part of the row (packets)."""
         for port in self.part.ports:
             if self._gate[port.number]:
                 self.flush(port.number)
@@ -195,8 +192,8 @@ def far_ends(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
-    """Make a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port;
-    ``far``: :func:`far_ends`."""
+    """By port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port; ``far``:
+    :func:`far_ends`."""
     left = stats[:, _ARRIVED].sum(axis=1)[far]
     return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 
@@ -204,8 +201,8 @@ def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Seq
 def port_row(
     link: Link, port: Port, peer: Port, s: Sequence[int], f: Sequence[int], backlog: tuple[int, int], bridge: tuple[int, int] = (0, 0)
 ) -> Row:
-    """Make the row of one end of a cable. ``s``: layout.STATS_WORDS; ``f``: layout.FLUSHED_WORDS; ``backlog``: bytes and packets that wait
-    or are on their way; ``bridge``: as in :data:`Accounts`."""
+    """``s``: layout.STATS_WORDS; ``f``: layout.FLUSHED_WORDS; ``backlog``: bytes and packets that wait or are on their way; ``bridge``: as
+    in :data:`Accounts`."""
     row: Row = {"port": port.name, "node": port.node, "peer": peer.name, "link": link.name}
     row |= {"plane": port.plane, "kind": link.kind}
     for name in ("admitted", "arrived"):
@@ -239,7 +236,7 @@ def _signed(value: int) -> int:
 
 
 def mean_backlog(row: Row) -> int:
-    """The mean backlog, bytes, that data packets met at a port; 0 without data packets. Works on differences of rows, too."""
+    """Bytes that data packets met at a port. Works on differences of rows, too."""
     packets = int(row["met_packets"])
     return round(row["met_bytes"] / packets) if packets else 0
 
@@ -271,7 +268,7 @@ def books(rows: Iterable[Row]) -> list[dict[str, str | int]]:
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """Add up every counter over all ports (peaks: the largest; the mean: over all packets)."""
+    """Peaks: the largest; the mean: over all packets."""
     out: dict[str, int] = defaultdict(int)
     for row in rows:
         for key, value in row.items():

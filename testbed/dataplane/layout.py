@@ -1,7 +1,4 @@
-"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps, mirrored by hand from the C structs.
-
-tests/emulated/test_dataplane.py checks the sizes against the kernel's.
-"""
+"""Sizes and layouts shared by fabric.bpf.c and everything that reads its maps, mirrored by hand from the C structs."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ MAX_PATH_FAULTS: Final = 65536
 MAX_HELD: Final = 65536
 """The most pairs of ports by which RoCE's data came into a switch and goes out of it, under PFC."""
 TRIM_BYTES: Final = DATA_HEADERS + 4
-"""Bytes that remain of a trimmed frame: all headers of a WRITE with immediate, the same number for any other frame [ours]."""
+"""All headers of a WRITE with immediate remain of a trimmed frame, as many bytes of any other [ours]."""
 
 KIND_HOST: Final = 1
 KIND_SWITCH: Final = 2
@@ -62,7 +59,7 @@ SWITCH_DROPS: Final = (
     "drop_fault_loss",
     "drop_fault_path",
 )
-"""Reasons for which the uN program drops a frame, counted at the port where it arrived."""
+"""Reasons for which the uN program drops a frame, counted where it arrived."""
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
     "far",
@@ -134,5 +131,4 @@ CERTAIN: Final = 1 << 32
 
 
 def high_burst_bytes(rate: int) -> int:
-    """The high class's bucket at a port of ``rate`` (bits/s), in both worlds."""
     return max(LEAST_HIGH_BURST, rate * HIGH_BURST // BYTE)

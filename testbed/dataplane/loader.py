@@ -21,14 +21,14 @@ PINS = Path("/sys/fs/bpf/mrcbed")
 INGRESS = PINS / "progs" / "fabric_ingress"
 EGRESS = PINS / "progs" / "fabric_egress"
 HIGH_CLASS_SHARE = 4
-"""The high class may queue this part of the port's buffer: 2 BDP by default, over a hundred SACKs [ours]."""
+"""The high class may queue this part of the buffer: 2 BDP by default, over a hundred SACKs [ours]."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
-"""A threshold above every buffer, for those that do not fit 32 bits."""
+"""A threshold above every buffer."""
 
 
 def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
-    """Load and pin both programs and all maps, empty. Raises :class:`UserError` if the kernel refuses."""
+    """Maps are empty. Raises :class:`UserError` if the kernel refuses."""
     tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if tool is None:
         raise UserError("bpftool is missing: install it with apt-get install bpftool")
@@ -46,7 +46,6 @@ def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
 
 
 def unload() -> None:
-    """Remove every pin; programs live on while attached to something."""
     shutil.rmtree(PINS, ignore_errors=True)
 
 
@@ -104,7 +103,7 @@ def describe(fabric: Fabric, seed: int = 0, switch_kind: int = layout.KIND_SWITC
 
 
 def end_delay(fabric: Fabric, host: int) -> None:
-    """Let a host's frames go to its kernel at once: the agent that held them is gone, and the kernel must be able to say so."""
+    """A host's frames go to its kernel at once: the agent that held them is gone, and the kernel must be able to say so."""
     config_map = BpfMap(PINS / "port_config")
     for port in fabric.ports:
         if port.node == fabric.hosts[host]:
@@ -116,7 +115,6 @@ def end_delay(fabric: Fabric, host: int) -> None:
 
 
 def flags(fabric: Fabric, last_hop: bool) -> int:
-    """The flags of a switch's port."""
     return (
         (layout.MARKS if fabric.ecn else 0)
         | (layout.TRIMS if fabric.trimming else 0)
@@ -126,12 +124,12 @@ def flags(fabric: Fabric, last_hop: bool) -> int:
 
 
 def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
-    """The flags of any port under PFC; ``from_switch``: the cable's other end is a switch's."""
+    """``from_switch``: the cable's other end is a switch's."""
     return (layout.LOSSLESS | (layout.FROM_SWITCH if from_switch else 0)) if fabric.pfc else 0
 
 
 def most_held(fabric: Fabric) -> int:
-    """The bytes of RoCE's data that may wait in one switch under PFC, for all its ports."""
+    """Bytes of RoCE's data that may wait in one switch under PFC."""
     if not fabric.pfc:
         return 0
     rate = max(fabric.nic_rate, fabric.fabric_rate)
@@ -144,7 +142,6 @@ def high_limit(fabric: Fabric) -> int:
 
 
 def program_fabric(fabric: Fabric) -> None:
-    """Write every switch's static table, for a cluster without a controller."""
     index = {port.name: layout.PORT_BASE + port.number for port in fabric.ports}
     routes = BpfMap(PINS / "routes")
     tables = static_tables(fabric)

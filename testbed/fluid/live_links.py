@@ -23,7 +23,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster's counts. ``links`` is a fabric that only gives rates, delay and packet size."""
+    """``links`` is a fabric that only gives rates, delay and packet size."""
 
     links: Fabric
     planes: int
@@ -40,7 +40,7 @@ class Cluster:
 
     @classmethod
     def of_size(cls, size: Size) -> Cluster:
-        """Make the cluster of a design of ``mrcbed fabric size``. Raises :class:`UserError` unless its T0s are all full."""
+        """Raises :class:`UserError` unless the design's T0s are all full."""
         if size.tiers < 2 or size.nics % size.down:
             raise UserError(f"{size.nics:,} NICs do not fill T0s of {size.down} NICs: use a multiple of {size.down}, two T0s or more")
         links = Fabric("links", size.planes, 2, 1, 1, nic_rate=size.port_rate)
@@ -57,15 +57,14 @@ class Cluster:
 
     @property
     def packets_per_second(self) -> float:
-        """Full packets of a NIC that carries its rate as payload."""
         return self.links.host_rate / (8 * self.links.mtu)
 
     def t0_of(self, hosts: Numbers) -> Numbers:
         return hosts // self.hosts_per_t0
 
     def interleaved_rings(self, ranks: int) -> tuple[Numbers, Numbers]:
-        """Return (senders, receivers) of parallel rings of ``ranks`` hosts; each host is in one, and all hosts of a T0 send to one other
-        T0. Raises :class:`UserError` where that cannot be."""
+        """(senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
+        :class:`UserError` where that cannot be."""
         if self.t0s < 2 or ranks < 2 or self.hosts % ranks or (ranks % self.t0s and self.t0s % ranks):
             shape = f"rings of {ranks} ranks over {self.t0s} T0s of {self.hosts_per_t0} hosts"
             raise UserError(f"{shape}: use a multiple or a divisor of {self.t0s}, at least 2")
@@ -76,7 +75,7 @@ class Cluster:
 
 @dataclass
 class State:
-    """The cables and switches that are up. The methods change it in place."""
+    """The methods change the arrays in place."""
 
     cluster: Cluster
     up: Bools
@@ -94,7 +93,6 @@ class State:
         self.port[plane, host] = alive
 
     def set_cable(self, link: Link, alive: bool = False) -> None:
-        """Set a cable of the fabric that the cluster was made of."""
         if link.kind == "nic":
             self.set_port(link.plane, self.cluster.links.host_number(link.a.node), alive)
         else:
@@ -105,12 +103,12 @@ class State:
         self.up[plane, :, t1] = False
 
     def cut_random(self, count: int, generator: np.random.Generator) -> None:
-        """Take down ``count`` T0-T1 links, drawn from those that are up. Raises :class:`UserError` if there are fewer."""
+        """Links are drawn from those that are up. Raises :class:`UserError` if there are fewer."""
         alive = np.flatnonzero(self.up)
         if not 0 <= count <= len(alive):
             raise UserError(f"{count:,} dead links: this cluster has {len(alive):,} live T0-T1 links")
         self.up.reshape(-1)[generator.choice(alive, count, replace=False)] = False
 
     def paths(self, sources: Numbers, destinations: Numbers) -> Numbers:
-        """Count, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
+        """[plane, pair]: uplink numbers that are up at both T0s of a pair."""
         return np.stack([np.count_nonzero(plane[sources] & plane[destinations], axis=1) for plane in self.up])

@@ -13,7 +13,7 @@ from testbed.fluid.rates import flow_rates, ring_step
 from topologies.sizing import Size
 
 SAMPLE = 20_000
-"""Queue pairs drawn for the shares that a silent T1 touches [ours]; a tenth of them for losses, which need all planes."""
+"""Queue pairs drawn for a silent T1 [ours]; a tenth of them for losses, which need all planes."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one design at one size, ns: healthy, and the median and the longest over draws of dead links."""
+    """Ns: healthy, and the median and the longest over draws of dead links."""
 
     nics: int
     planes: int
@@ -43,8 +43,8 @@ class Steps:
 
 
 def steps(size: Size, job: Job, dead_share: float, draws: int, seed: int) -> list[Steps]:
-    """Compute the steps with equal planes, and with weighted ones where there are several, for the same dead links: ``dead_share`` of those
-    between T0s and T1s. Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
+    """Equal planes, and weighted ones where there are several, have the same dead links: ``dead_share`` of those between T0s and T1s.
+    Raises :class:`testbed.errors.UserError` if the rings or the NICs do not fit the T0s."""
     cluster = Cluster.of_size(size)
     dead = round(dead_share * cluster.fabric_links)
     rules = (True, False) if size.planes > 1 else (True,)
@@ -78,8 +78,7 @@ class Failures:
 
 
 def failures(size: Size, job: Job, dead_share: float, seed: int) -> Failures:
-    """Compute each failure alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a
-    denylist."""
+    """Each failure is alone in a healthy cluster; ``dead_share`` of the T0-T1 links are dead when queue pairs start without a denylist."""
     cluster = Cluster.of_size(size)
     edges = cluster.interleaved_rings(job.ranks)
 

@@ -14,7 +14,6 @@ from topologies.files import MOST_JSON, FileError, content, parse_json, typed
 
 T = TypeVar("T")
 AGAIN = "take it from a copy, or run the scenario again"
-"""Advice where a file of a run is missing or damaged."""
 
 
 class ResultsError(UserError):
@@ -23,8 +22,7 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """Guard code that uses results, every value of which was checked by itself: where they do not fit together, raise
-    :class:`ResultsError`."""
+    """Each value was checked by itself: where they do not fit together, raise :class:`ResultsError`."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -36,7 +34,7 @@ def believing(directory: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
-    """Read a JSON file as it stands, with keys that ``kind`` lacks, to write it again. Raises as :func:`read`."""
+    """Keep keys that ``kind`` lacks, to write the file again. Raises as :func:`read`."""
     return dict(_checked(path, kind, fix)[1])
 
 
@@ -46,7 +44,6 @@ def read(path: Path, kind: type[T], fix: str = AGAIN) -> T:
 
 
 def _checked(path: Path, kind: type[T], fix: str) -> tuple[T, Any]:
-    """What a file holds as a ``kind``, and as it stands."""
     try:
         data = parse_json(content(path, MOST_JSON), path)
         return typed(data, kind, path), data

@@ -13,9 +13,9 @@ from topologies.units import NS
 
 T = TypeVar("T")
 FAR = 1 << 60
-"""Bound of whole numbers: sums of some still fit 64 bits [ours]."""
+"""Sums of some whole numbers still fit 64 bits [ours]."""
 MOST = 1e18
-"""Bound of numbers; ns of 30 years [ours]."""
+"""Ns of 30 years [ours]."""
 Whole = Annotated[int, Meta(ge=-FAR, le=FAR)]
 Count = Annotated[int, Meta(ge=0, le=FAR)]
 Number = Annotated[float, Meta(ge=-MOST, le=MOST)]
@@ -36,7 +36,7 @@ def known(value: T | UnsetType | None) -> T | None:
 
 
 def number_at(row: object, path: str) -> float | None:
-    """The number at a dotted path of keys and places, as ``failovers.0.at_ns``; None if there is none."""
+    """``path``: keys and places, as ``failovers.0.at_ns``. None if there is no number."""
     for part in path.split("."):
         if isinstance(row, Mapping):
             row = row.get(part)
@@ -55,7 +55,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A table in a file of results. A key with its default is not written; one that is written may be null where its type says so."""
 
     def __getitem__(self, key: str) -> object:
-        """A key as the file has it: a user's program may say ``run["busbw_bps"]``. Raises KeyError."""
+        """A user's program may say ``run["busbw_bps"]``. Raises KeyError."""
         value = getattr(self, f"{key}_" if keyword.iskeyword(key) else key, UNSET)
         if value is UNSET:
             raise KeyError(key)

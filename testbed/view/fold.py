@@ -33,16 +33,15 @@ from topologies.units import NS, S
 Frame = dict[str, Any]
 
 BIN_RTTS = 2
-"""Base RTTs over which losses are counted, as the agents' goodput is."""
+"""Losses are counted over so many base RTTs, as the agents' goodput is."""
 MOST_LINE = 1 << 24
-"""The longest line of a log, bytes [ours]."""
 _EV_STATES = {"GOOD": "used", "SKIP": "used", "ASSUMED_BAD": "died", "DENIED": "denied"}
 OUT = ("died", "suspect", "denied", "closed", "probed")
 _GONE_PHASES = ("heal", "end", "up")
 
 
 class Fold:
-    """Folds the lines of one run. The header frame is ``run.header()``."""
+    """The header frame is ``run.header()``."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -82,7 +81,7 @@ class Fold:
             heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        """Yield the frames of lines up to a time of the run (ns); None: of all."""
+        """``until``: a time of the run (ns); None: all."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
             t = when - self.run.t0
@@ -132,14 +131,13 @@ class Fold:
                 yield from self._reroute(t, line)
 
     def close(self) -> Iterator[Frame]:
-        """The run is over: yield the frames that are left."""
         yield from self.frames()
         yield from self._close_bin(self._bin_end)
 
     # --- paths -----------------------------------------------------------------------------------------------
 
     def _open(self, t: int, line: log.PathChange | log.PlaneChange | log.Evs | log.Reroute) -> Iterator[Frame]:
-        """Open a pair of hosts that the description of the run lacks."""
+        """The description of the run lacks this pair."""
         if line.peer is None or (pair := (line.host, line.peer)) in self._shown:
             return
         states = self.run.new_pair(*pair)
@@ -167,7 +165,7 @@ class Fold:
         yield from self._show(t, pair, evs, line.cause or "", whole=line.plane)
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
-        """What is shown of a path, before it is known whether it is back."""
+        """What is shown of a path before it is known whether it is back."""
         own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own
@@ -181,7 +179,7 @@ class Fold:
         return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
-        """Make frames for the paths whose shown state changes."""
+        """Only paths whose shown state changes have frames."""
         changed: dict[str, list[int]] = {}
         for ev in evs:
             state = self._state(pair, ev)
@@ -227,7 +225,6 @@ class Fold:
         return ()
 
     def _close_bin(self, t: int) -> Iterator[Frame]:
-        """Close the bin of losses if it is over at ``t``."""
         if t < self._bin_end:
             return
         of_bin = {"t": self._bin_end - self._bin_ns, "ns": self._bin_ns}
@@ -264,7 +261,6 @@ class Fold:
         }  # fmt: skip
 
     def _program_note(self, line: log.Told) -> Iterator[Frame]:
-        """A job's rank ended a step of its program."""
         if line.note.step is not None and line.host in self.run.ranks:
             phase, step, begin, end, _, wrong = line.note.step
             times = round(begin * (S // NS)), round(end * (S // NS))
@@ -288,7 +284,6 @@ class Fold:
         return [frame]
 
     def _event(self, t: int, line: Line) -> Iterator[Frame]:
-        """Make a line of text of what concerns no path, if it is worth one."""
         first = line.host == self.run.ranks[0]
         level, more, text = "note", {}, ""
         match line:

@@ -1,6 +1,4 @@
-"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time. The run does not notice if it is
-slow.
-"""
+"""Follows runs while their files grow: gives the frames of :mod:`testbed.view.read`, a little at a time."""
 
 from __future__ import annotations
 
@@ -20,11 +18,10 @@ LAG_S = 0.3
 """Wall time after a line in which earlier ones may still come: agents write ten times a second [ours]. After as long without any line, the
 follower waits for none."""
 PORTION = 1 << 20
-"""The bytes of a file that one look reads."""
 
 
 class Follower:
-    """The follower of one run; ``raw`` is the folder of its logs."""
+    """``raw`` is the folder of the run's logs."""
 
     def __init__(self, raw: Path, run: Run) -> None:
         self.raw = raw
@@ -39,7 +36,6 @@ class Follower:
         self._newest = deque([(self._grew, run.t0)])  # when a look was, and the latest time that a line had then
 
     def look(self) -> Iterator[Frame]:
-        """Return the frames of what was written since the last look."""
         if not self._begun:
             self._begun = True
             yield self.run.header()
@@ -66,7 +62,7 @@ class Follower:
 
 
 class Following:
-    """The runs of a results directory that are not over, and those that begin later."""
+    """The runs that are not over, and those that begin later."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -76,7 +72,6 @@ class Following:
         self._over = set(self._paths("run.json"))
 
     def look(self) -> Iterator[tuple[str, Frame]]:
-        """Return (source, frame) of what is new."""
         for path in [*self._paths(BEGUN), *(path for path in self._paths("run.json") if path not in self._over)]:
             with suppress(OSError):
                 written = path.stat().st_mtime_ns

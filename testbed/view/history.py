@@ -13,7 +13,7 @@ from testbed.view.fold import Frame, State
 KEPT = 20_000
 """Some minutes of `demo` [ours]."""
 BEHIND = 2_000
-"""An open page that is so many lines behind begins anew; a page that opens reads all that are kept."""
+"""An open page so far behind begins anew; a page that opens reads all lines that are kept."""
 
 
 def line(source: str, frame: Frame) -> str:
@@ -49,7 +49,7 @@ class History:
         self.first += count
 
     def since(self, place: int) -> tuple[str, int]:
-        """Return the lines for a page that has read up to ``place`` (-1: it opens), and its new place."""
+        """``place`` -1: the page opens. Returns lines and the new place."""
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"

@@ -17,12 +17,12 @@ from testbed.view.run import Run
 from topologies.files import opened
 
 BEGUN = "begun.json"
-"""Has the part of run.json that is known when a run's time begins, until run.json is there."""
+"""The part of run.json that is known when a run's time begins."""
 _PORTION = 1 << 20
 
 
 def run_keys(directory: Path) -> list[str]:
-    """The complete runs, in the order of the summary. Raises :class:`UserError` if there are none."""
+    """The complete runs. Raises :class:`UserError` if there are none."""
     order = [run.run for run in _entries(directory)]
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
@@ -31,7 +31,7 @@ def run_keys(directory: Path) -> list[str]:
 
 
 def first_of_each(directory: Path) -> list[str]:
-    """One run of each transport, of the first placement, seed and setting that the directory has."""
+    """One run of each transport, all of the first placement, seed and setting."""
     keys = run_keys(directory)
     records = {key: read_record(directory / "raw" / key / "run.json") for key in keys}
     alike = {key: (record.placement, record.seed, record.settings) for key, record in records.items()}

@@ -1,5 +1,5 @@
-"""The description of a run that a view needs before its first line: fabric, pairs of hosts with their paths, times. The page gets it as its
-first frame.
+"""The description of a run that a view needs before its first line, as the page's first frame: fabric, pairs of hosts with their paths,
+times.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Run:
         return counts
 
     def links_of(self, src: int, dst: int, ev: int) -> tuple[str, ...]:
-        """The cables of a path, from the sender on."""
         path = (src, dst, ev)
         if path not in self._links:
             self._links[path] = tuple(link.name for link in path_links(self.fabric, src, dst, ev))
@@ -88,14 +87,14 @@ class Run:
         }  # fmt: skip
 
     def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
-        """Describe a pair as frames have it: EV, plane, uplink, state, and the cables by their place in ``links``."""
+        """EV, plane, uplink, state, and the cables by their place in ``links``."""
         numbers = self._numbers
         paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
         return {"src": src, "dst": dst, "evs": paths}
 
     def new_pair(self, src: int, dst: int) -> dict[int, str]:
-        """The states of a pair that the description lacks, such as a job's, whose ranks connect later: MRC uses every path, other
-        transports the paths that packets show."""
+        """The description lacks pairs such as a job's, whose ranks connect later: MRC uses every path, other transports the paths that
+        packets show."""
         return dict.fromkeys(path_evs(self.fabric, src, dst), "used" if self.kind == "mrc" else "idle")
 
     @cached_property

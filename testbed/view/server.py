@@ -40,19 +40,16 @@ from testbed.view.history import History
 from testbed.view.inline import live_page
 
 READERS = 8
-"""The most pages that read at once."""
 LOOK_S = 0.1
-"""Seconds between two looks at the files."""
 MOST_COMMAND = 1024
-"""The longest command, bytes."""
 ANSWER_S = 10.0
 NICE = 19
 
 
 class Place(msgspec.Struct):
-    """From the starter, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for people. ``looks``:
-    colour and sign by transport. ``control``: the descriptor of a socket for commands, or -1. ``user``: whom to become; -1 to stay.
-    ``request_s``: the time for a request to come and be answered."""
+    """The starter's words, as JSON on standard input, which stays open for as long as the server is to run. ``name`` is for people.
+    ``looks``: colour and sign by transport. ``control``: the descriptor of a socket for commands, or -1. ``user``: whom to become; -1 to
+    stay. ``request_s``: the time for a request to come and be answered."""
 
     name: str
     socket: int
@@ -73,7 +70,7 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class View:
-    """``send`` gives a command to the process that carries it out, and returns its answer."""
+    """``send`` has a command carried out, and returns the answer."""
 
     def __init__(self, place: Place, port: int) -> None:
         self.place = place
@@ -112,7 +109,7 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """Why a request is not answered, or None. ``token`` is what it must bring, "" for the page itself, which contains no secret."""
+        """None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
@@ -173,7 +170,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """A stream of frames for one of :data:`READERS`, counted from the check to the end of the connection."""
+    """One of :data:`READERS`, counted from the check to the end of the connection."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)
@@ -191,7 +188,7 @@ class _Frames(StreamingResponse):
 
 
 class _Connection(H11Protocol):
-    """A connection that belongs to the crowd, with one request, until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
+    """The connection belongs to the crowd until ``leave`` is called (:attr:`starlette.requests.Request.state`)."""
 
     crowd: Crowd[asyncio.Transport]
 

@@ -1,4 +1,4 @@
-"""The sentences that a view shows: why a path changed, and what a fault did. Its words are docs/reference/glossary.md's."""
+"""The sentences that a view shows: why a path changed, and what a fault did."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VERDICTS = {
     "allowed": "taken off the denylist, must prove itself",
 }
 _SOON_NS = 2_000_000
-"""A fault longer ago, in network time, is not named as what a change follows [ours]."""
+"""An older fault is not named as what a change follows [ours]."""
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
@@ -28,7 +28,6 @@ def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
 
 
 def verdict(state: str, cause: str) -> str:
-    """Say what became of a path, without when."""
     if state == "back":
         return "back in use" + (", probes came back" if cause == "probed" else f" ({cause})" if cause else "")
     if state == "probed":

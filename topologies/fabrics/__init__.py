@@ -24,12 +24,12 @@ def named_fabrics() -> tuple[str, ...]:
 
 
 def load_fabric(name_or_file: str, beside: Path | None = None) -> Fabric:
-    """Load a named fabric, or one from a TOML file, looked for in the folder ``beside`` first. Raises :class:`FabricError`."""
+    """A file is looked for in the folder ``beside`` first. Raises :class:`FabricError`."""
     return fabric_of(read_fabric_file(name_or_file, beside))
 
 
 def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str, object]:
-    """Check nothing but ``format``. Raises :class:`FabricError`."""
+    """Checks nothing but ``format``. Raises :class:`FabricError`."""
     path = find_file(name_or_file, HERE, beside)
     if path is None:
         raise FabricError(f"no fabric {name_or_file!r}: there are {', '.join(named_fabrics())}, or give a .toml file")
@@ -58,7 +58,7 @@ def fabric_of(data: dict[str, object]) -> Fabric:
 
 
 def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
-    """How many times slower than the network machines run a fabric: its file's ``dilation``. Raises :class:`FabricError`."""
+    """How many times slower than the network machines run a fabric. Raises :class:`FabricError`."""
     return dilation_of(read_fabric_file(name_or_file, beside))
 
 
@@ -81,4 +81,3 @@ def dilation_of(data: dict[str, object]) -> float:
 WRITTEN: dict[str, type[Rate] | type[Duration]] = {
     "nic_rate": Rate, "fabric_rate": Rate, "delay": Duration, "hop_delay": Duration, "long_haul_rate": Rate, "long_haul_delay": Duration,
 }  # fmt: skip
-"""Keys that people write with a unit."""
