@@ -1,4 +1,4 @@
-"""Makes consoles, tables and numbers for people. All of ours are made here, so that they look alike and show text literally.
+"""Makes consoles, tables and numbers for people.
 
 A file name, a typed word or an error message may hold brackets or colons, which rich would read as markup or emoji, and control characters,
 which a terminal would obey. Style is given by ``style=`` or a :class:`rich.text.Text`, never inside a string.

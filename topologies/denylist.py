@@ -1,4 +1,4 @@
-"""Reads entries of a denylist: which EVs an operator, a controller or a policy forbids. Pure data.
+"""Reads entries of a denylist: which EVs an operator, a controller or a policy forbids.
 
 An entry is a link's name (``p0-t0-0:p0-t1-3``), a switch's (``p0-t1-3``: every path through it), a plane (``p0``), or one path:
 ``h0>h5@p0/3`` from h0 to h5 on plane 0, uplink 3 [ours; MRC has the DENIED state and leaves open who speaks how].

@@ -2,7 +2,7 @@
 four.
 
 Nothing here is emulated. The fabrics of :mod:`topologies.clos` are small; this is section 2 of the MRC paper as arithmetic, for any number
-of NICs, NIC rate and switch. Called by ``mrcbed fabric size`` and ``mrcbed paper sizing``. Pure.
+of NICs, NIC rate and switch.
 
 A *plane* is a folded Clos of its own, of switches with k ports at the rate of one of the NIC's ports. Below the top tier half of a switch's
 ports face down; on T0s more, where they are oversubscribed (below). With t tiers and n NICs, one port of each in the plane:

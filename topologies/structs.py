@@ -3,7 +3,6 @@
 A table of input is a frozen Struct with ``forbid_unknown_fields``. Its annotations hold types, bounds and choices, and a :class:`Doc` for
 each key; its ``__post_init__`` checks what several keys must satisfy together, and raises :class:`Refused`. :func:`convert` fills it and
 words every refusal in one line: the dotted key, the value, what it must be, and the nearest right name of an unknown key.
-scenarios/schema/keys.py reads the same annotations for ``mrcbed explain``, ``mrcbed tools schema`` and the tables of the documents.
 
 Classes that mypyc compiles lose the bounds of their annotations and cannot be Structs: such a package declares a dataclass with a default
 for each option, has bounds and meanings beside it, and lets :func:`options_of` make the Struct.

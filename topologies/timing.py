@@ -1,7 +1,7 @@
 """Computes how long messages and steps take where nothing is in their way: serialisation, the filling of a path, and fair shares of single
 paths.
 
-theory.py says what bandwidth allows; this module adds the time that passes before and after bandwidth counts. Pure functions of a fabric.
+theory.py says what bandwidth allows; this module adds the time that passes before and after bandwidth counts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The Ryu application: static tables out, link events in. It never re-routes: static tables are the point.
+"""The Ryu application: static tables out, link events in.
 
 One green thread (``main``) reads port reports and raises :class:`EventLinkDown` and :class:`EventLinkUp`. Ryu's event loop calls the
-handlers, which keep the failed-link map and report changes to the steering. Other Ryu applications in the process may observe the same
-events.
+handlers, which keep the failed-link map and report changes to the steering.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Ryu and its dependencies are old and read requests of any user of this machine (docs/why/security.md). So ``__main__`` opens the three
 things that need root or the machine's network, as descriptors, confines the process, and only then imports Ryu. After :func:`confine` the
 process has its own network, mount, IPC and UTS namespaces, a read-only file system, and one capability: to read. After :func:`seal`, which
-comes before anything from outside is read, it has none. Its owner starts it in a PID namespace of its own (testbed/machine/sandbox.py). It
-stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
+comes before anything from outside is read, it has none. It stays user 0, whose agents listen to it. Must not import eventlet or Ryu.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Everything that touches Ryu, except OpenFlow (ryu_openflow.py); framework.py puts os-ken, its maintained fork, in Ryu's place.
 
 Ryu must be imported after :func:`prepare`: eventlet has to patch the standard library first, and Ryu 4.34 looks for a name that eventlet
-dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none. WebOb and eventlet serve REST with either.
+dropped in 0.30.3. Ryu's own HTTP server is not used: it has no limits, and os-ken has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A cluster that can be broken: fabric, controller and agents of one emulated run as one object, inside the sandbox only.
 
-It watches every process that it starts. When any but the controller dies, :meth:`Cluster.check` raises. If nobody tears the cluster down
-within a second, the watcher does.
+When any but the controller dies, :meth:`Cluster.check` raises. If nobody tears the cluster down within a second, the watcher does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Open vSwitch as a run's switches: a private instance, one bridge per switch, in the namespace that contains the switches' ports.
 
-Database, sockets and logs lie in the run's own tmpfs, and both daemons are our children inside the run's PID namespace. Nothing of the
-machine's own Open vSwitch is touched or needed. The kernel forwards where its module is loaded; we never load it, which would change the
-machine. Otherwise ovs-vswitchd forwards, in one thread and through packet sockets. The controller writes the tables;
-:meth:`OpenVSwitch.program` stands in where there is none.
+Database, sockets and logs lie in the run's own tmpfs, and both daemons are our children inside the run's PID namespace. The kernel forwards
+where its module is loaded; we never load it, which would change the machine. Otherwise ovs-vswitchd forwards, in one thread and through
+packet sockets. The controller writes the tables; :meth:`OpenVSwitch.program` stands in where there is none.
 
 Queues, marking, trimming, counters and faults stay with the eBPF programs on the same ports. Packet sockets hear a frame before the ingress
 program does. In user space that program therefore counts and judges it first, marks it as handed over and lets it come in again; the

@@ -1,8 +1,6 @@
 """Judges while a run goes whether the emulated ports keep their rates, and whether the counted queue holds what the kernel's own queue
 holds.
 
-It is fed several times per base RTT. Pure: its inputs are arguments.
-
 **Too fast.** A token bucket of B bytes lets at most rate * t + B bytes pass in any stretch of time t. The most that any stretch had beyond
 rate * t is found in one pass: what is too much so far, begun anew where it would be less than nothing (Kadane's maximum sum).
 

@@ -1,7 +1,7 @@
 """Mininet's prompt on our fabric. `mrcbed up` adds its commands to this class.
 
-It differs from Mininet's: only `exit` and SIGTERM end it, and a command that fails is one line of answer. Node names may hold a hyphen.
-Only a terminal's keys go to the program that runs in a node, never lines from a pipe or file.
+It differs from Mininet's: only `exit` and SIGTERM end it, and a command that fails is one line of answer. Only a terminal's keys go to the
+program that runs in a node, never lines from a pipe or file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process. Only reads.
+"""CPU quotas of control groups (``docker --cpus``, Kubernetes limits, ``CPUQuota=``) and how often they stopped a process.
 
 A process beyond its quota is stopped until the next period begins, by default up to 0.1 s. No figure of the scheduler counts this as
 waiting for a core. Sources: Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst. A limit outside this

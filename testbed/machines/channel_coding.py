@@ -1,7 +1,6 @@
 """The far side's end of the channel: lines of JSON on standard input and output (channel.py has the other end).
 
-Other output goes to standard error, or it would be taken for an answer. Lines are read without Python's buffer, since the reader changes
-its process on the way (far.py).
+Lines are read without Python's buffer, since the reader changes its process on the way (far.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is. Pure.
+"""One clock for several machines: how far another machine's monotonic clock is from ours, and how sure that is.
 
 The coordinator asks for the time many times over the control channel. The answer that took least time says most (the minimum filter of NTP,
 RFC 5905, section 10): the other clock was read somewhere between question and answer, so the middle is wrong by half of the round trip at
 most. A machine's part of a run then lives in a time namespace that is shifted by the offset (far.py), so every process there reads the
-coordinator's clock. Later drift is measured at the end, and is part of the uncertainty.
+coordinator's clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One emulated fabric on several machines, as one :class:`testbed.world.World`: each machine has a part, and all are steered from here.
 
-The coordinator needs neither root nor a kernel that can emulate. It only knows which machine has what. When one machine is gone,
-:meth:`Machines.check` raises and names it, and :meth:`Machines.stop` ends all.
+The coordinator needs neither root nor a kernel that can emulate. When one machine is gone, :meth:`Machines.check` raises and names it, and
+:meth:`Machines.stop` ends all.
 """
 
 from __future__ import annotations
