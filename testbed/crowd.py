@@ -36,7 +36,6 @@ class Crowd(Generic[C]):
         self._timers[connection] = self._later(self._seconds, self._close, connection)
 
     def leave(self, connection: C) -> None:
-        """It is known, or has ended. Idempotent."""
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()

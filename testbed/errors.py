@@ -63,7 +63,6 @@ class Interrupted(KeyboardInterrupt):
 
 
 def refusal(error: BaseException) -> int | None:
-    """Return the errno, one of :data:`FIXES`, behind ``error``."""
     if isinstance(error, OSError) and error.errno in FIXES:
         return error.errno
     if _NO_THREAD in str(error):
@@ -80,7 +79,6 @@ def advised(reason: str) -> str:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Return (one line for the user, exit status)."""
     if isinstance(error, KeyboardInterrupt):
         return (str(error) if isinstance(error, Interrupted) else "interrupted"), 130
     if isinstance(error, UserError):

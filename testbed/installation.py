@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The clone, or the folder of installed packages."""
 DOCUMENTS = "share/doc/mrcbed"
 """A wheel's README.md and docs/ (setup.py), below the environment's folder."""
 
@@ -21,7 +20,6 @@ def remedy() -> str:
 
 
 def documents() -> Path:
-    """README.md and docs/ may be missing there, where a packager dropped them."""
     if is_clone():
         return ROOT
     files = importlib.metadata.files("mrcbed") or []

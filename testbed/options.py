@@ -36,7 +36,6 @@ def wrong(word: str, kind: click.ParamType[Any]) -> str:
 
 
 offers: list[Callable[[click.Context, click.Parameter], Iterable[str | CompletionItem[str]]]] = []
-"""What a shell may offer for a value, beside click."""
 
 
 class _Checked(click.Parameter):

@@ -12,7 +12,6 @@ from topologies.clos import SOURCE
 from topologies.units import US
 
 RECONVERGENCE = 40 * US
-"""Usual time from a cable's change until flows are re-routed [ours]."""
 
 
 class Reconvergence:
@@ -27,7 +26,6 @@ class Reconvergence:
         self.coming: list[tuple[int, bool, list[str]]] = []  # when, whether to all, and which cables will be known to be down
 
     def due(self) -> list[int]:
-        """Its own times, and changes that faults have planned."""
         planned = [fault.due_ps for fault in self.world.faults() if fault.due_ps is not None and fault.target.links]
         return planned + [t for t, *_ in self.coming]
 

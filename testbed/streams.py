@@ -23,11 +23,9 @@ PLAIN = {
     "█": "#", "░": ".", "▁": "_", "▂": ".", "▃": ":", "▄": "-", "▅": "=", "▆": "+", "▇": "*", "●": "*", "■": "#", "◂": "<", "±": "+-",
     "─": "-", "━": "-", "│": "|", "’": "'",
 }  # fmt: skip
-r"""For encodings that lack these signs. All others become an escape, like ``\u4e2d``."""
+r"""Text for encodings that lack these signs. All others become an escape, like ``\u4e2d``."""
 ERRORS = "mrcbed.plain"
-"""A stream's ``errors=`` for :data:`PLAIN`."""
 MOST_LINE = 1 << 20
-"""Characters of a line of a program's output that are passed on [ours]."""
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and newline (ISO 6429: C0, DEL, C1), Unicode's line separators and its marks that turn the direction of
 writing (UAX 9), and lone surrogates, Python's form of bytes of a file name that are no text (PEP 383)."""
@@ -119,8 +117,8 @@ class Cutter:
 
 
 def verbatim(stream: TextIO) -> TextIO:
-    """Everything passes: for our own consoles, which make strangers' text safe themselves, and for the output of a program that the user
-    runs through us."""
+    """The stream lets everything pass: for our own consoles, which make strangers' text safe themselves, and for the output of a program
+    that the user runs through us."""
     return cast(TextIO, _Verbatim(stream)) if isinstance(stream, _Text) else stream
 
 
@@ -159,6 +157,5 @@ def take_input() -> TextIO:
 
 
 def reader_gone() -> bool:
-    """A command that prints without end should end then."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return isinstance(raw, _Lossy) and raw.lost is not None

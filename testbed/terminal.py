@@ -132,7 +132,6 @@ def _width(cell: str) -> int:
 
 
 def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
-    """Never "-0"."""
     if value is None:
         return "–"
     text = f"{value:{form}}"
@@ -140,7 +139,6 @@ def number(value: float | None, form: str = ",.1f", unit: str = "") -> str:
 
 
 def duration(ns: float | None) -> str:
-    """In a fitting unit, to three digits."""
     if ns is None:
         return "–"
     unit, name = next(((u, n) for u, n in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if abs(ns) >= 0.9995 * u), (1.0, "ns"))

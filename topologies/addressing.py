@@ -31,7 +31,6 @@ GATEWAY = "fe80::1"
 
 
 def usid(plane: int, tier: int, index: int) -> int:
-    """A host's downlink has an ``index`` local to its T0."""
     return plane << 12 | tier << 10 | index
 
 
@@ -40,7 +39,6 @@ def usid_fields(value: int) -> tuple[int, int, int]:
 
 
 def switch_usid(switch: str) -> int:
-    """Raises :class:`FabricError` for another form than ``p0-t1-3``."""
     try:
         plane, tier, index = switch.split("-")
         return usid(int(plane[1:]), {"t0": TIER_T0, "t1": TIER_T1}[tier], int(index))
@@ -90,7 +88,6 @@ def outer_address(sids: tuple[int, ...]) -> bytes:
 
 
 def path_address(fabric: Fabric, src: int, dst: int, value: int, dead_links: Collection[str] = ()) -> bytes:
-    """A packet's outer destination; ``dead_links`` as in :func:`sid_list`."""
     return outer_address(sid_list(fabric, src, dst, value, dead_links))
 
 
@@ -109,19 +106,17 @@ def inner_number(host: int) -> int:
 
 
 def host_of_inner(address: bytes) -> int:
-    """-1 for an address that is no host's."""
     if address[:14] != INNER_PREFIX:
         return -1
     return int.from_bytes(address[14:16], "big") - 1
 
 
 def plane_address(plane: int, host: int) -> bytes:
-    """fd6d:7263::<plane + 1>:<number + 1>: there only while MPTCP runs [ours]."""
+    """The address is fd6d:7263::<plane + 1>:<number + 1>, there only while MPTCP runs [ours]."""
     return INNER_PREFIX[:12] + (plane + 1).to_bytes(2, "big") + inner_number(host).to_bytes(2, "big")
 
 
 def host_of_plane(address: bytes) -> tuple[int, int]:
-    """(plane, host); (-1, -1) for any other address."""
     plane, host = int.from_bytes(address[12:14], "big") - 1, int.from_bytes(address[14:16], "big") - 1
     return (plane, host) if address[:12] == INNER_PREFIX[:12] and plane >= 0 and host >= 0 else (-1, -1)
 
@@ -136,6 +131,6 @@ def text(address: bytes) -> str:
 
 
 def management_address(host: int) -> str:
-    """10.78.0.1 for h0, of 10.78.0.0/16. As in a data centre, programs exchange there, and not over the fabric, what they need before they
-    have queue pairs."""
+    """The address is 10.78.0.1 for h0, of 10.78.0.0/16. As in a data centre, programs exchange there, and not over the fabric, what they
+    need before they have queue pairs."""
     return "10.78.{}.{}".format(*divmod(host + 1, 256))

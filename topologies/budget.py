@@ -33,7 +33,6 @@ class Parts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def watts(size: Size, parts: Parts) -> float:
-    """NICs are not counted."""
     return size.switches * parts.switch_watts + size.optics * parts.optic_watts
 
 
@@ -42,7 +41,7 @@ def price(size: Size, parts: Parts) -> float:
 
 
 def links_down(size: Size, parts: Parts) -> float:
-    """On average (Little's law). A link fails as often whatever its rate [ours]."""
+    """The mean number, by Little's law. A link fails as often whatever its rate [ours]."""
     return size.links * parts.link_failures * parts.repair_hours / HOURS
 
 

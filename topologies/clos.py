@@ -39,7 +39,7 @@ MAX_PLANES = 16
 MAX_INDEX = 1 << 10
 """The uSID has ten bits for a switch's number in its tier, or a downlink's under its T0 [ours]."""
 MAX_NAME = 15
-"""A Linux interface's name (IFNAMSIZ - 1)."""
+"""The longest name of a Linux interface (IFNAMSIZ - 1)."""
 
 ETHERNET = 14
 IPV6 = 40
@@ -51,17 +51,17 @@ ICRC = 4
 DATA_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + 4 + 4 + 16
 """Bytes before an MRC data packet's payload: Ethernet, outer and inner IPv6, UDP, BTH, METH, TSETH, RETH."""
 ROCE_HEADERS = ETHERNET + IPV6 + IPV6 + UDP + BTH + ICRC
-"""RoCE's packets in the middle of a message."""
+"""Bytes beside the payload of RoCE's packets in the middle of a message."""
 SACK_BYTES = ETHERNET + IPV6 + IPV6 + UDP + BTH + 28 + 8 + ICRC
-"""The same stack, then SETH and CC_STATE."""
+"""Bytes of an MRC SACK: the same stack, then SETH and CC_STATE."""
 
 MAX_FABRIC_NAME = 120
-"""It is part of files' names, which have at most 255 bytes (NAME_MAX) [ours]."""
+"""A fabric's name is part of files' names, which have at most 255 bytes (NAME_MAX) [ours]."""
 BASE_RTT = 10 * US
-"""A path across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets, near the MRC paper's
+"""Base RTT across T1s where the fabric file sets no delay [ours]: at 400 Gb/s a host's BDP is then 118 full packets, near the MRC paper's
 400G NICs, and four links of 100 Gb/s take 14 % of it to serialise a packet and its SACK."""
 HOP_DELAY = 725 * NS
-"""Switch and cable [MRC paper, section 5.2.1: 6.54 us across T1s, 5.09 us under one T0; the two switches between them]."""
+"""Delay of a switch and a cable [MRC paper, section 5.2.1: 6.54 us across T1s, 5.09 us under one T0; the two switches between them]."""
 MAX_DELAY = 100 * MS
 MAX_HAUL = 10 * MAX_DELAY
 MIN_RATE, MAX_RATE = 10**6, 10**13
@@ -215,7 +215,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def paths_per_pair(self) -> int:
-        """Between hosts under different T0s: one per plane and T1 of a site."""
+        """Hosts under different T0s have one path per plane and T1 of a site."""
         return self.planes * self.t1_per_plane
 
     @property
@@ -224,7 +224,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def frame_bytes(self) -> int:
-        """Ethernet header included, preamble and FCS not."""
+        """A full data packet with its Ethernet header, without preamble and FCS."""
         return DATA_HEADERS + self.mtu + ICRC
 
     @property
@@ -276,7 +276,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def haul_rtt_ps(self) -> int:
-        """Between sites: a long-haul cable each way, and its delay; with one site that of a cross-T1 path."""
+        """A path between sites has a long-haul cable each way, and its delay; with one site it is that of a cross-T1 path."""
         if self.sites == 1:
             return self.base_rtt_ps
         return self.wire_ps(self.frame_bytes + SACK_BYTES, False, True) + 2 * (self.delay_ps + self.long_haul_delay_ps)
@@ -285,7 +285,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.local_rtt_ps if self.t0_of(a) == self.t0_of(b) else self.haul_rtt_ps if self.is_far(a, b) else self.base_rtt_ps
 
     def data_ps(self, local: bool, far: bool = False) -> int:
-        """:meth:`wire_ps` of a full data packet."""
         return self.wire_ps(self.frame_bytes, local, far)
 
     @cached_property
@@ -297,12 +296,12 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def port_bytes(self) -> int:
-        """Of host ports, and of a switch's unless its ports share a pool."""
+        """The buffer of host ports, and of a switch's unless its ports share a pool."""
         return int(self.plane_bdp * self.buffer_bdp)
 
     @cached_property
     def buffer_bytes(self) -> int:
-        """A switch's port drops at the tail above it; with a pool the most that a queue can reach."""
+        """The backlog above which a switch's port drops at the tail; with a pool the most that a queue can reach."""
         return self._share(max(self.pool_bytes), self.pool_alphas[0]) if self.pool_mb_per_tbps else self.port_bytes
 
     @cached_property
@@ -332,7 +331,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return int(self.plane_bdp * self.ecn_low_bdp), int(self.plane_bdp * self.ecn_high_bdp)
 
     def trim_bytes(self, last_hop: bool) -> int:
-        """Packets are trimmed above this backlog."""
         return int(self.plane_bdp * (self.trim_last_hop_bdp if last_hop else self.trim_bdp))
 
     @cached_property
@@ -355,7 +353,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return self.delay_ps // 2
 
     def pfc_headroom(self, rate: int) -> int:
-        """What arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
+        """Bytes for what arrives meanwhile from a port of ``rate``: a packet that had begun at either end, too (802.1Qbb, annex)."""
         return rate * self.pfc_ps // BYTE + 2 * self.frame_bytes
 
     # --- names -----------------------------------------------------------------------------------------------
@@ -391,18 +389,15 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return host % self.hosts_per_t0
 
     def site_of_t0(self, t0: int) -> int:
-        """Sites are 0 and 1."""
         return t0 * self.sites // self.t0_per_plane
 
     def site_of(self, host: int) -> int:
-        """Sites are 0 and 1."""
         return self.site_of_t0(self.t0_of(host))
 
     def is_far(self, a: int, b: int) -> bool:
         return self.sites > 1 and self.site_of(a) != self.site_of(b)
 
     def t1s_of_t0(self, t0: int) -> range:
-        """The T1s of the T0's site, by uplink."""
         first = self.site_of_t0(t0) * self.t1_per_plane
         return range(first, first + self.t1_per_plane)
 
@@ -414,7 +409,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """``ports[n].number == n``."""
         return tuple(port for link in self.links for port in (link.a, link.b))
 
     @cached_property
@@ -437,7 +431,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @classmethod
     def from_dict(cls, data: dict[str, object]) -> Fabric:
-        """Raises :class:`FabricError`."""
         try:
             return convert(data, cls)
         except Refused as error:
@@ -450,7 +443,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
 
 def check_sites(fabric: Fabric) -> None:
-    """Raises :class:`topologies.structs.Refused`."""
     if fabric.sites == 1:
         for key in ("long_haul_rate", "long_haul_delay_ps"):
             if getattr(fabric, key):

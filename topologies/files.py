@@ -19,7 +19,6 @@ _MISSING = "Object missing required field `"
 MOST_JSON = 256 << 20
 """The largest JSON file that mrcbed writes is a run's record, 44 MB for 64 hosts [ours]."""
 MOST_DEPTH = 64
-"""Levels of tables and lists within each other [ours]."""
 MOST_VALUES = 8_000_000
 """Each value takes 60 bytes or more of memory, and the record of 512 hosts has half as many [ours]."""
 

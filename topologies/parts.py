@@ -43,7 +43,6 @@ class Part:
 
     @cached_property
     def switches(self) -> tuple[str, ...]:
-        """Its T0s, and every T1, in the fabric's order."""
         own = {port.node for port in self.ports}
         return tuple(name for name in self.fabric.switches if name in own)
 

@@ -12,8 +12,8 @@ from topologies.ecmp import EVS
 
 
 def path_evs(fabric: Fabric, src: int, dst: int) -> tuple[int, ...]:
-    """EVs plane by plane: one per plane under one T0; across, one per plane and T1. Where switches hash, there are ``ecmp.EVS`` in all, as
-    many in each plane, and several lead over the same T1."""
+    """Return EVs plane by plane: one per plane under one T0; across, one per plane and T1. Where switches hash, there are ``ecmp.EVS`` in
+    all, as many in each plane, and several lead over the same T1."""
     if fabric.t0_of(src) == fabric.t0_of(dst):
         per_plane = 1
     elif fabric.routing == ECMP:
@@ -29,7 +29,7 @@ def _evs(planes: int, per_plane: int) -> tuple[int, ...]:
 
 
 def path_links(fabric: Fabric, src: int, dst: int, value: int) -> tuple[Link, ...]:
-    """In travel order: 4 cables across a T1, 2 under one T0, 5 between sites."""
+    """Cables are in travel order: 4 across a T1, 2 under one T0, 5 between sites."""
     by_name = fabric.links_by_name
     return tuple(by_name.get(f"{a}:{b}") or by_name[f"{b}:{a}"] for a, b in pairwise(path_nodes(fabric, src, dst, value)))
 

@@ -71,18 +71,15 @@ class Size:
 
     @property
     def radix(self) -> int:
-        """Ports of a switch at the port rate."""
         return self.switch_rate // self.port_rate
 
     @property
     def down(self) -> int:
-        """Ports of a T0 to NICs."""
         ratio = self.oversubscription
         return self.radix if self.tiers == 1 else int(self.radix * ratio / (ratio + 1))
 
     @property
     def up(self) -> int:
-        """Ports of a T0 to T1s."""
         return self.radix - self.down
 
     @property
@@ -102,7 +99,6 @@ class Size:
 
     @property
     def switches(self) -> int:
-        """Over all planes; every tier rounded up to whole switches."""
         if self.tiers == 1:
             return self.planes * self.t0s
         uplinks = self.t0s * self.up
@@ -150,7 +146,6 @@ class Size:
 
 
 def fewest_tiers(nics: int, nic_rate: int, switch_rate: int, planes: int, oversubscription: Fraction = Fraction(1)) -> Size:
-    """Raises :class:`FabricError` beyond :data:`MAX_TIERS`."""
     for tiers in range(1, MAX_TIERS + 1):
         size = Size(nics, nic_rate, switch_rate, planes, tiers, oversubscription)
         if size.fits:

@@ -67,7 +67,6 @@ def one_of(names: Iterable[str]) -> msgspec.Meta:
 
 
 def text(pattern: str, description: str) -> msgspec.Meta:
-    """For ``Annotated[str, text(...)]``: the whole value matches; ``description`` ends the sentence "must be ..."."""
     return msgspec.Meta(pattern=rf"^(?:{pattern})\Z", description=description)
 
 
@@ -118,7 +117,6 @@ def _doc(hint: Any) -> Doc | None:
 
 
 def given(data: Mapping[str, object], options: type[msgspec.Struct]) -> dict[str, Any]:
-    """Raises :class:`Refused`."""
     return {key: value for key, value in plain(convert(data, options)).items() if value is not UNSET}
 
 
@@ -133,7 +131,6 @@ def there_are(value: Any, names: Iterable[str]) -> str:
 
 
 def join(where: str, key: str) -> str:
-    """Join ``workload`` and ``steps``, or ``[0]``, to one dotted key."""
     return f"{where}{key}" if not where or not key or key[0] == "[" else f"{where}.{key}"
 
 

@@ -17,7 +17,6 @@ from topologies.paths import path_evs, path_links, path_nodes
 Placement = Literal["packed", "interleaved"]
 PLACEMENTS: tuple[str, ...] = get_args(Placement)
 Way = tuple[tuple[str, str], ...]
-"""Cables, each with the node that traffic leaves."""
 SACK_EVERY = 16 * 1024
 """Payload bytes per SACK (UET; protocol.md section 5)."""
 
@@ -35,12 +34,10 @@ def place_ranks(fabric: Fabric, placement: str) -> list[int]:
 
 
 def ring_edges(hosts: Sequence[int]) -> list[tuple[int, int]]:
-    """(sender, receiver) pairs, hosts in rank order."""
     return [(host, hosts[(i + 1) % len(hosts)]) for i, host in enumerate(hosts)]
 
 
 def links_of_switch(fabric: Fabric, switch: str) -> tuple[str, ...]:
-    """Raises :class:`FabricError` naming some switches."""
     if switch not in fabric.switches:
         import difflib
 
@@ -121,7 +118,7 @@ def _nic(plane: int, host: int, t0: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _between(fabric: Fabric, first: int, last: int, dead: frozenset[str]) -> dict[int, list[Way]]:
-    """By plane, without cables within one T0; planes without a live way have no entry."""
+    """Live ways by plane, without cables within one T0; planes without a way have no entry."""
     if first == last:
         return {plane: [()] for plane in range(fabric.planes)}
     ways: dict[int, list[Way]] = {}
@@ -189,7 +186,8 @@ def bus_bandwidth(
     dead_links: Iterable[str] = (),
     taken: Mapping[tuple[str, str], float] | None = None,
 ) -> float:
-    """Bits/s of payload, beside other traffic (``taken`` of :func:`traffic_bandwidth`); 0.0 if a flow is cut off. Hosts in rank order."""
+    """The result is bits/s of payload, beside other traffic (``taken`` of :func:`traffic_bandwidth`); 0.0 if a flow is cut off. Hosts are
+    in rank order."""
     key = (collective, tuple(hosts), frozenset(dead_links))
     return _bus_bandwidth(fabric, *key) if not taken else _phases_bandwidth(fabric, *key, taken)
 
@@ -213,7 +211,6 @@ def _phases_bandwidth(
 
 
 def collective_step_ns(collective: str, ranks: int, message_bytes: int, bus_bandwidth: float) -> float:
-    """ "size" is ``message_bytes``; infinite at 0 bits/s."""
     if bus_bandwidth <= 0:
         return float("inf")
     return bus_factor(collective, ranks) * message_bytes * 8 / bus_bandwidth * 1e9

@@ -15,11 +15,9 @@ from topologies.units import NS
 
 Flow = TypeVar("Flow", bound=Hashable)
 Cable = tuple[str, str]
-"""(link, node that sends on it)."""
 
 
 def frame_ns(fabric: Fabric, payload: int, rate: int) -> float:
-    """A data packet of ``payload`` bytes on a link of ``rate`` bits/s."""
     return frame_bytes(payload) * 8e9 / rate
 
 
@@ -28,19 +26,19 @@ def frame_bytes(payload: int) -> int:
 
 
 def one_way_ns(fabric: Fabric, local: bool, size: int) -> float:
-    """From a frame's first bit on its host's port to its arrival; ``local``: under one T0."""
+    """The time from a frame's first bit on its host's port to its arrival; ``local``: under one T0."""
     return ((fabric.local_delay_ps if local else fabric.delay_ps) + fabric.wire_ps(size, local)) / NS
 
 
 def fill_ns(fabric: Fabric, local: bool, payload: int | None = None) -> float:
-    """From a packet's last bit on its host's port to its arrival: what the links after the first add, and the delay. ``payload`` None is a
-    full packet's."""
+    """The time from a packet's last bit on its host's port to its arrival: what the links after the first add, and the delay. ``payload``
+    None is a full packet's."""
     size = frame_bytes(fabric.mtu if payload is None else payload)
     return one_way_ns(fabric, local, size) - size * 8e9 / fabric.nic_rate
 
 
 def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
-    """From the first bit on the host's ports to the last; the message is spread evenly over ``ports``."""
+    """The time from the first bit on the host's ports to the last; the message is spread evenly over ``ports``."""
     packets, last = divmod(message_bytes, fabric.mtu)
     full, most = frame_ns(fabric, fabric.mtu, fabric.nic_rate), -(-(packets + (last > 0)) // ports)
     if last and packets % ports == 0:  # the short one is alone in its row: nothing longer leaves with it
@@ -49,7 +47,7 @@ def burst_ns(fabric: Fabric, message_bytes: int, ports: int) -> float:
 
 
 def idle_message_ns(fabric: Fabric, local: bool, message_bytes: int) -> float:
-    """From posting a message to its acknowledgement, sprayed over all planes. For one full packet it is the base RTT."""
+    """The time from posting a message to its acknowledgement, sprayed over all planes. For one full packet it is the base RTT."""
     last = message_bytes % fabric.mtu
     alone = last and message_bytes // fabric.mtu % fabric.planes == 0
     back = one_way_ns(fabric, local, SACK_BYTES)

@@ -17,16 +17,14 @@ from topologies.structs import Refused, join
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_BYTES = 1 << 20
-"""A larger file was not meant [ours]."""
 WRITER_S = 5.0
-"""Seconds for which a pipe may be empty [ours]."""
 MAX_DEPTH = 16
 MAX_WHOLE = 2**63 - 1
 """TOML's whole numbers have 64 bits, signed (TOML 1.0), and so have our tables'."""
 STDIN = "-"
 STANDARD_INPUT = Path("/dev/stdin")
 FORMAT = 3
-"""Since 3 the files' times and rates are those of the real network."""
+"""Since format 3 times and rates are those of the real network."""
 
 
 def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | None:
@@ -67,7 +65,6 @@ def read_toml(path: Path) -> tuple[str, dict[str, object]]:
 
 
 def take_format(data: dict[str, object]) -> None:
-    """Take out ``format``. Raises as :func:`read_toml` if it is another one."""
     written = data.pop("format", None)
     if written is None:
         raise ValueError(f"has no format = {FORMAT}: write its rates and times as the real network's, and add that line")

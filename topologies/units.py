@@ -24,17 +24,16 @@ TIME_SCHEMA: dict[str, object] = {"type": ["string", "number"], "minimum": 0, "p
 
 MAX_SIZE = 1 << 40
 MAX_TIME = 10**5 * S
-"""The longest time: a day, and some hours [ours]."""
 MAX_RATE = 10**18
 
 
 def wire_time(size: int, rate: int) -> int:
-    """Rounded down. In 64 bits to 1.15 MB: compiled code asks for frames."""
+    """The result is rounded down. It fits 64 bits to 1.15 MB: compiled code asks for frames."""
     return size * BYTE // rate
 
 
 def parse_duration(value: Any) -> int:
-    """``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
+    """Reads ``"0.5s"``, ``"20ms"`` or a number of seconds. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         time = value * S
     else:
@@ -48,12 +47,11 @@ def parse_duration(value: Any) -> int:
 
 
 def written(time: int) -> str:
-    """Write a time as :func:`parse_duration` reads it."""
     return f"{time // NS}.{time % NS:03d}ns"
 
 
 def parse_rate(value: Any) -> int:
-    """``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
+    """Reads ``"10Mbit"`` or a number of bits/s. Raises ValueError, the end of a sentence that begins with the value."""
     if isinstance(value, int) and not isinstance(value, bool):
         rate: float = value
     else:
@@ -67,7 +65,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_size(value: Any) -> int:
-    """``"4MiB"`` or a number of bytes. Raises ValueError."""
+    """Reads ``"4MiB"`` or a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})", str(value).strip())
     if isinstance(value, (bool, float)) or not match or match[2].upper() not in _SIZES:
         raise ValueError("is not a size: write it like '4MiB' or as a whole number of bytes")
@@ -104,8 +102,6 @@ class Span(int, metaclass=Written):
 
 
 class Size(int, metaclass=Written):
-    """People write ``"4MiB"`` or a number of bytes."""
-
     words = "a size, like '1MiB', or a whole number of bytes"
     schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "minimum": 0, "pattern": rf"{_AMOUNT}([kKmMgG]?[iI]?[bB])?\s*$"}
     example = '"1MiB"'

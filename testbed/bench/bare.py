@@ -21,7 +21,7 @@ from topologies.paths import path_evs
 
 
 def cpu_us() -> float:
-    """Since boot, us, without what a hypervisor gave to others."""
+    """CPU time since boot, us, without what a hypervisor gave to others."""
     cpu = read_cpu()
     return (cpu.busy - cpu.steal) * 1e6 / os.sysconf("SC_CLK_TCK")
 

@@ -18,15 +18,13 @@ from testbed.machine.quota import quota_cores
 
 FILE = Path("/var/cache/mrcbed/calibration.json")
 PLACE = "MRCBED_CALIBRATION"
-"""The variable names another file."""
 MAX_AGE_S, MAX_AGE_BUSY_S = 86_400, 600
-"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. While cores and caches are shared a
-packet costs up to four times as much [measured], which must not stretch the time of a day's runs."""
+"""Seconds for which a calibration holds, and where others took more than :data:`BUSY_CORES` [ours]. While cores are shared a packet costs
+up to four times as much [measured], which must not stretch the time of a day's runs."""
 BUSY_CORES = 0.5
 ROUNDS, SECONDS = 1, 3.0
 """Rings that are measured, and the least length of each, s. A shorter ring costs up to half as much again a packet [measured]."""
 LOOKS, LOOK_S = 3, 0.4
-"""Number and length, s, of looks at others' use of the cores."""
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +77,6 @@ def file() -> Path:
 
 
 def machine() -> dict[str, str | int]:
-    """The project's version is that of the files that do the work."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
     import agents.process.loop  # compiled, or source: it costs accordingly

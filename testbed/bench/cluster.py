@@ -27,12 +27,10 @@ RING = "ring-allreduce"
 MESSAGE = 1280 << 10
 SLICES = 8
 CORES = 2
-"""The cores for which the fabrics' usual dilations are chosen."""
 SLOW = 4.0
 
 
 def memory_bytes(pid: int) -> int:
-    """Includes its share of what it has in common with others (Pss of proc_pid_smaps(5))."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -40,8 +38,8 @@ def memory_bytes(pid: int) -> int:
 
 
 def ring_cluster() -> Cluster:
-    """Slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its retransmissions would be
-    measured."""
+    """The cluster is slower where the machine is slow or a CPU quota leaves little of it: otherwise only lateness and its retransmissions
+    would be measured."""
     slower = slowness() * max(1.0, CORES / usable_cores())
     return Cluster(load_fabric("demo"), dilation=usual_dilation("demo") * (slower if slower >= SLOW else 1.0))
 
@@ -99,8 +97,8 @@ def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], N
 
 
 def paced_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> float:
-    """The same fabric with a bare sender per host, which sends at line rate to its neighbour in the ring, each frame when it is due.
-    Returns the median of ``rounds``, us of the machine's CPU time per frame."""
+    """A bare sender per host sends at line rate to its neighbour in the ring, each frame when it is due. Returns the median of ``rounds``,
+    us of the machine's CPU time per frame."""
     costs = []
     with ring_cluster() as cluster, kept_awake():
         fabric = cluster.fabric

@@ -57,7 +57,6 @@ def codec_rates(seconds: float = 1.0, foreign: bool = False) -> dict[str, bool |
 
 
 def process_memory(fd: int, memory: bytearray) -> ProcessMemory:
-    """``fd`` is this process's /proc/self/mem."""
     return ProcessMemory(fd, ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory))
 
 

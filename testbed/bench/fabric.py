@@ -28,8 +28,8 @@ ENGINE_OPTIONS = {"mpr": 4096, "timeout": 12}
 
 
 def stream(cluster: Cluster, seconds: float, congestion: str, size: int = 1 << 20, posted: int = 8) -> dict[str, float]:
-    """``posted`` WRITEs of ``size`` bytes are under way from h0 to h1. Returns data packets/s placed, WRITEs/s, and us of CPU time a WRITE
-    at either end."""
+    """Returns data packets/s placed, WRITEs/s, and us of CPU time a WRITE at either end, with ``posted`` WRITEs of ``size`` bytes under way
+    from h0 to h1."""
     ends = []
     for host, role in ((0, "send"), (1, "receive")):
         config = {
@@ -91,8 +91,8 @@ def engine_ratio(rounds: int, seconds: float, progress: Any) -> dict[str, dict[s
 
 
 def bring_up(names: tuple[str, ...], rounds: int, progress: Any) -> list[dict[str, object]]:
-    """Seconds: ``up_s`` until every link of a fabric carries packets, controller included; ``agents_s`` from there until an agent of every
-    host answers; ``down_s`` until the kernel has removed all."""
+    """Measures seconds: ``up_s`` until every link of a fabric carries packets, ``agents_s`` from there until an agent of every host
+    answers, ``down_s`` until the kernel has removed all."""
     rows = []
     for n, name in enumerate(names):
         fabric, dilation = load_fabric(name), usual_dilation(name)

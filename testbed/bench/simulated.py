@@ -19,8 +19,6 @@ LARGE, PROCESSES = "pod64", 2
 
 
 class Rates(TypedDict):
-    """``slowdown``: seconds that one of the network takes."""
-
     fabric: str
     processes: int
     hops: int
@@ -53,6 +51,5 @@ def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) ->
 
 
 def shared_rates(seconds: float = 1.0) -> dict[str, object]:
-    """``speedup``: that of several processes."""
     alone, shared = (simulated_rates(seconds, LARGE, split) for split in (1, PROCESSES))
     return {**shared, "alone": alone, "speedup": shared["packet_hops_per_second"] / alone["packet_hops_per_second"]}

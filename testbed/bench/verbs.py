@@ -18,12 +18,10 @@ from testbed.machine.slowness import patient
 from testbed.verbs.build import library
 
 SHAPES = {"8 B": (8, 128), "64 KiB": (64 << 10, 32)}
-"""Bytes of a WRITE, and WRITEs on their way at a time."""
 FIXED = {**ENGINE_OPTIONS, "congestion": "fixed"}
 
 
 def program_stream(cluster: Cluster, program: Path, seconds: float, size: int, depth: int) -> dict[str, float]:
-    """WRITEs/s from h0 to h1, and us of CPU time a WRITE by part."""
     pids = {name: pid for name, pid in cluster.processes().items() if name in ("h0", "h1")}
 
     def agents_us() -> dict[str, float]:

@@ -16,8 +16,6 @@ VERBS = ("peer", "send", "expect", "never", "wait", "post", "port", "completion"
 
 @dataclass(frozen=True)
 class Step:
-    """Verb, plain words, KEY=VALUE words, and place of a line."""
-
     verb: str
     words: tuple[str, ...]
     keys: dict[str, str]
@@ -36,7 +34,6 @@ class Case:
 
 
 def read(file: Path) -> Iterator[Case]:
-    """Raises :class:`UserError` with the line that is wrong."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

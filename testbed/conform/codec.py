@@ -19,7 +19,6 @@ KINDS = {
 """Opcode -> the word for its packet in a case."""
 OPCODES = {kind: opcode for opcode, kind in reversed(KINDS.items())}
 TRIMMED = (18, 20)
-"""DSCP of packets that a switch has trimmed."""
 
 
 def fields_of(opcode: int) -> Iterable[Bits]:
@@ -29,7 +28,7 @@ def fields_of(opcode: int) -> Iterable[Bits]:
 
 
 def icrc(frame: bytes) -> bytes:
-    """For a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
+    """Computes it for a frame without it (docs/why/protocol.md, section 4: InfiniBand's over the inner headers)."""
     masked = bytearray(frame[INNER:])
     masked[0] |= 0x0F
     masked[1:4] = b"\xff\xff\xff"
@@ -113,7 +112,6 @@ def parse(frame: bytes) -> Frame:
 
 
 def shown(frame: Frame) -> dict[str, str]:
-    """For people, without addresses and usual values."""
     d = frame.values
     rows = {"packet": frame.name, "EV": f"{d['ev'] >> 16}:{d['ev'] & 0xFFFF}", "DSCP": CLASSES.get(d["dscp"], (str(d["dscp"]), ""))[0]}
     usual = {field.key: field.usual for field in fields_of(d["opcode"]) if field.key not in ("psn", "dqpn")}

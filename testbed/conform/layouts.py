@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bits:
-    """Width in bits, meaning, name, default, and whether it is a two's complement."""
-
     width: int
     text: str
     key: str = ""

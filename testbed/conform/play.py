@@ -19,7 +19,6 @@ from topologies.addressing import HOST_MAC, ev, inner_address, path_address, shi
 from topologies.paths import path_evs
 
 WITHIN = 2.0
-"""Base RTTs for an answer [ours]."""
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
@@ -64,8 +63,6 @@ class Target(Protocol):
 
 
 class Failed(Exception):
-    """``got``: the nearest frames that came."""
-
     def __init__(self, text: str, got: Iterable[Frame] = (), wanted: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
         self.got, self.wanted = list(got), dict(wanted or {})
@@ -73,13 +70,10 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """``pass``, ``fail`` or ``unsupported``, and why; ``sides`` compares fields."""
-
     case: Case
     verdict: str
     why: str = ""
     sides: list[tuple[str, str, str]] = field(default_factory=list)
-    """(field, asked, came)."""
 
 
 def pattern(at: int, length: int) -> bytes:
@@ -87,12 +81,10 @@ def pattern(at: int, length: int) -> bytes:
 
 
 def _delta(psn: int, base: int) -> int:
-    """A signed 24-bit difference."""
     return ((psn - base + 0x800000) & MASK) - 0x800000
 
 
 def _numbers(text: str) -> set[int]:
-    """Read a list like 0,2-4."""
     found: set[int] = set()
     for part in text.split(","):
         low, _, high = part.partition("-") if not part.startswith("-") else (part, "", "")
@@ -135,7 +127,7 @@ class Play:
     # --- values ------------------------------------------------------------------------------------------------
 
     def value(self, text: str) -> int:
-        """A number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
+        """Evaluates a number, a name, an EV like 1:2, or $NAME.KEY, and sums of these. Raises Failed."""
         if match := re.fullmatch(r"(\d+):(\d+)", text):
             return ev(int(match[1]), int(match[2]))
         total, sign = 0, 1
@@ -173,7 +165,7 @@ class Play:
                 return seen
 
     def _read(self, plane: int, raw: bytes) -> Frame:
-        """PSNs count from the first. An error in any frame, whatever the case is about, fails the case."""
+        """An error in any frame, whatever the case is about, fails the case. PSNs count from the first."""
         try:
             frame = codec.parse(raw)
         except ValueError as error:
@@ -291,7 +283,6 @@ class Play:
         return pattern(offset, length)
 
     def _feedback(self, kind: str, given: dict[str, int], special: dict[str, str]) -> None:
-        """The packet is about another one, ``to``."""
         to = self.known.get(special.get("to", "").removeprefix("$"), {})
         if to:
             given.setdefault("ev", to["ev"])

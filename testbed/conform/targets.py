@@ -20,14 +20,13 @@ from topologies.units import US
 
 ETH_P_ALL = 3
 ANSWER_S = 10.0
-"""Seconds for an answer to an order [ours]."""
 STATUSES = ("ok", "flushed", "invalid", "access", "operation", "retries", "unknown")
-"""How a request ended, by ``agents.transport``'s numbers."""
+"""Words for how a request ended, by ``agents.transport``'s numbers."""
 MEMORY = 1 << 20
 
 
 Row = tuple[int, int, str, str, int | None, int]
-"""qpn, id, "write" or "receive", status, immediate, length of a finished request."""
+"""A finished request: qpn, id, "write" or "receive", status, immediate, length."""
 
 
 def rows(completions: Sequence[Any]) -> list[Row]:
@@ -94,8 +93,6 @@ class Virtual:
 
 
 class OurEngine:
-    """``agents.mrc``'s engine with the methods of docs/how/conform.md."""
-
     def __init__(self, fabric: Fabric, host: int, seed: int = 0) -> None:
         from agents.mrc.endpoint import Endpoint  # what is judged; nothing else here knows it
         from agents.transport import NEVER

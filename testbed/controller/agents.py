@@ -17,7 +17,6 @@ from testbed.controller.journal import Journal
 from testbed.machine.slowness import patient
 
 ARGUMENT = {"deny": "entries", "hint": "links"}
-"""The agents' requests -> the name of the list in each."""
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
 """This client wants no notifications. Nobody waits for the answer."""
@@ -55,7 +54,6 @@ class AgentLinks:
         self._open: list[Push] = []
 
     def join(self, sockets: Mapping[str, str]) -> list[Agent]:
-        """Agents that cannot be reached are journalled and left out."""
         joined = []
         for name, path in sockets.items():
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,7 +71,6 @@ class AgentLinks:
         return joined
 
     def leave(self) -> None:
-        """A thread that waits on an agent's socket finds it closed."""
         self._close_pushes(self._open)
         for agent in self.agents:
             _hang_up(agent)
@@ -95,7 +92,6 @@ class AgentLinks:
                 self._send(agent, op)
 
     def heard(self, agent: Agent) -> bool:
-        """Returns False when the agent has hung up."""
         for message in agent.lines.read():
             agent.ending = agent.ending or message.get("event") == "bye"
             number = message.get("id")

@@ -38,7 +38,7 @@ _PATH = msgspec.defstruct("Path", [
 PAGES: dict[str, Any] = {
     "links": list[_LINK], "paths": list[_PATH], "denylist": list[Denial], "journal": list[_EVENT], "failed-links": dict,  # type: ignore[valid-type]
 }  # fmt: skip
-"""First word of a page -> what readers use of it, which is checked; any JSON passes on other pages."""
+"""First word of a page -> what readers use of it, which is checked."""
 
 
 class ControllerClient:
@@ -62,14 +62,12 @@ class ControllerClient:
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:
-        """``new`` in the answer says whether the entry is new."""
         return dict(self._ask("POST", "denylist", {"entry": entry, "reason": reason, "by": by}, kind=_DENIED))
 
     def allow(self, entry: str, by: str | None = None) -> dict[str, Any]:
         return dict(self._ask("POST", "denylist", {"allow": entry, **({"by": by} if by else {})}, kind=_REMOVED))
 
     def events(self, since: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yields the journal as it grows, until the controller ends."""
         with self._open("GET", "stream", query={} if since is None else {"since": since}, endless=True) as answer:
             while True:
                 try:

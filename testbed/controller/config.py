@@ -16,12 +16,9 @@ from topologies.structs import Refused, convert, one_of, text
 
 SOUTHBOUNDS = ("ebpf", "openflow")
 LEAST_TOKEN = 32
-"""128 bits, if they are hexadecimal digits [ours]."""
 
 
 class Time(Struct, frozen=True, forbid_unknown_fields=True):
-    """The dictionary of :meth:`agents.clock.WallClock.to_dict`."""
-
     dilation: Annotated[float, Meta(gt=0.0)]
     origin: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
@@ -37,7 +34,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     netns: str
     maps: Path
     bridges: Path = Path()
-    """Folder of Open vSwitch's OpenFlow sockets, one <switch>.mgmt each."""
     southbound: Annotated[str, one_of(SOUTHBOUNDS)]
     rest_host: Annotated[str, text(r"127\.0\.0\.1|::1", "127.0.0.1 or ::1: the REST view answers on the loopback only")]
     rest_port: Annotated[int, Meta(ge=0, le=65535)]

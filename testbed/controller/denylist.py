@@ -47,6 +47,5 @@ class Denylist:
         return denial, True
 
     def allow(self, text: str, by: str | None = None) -> list[Denial]:
-        """None removes everybody's denials. Returns those removed. Raises as :meth:`deny`."""
         entry = check_entry(self._fabric, text)
         return [self._denials.pop(key) for key in list(self._denials) if key[0] == entry and by in (None, key[1])]

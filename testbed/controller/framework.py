@@ -14,7 +14,6 @@ from typing import Any
 from testbed.errors import UserError
 
 FRAMEWORKS = {"ryu": "RyuApp", "os_ken": "OSKenApp"}
-"""Package -> its base class of applications, in order of preference."""
 
 
 def chosen() -> str:

@@ -27,7 +27,6 @@ ANSWER_S = 3.0
 
 
 REST_S = 1.0
-"""A REST answer takes milliseconds, and the caller has a run to watch [ours]."""
 
 
 class Agent(Protocol):
@@ -35,7 +34,7 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    """``process`` is None for no controller, which else accepts changes only with ``token``."""
+    """The cluster's end of the controller; ``process`` is None if there is none."""
 
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
@@ -70,7 +69,7 @@ class ControllerHandle:
         return line.decode(errors="replace").strip()
 
     def begin(self, agents: Sequence[Agent], sockets: Mapping[str, str], policy: str) -> str:
-        """Announce agents, to which the controller sends what ``policy`` says. Returns its answer; empty without a controller."""
+        """The controller sends the agents what ``policy`` says. Returns its answer; empty without a controller."""
         self._agents = agents
         if not self.alive:
             if self._own.entries:
@@ -87,7 +86,6 @@ class ControllerHandle:
         self._agents = ()
 
     def close(self) -> None:
-        """The controller ends when its input does."""
         if self._process is not None and self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -106,7 +104,6 @@ class ControllerHandle:
         return self.line(patient(ANSWER_S))
 
     def journal(self, since_ps: int) -> list[dict[str, Any]]:
-        """What happened after that time; empty if no controller answers."""
         if not self.alive or not self.url:
             return []
         try:
@@ -128,7 +125,6 @@ class ControllerHandle:
         return new
 
     def allow(self, entry: str, by: str | None = None) -> bool:
-        """Returns whether the entry was denied. Raises as :meth:`deny`."""
         if self.alive:
             denials = self._client.get("denylist")
             self._own.allow(entry, by)

@@ -61,8 +61,6 @@ class Journal:
 
 
 class Reader:
-    """An iterator that waits for news; its user closes it."""
-
     def __init__(self, journal: Journal, replay: list[Entry]) -> None:
         self._journal = journal
         self._waiting: list[Entry] = []
@@ -71,7 +69,6 @@ class Reader:
         self._news = threading.Event()  # a green one in the controller, where threads are patched
 
     def offer(self, entry: Entry) -> None:
-        """When the reader is behind, the entry is dropped and counted."""
         if len(self._waiting) < READER_LENGTH:
             self._waiting.append(entry)
         else:

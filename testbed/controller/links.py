@@ -27,12 +27,9 @@ class LinkChange:
 class Failure:
     since_ps: int
     detected_ps: int
-    """When the controller's handler entered it into the map."""
 
 
 class PortStates:
-    """Turns reports about ports into changes of links."""
-
     def __init__(self, fabric: Fabric) -> None:
         self._link_of: dict[str, Link] = {end.name: link for link in fabric.links for end in (link.a, link.b)}
         self._down: set[str] = set()

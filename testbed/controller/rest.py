@@ -26,7 +26,6 @@ MAX_BODY = 65_536
 MAX_REASON = 200
 MAX_NAME = 80
 ASKERS = (OPERATOR, CLUSTERMAPPER)
-"""Who may deny through REST; "policy" is the controller itself."""
 _OUR_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 """A page of another site reaches the loopback by giving its own name our address (DNS rebinding), and the browser then sends that name as
 ``Host``. Any port is right: an SSH tunnel's near end has another one."""
@@ -46,9 +45,7 @@ class Request:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    """One byte more than :data:`MAX_BODY` shows that there are more."""
     from_browser: bool = False
-    """Whether the request has an Origin."""
     host: str = "localhost"
     token: str = ""
 

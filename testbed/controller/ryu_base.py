@@ -66,7 +66,6 @@ class _Connections(eventlet.GreenPool):
         self.keep = self._crowd.leave
 
     def spawn(self, work: Callable[[Any], None], connection: list[Any]) -> Any:
-        """``connection``: address, socket and state, as eventlet's server makes it."""
         sock = connection[1]
         self._crowd.join(sock)
         thread = super().spawn(work, connection)
@@ -91,8 +90,6 @@ class _Protocol(eventlet.wsgi.HttpProtocol):
 
 
 class _Rest:
-    """The WSGI application: ``rest`` answers every request without Ryu."""
-
     def __init__(self, rest: Rest, connections: _Connections) -> None:
         self._rest, self._connections = rest, connections
 
@@ -136,7 +133,6 @@ def serve(rest: Rest, listener: int) -> None:
 
 
 def run(app_class: type[Any], **arguments: Any) -> None:
-    """Blocks in the application's ``main()``, which runs beside its event loop."""
     cfg.CONF(args=[], project=framework.chosen(), default_config_files=[])
     app = AppManager.get_instance().instantiate(app_class, **arguments)
     app.start()

@@ -110,7 +110,6 @@ class Bridges:
     """OpenFlow sessions with all switches, from :meth:`connect` on. Methods raise UserError when a switch refuses or has hung up."""
 
     def __init__(self, sockets: Mapping[str, Path], now: Callable[[], int]) -> None:
-        """``sockets``: switch -> where it listens. ``now`` dates reports."""
         self._sockets, self._now = sockets, now
         self._datapaths: dict[str, Any] = {}
         self._ear: Any = None
@@ -184,7 +183,6 @@ class Bridges:
         return {_flow_of(stats): Count(stats.packet_count, stats.byte_count) for stats in flows if stats.table_id in (0, 1)}
 
     def write(self, switch: str, flows: Iterable[Flow], afresh: bool) -> None:
-        """``afresh``: remove all flows first. Returns when it is done."""
         datapath = self._datapaths[switch]
         anything = {"out_port": ofp.OFPP_ANY, "out_group": ofp.OFPG_ANY}
         away = parser.OFPFlowMod(datapath, table_id=ofp.OFPTT_ALL, command=ofp.OFPFC_DELETE, match=parser.OFPMatch(), **anything)

@@ -42,7 +42,6 @@ class NotFound(Exception):
 
 
 def paths_over(fabric: Fabric, link: Link) -> int:
-    """Count the paths that use a link, over all ordered pairs of hosts."""
     under, others = fabric.hosts_per_t0, fabric.host_count - fabric.hosts_per_t0
     if link.kind == "nic":  # to and from one host: one path to each neighbour, one per T1 to all others
         return 2 * (under - 1 + others * fabric.t1_per_plane)

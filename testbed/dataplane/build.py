@@ -18,7 +18,6 @@ SOURCE = Path(__file__).with_name("fabric.bpf.c")
 OBJECT = SOURCE.with_suffix(".o")
 _INPUTS = (SOURCE, *(Path(str(module)).with_suffix("").with_suffix(".py") for module in
                     (__file__, layout.__file__, dscp.__file__, clos.__file__, addressing.__file__)))  # fmt: skip
-"""A compiled module is as new as the last `make install`."""
 
 
 def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
@@ -58,7 +57,6 @@ def compile_object(out: Path, udp_port: int = clos.UDP_PORT) -> Path:
 
 
 def fresh_object(scratch: Path, udp_port: int = clos.UDP_PORT) -> Path:
-    """The installed object if it is as new as its sources, otherwise one compiled into ``scratch``."""
     usable = udp_port == clos.UDP_PORT and OBJECT.exists()
     if usable and OBJECT.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in _INPUTS if path.exists()):
         return OBJECT

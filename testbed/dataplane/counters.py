@@ -40,14 +40,12 @@ Loads = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes by port, since the fabric was built. ``left``: seen at the far end."""
-
     left: Bytes
     data_left: Bytes
     data_admitted: Bytes
     data_flushed: Bytes
     paused_ns: Bytes
-    """By this machine's clock, including a pause that lasts (PFC)."""
+    """The pauses by PFC on this machine's clock, including one that lasts."""
 
     @property
     def waiting(self) -> Bytes:
@@ -55,7 +53,7 @@ class Traffic:
 
 
 class Counters:
-    """Maps of a loaded data plane as live memory. Port numbers as in ``Fabric.ports``."""
+    """The maps of a loaded data plane as live memory. Port numbers are those of ``Fabric.ports``."""
 
     def __init__(self, fabric: Fabric, bridges: Callable[[], Accounts] | None = None, part: Part | None = None) -> None:
         """``bridges`` gives the accounts of switches that forward in user space, ``part`` this machine's ports: the others' counters stay
@@ -84,7 +82,6 @@ class Counters:
         self._gate[port] = int(closed)
 
     def set_switch(self, number: int, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_down[number] = state
 
     def flush(self, port: int) -> None:
@@ -108,7 +105,7 @@ class Counters:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def backlog(self, port: int) -> tuple[int, int]:
-        """(bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
+        """Returns (bytes, packets) at a port or on its cable. Arrivals are read first, so it is never too small."""
         far, flushed, near = self._far[port] * _STATS, port * _FLUSHED, port * _STATS
         arrived = [self._stats[far + word] for _, word in _PAIRS]
         sent = [self._stats[near + word] for word, _ in _PAIRS]
@@ -116,7 +113,6 @@ class Counters:
         return waiting[0] + waiting[1], waiting[2] + waiting[3]
 
     def data_backlog(self, port: int) -> int:
-        """Bytes at a port or on its cable, which decide about marking, trimming and dropping."""
         arrived, flushed = self._stats[self._far[port] * _STATS + _PAIRS[0][1]], self._flushed[port * _FLUSHED]
         return max(0, _signed(self._stats[port * _STATS + _PAIRS[0][0]] - arrived - flushed))
 
@@ -141,8 +137,8 @@ class Counters:
         return pauses[:, _P["paused_ns"]] + np.where(since > 0, time.monotonic_ns() - since, 0.0)
 
     def pauses(self, port: int) -> Row:
-        """Since the fabric was built and with a pause that lasts: how often and how long a port's data class was paused; and how long it
-        took from what made the switch ask until the port stood still, all together and at most; ns of this machine."""
+        """How often and how long a port's data class was paused, with a pause that lasts; and how long it took from what made the switch
+        ask until the port stood still, all together and at most; ns of this machine."""
         words = dict(zip(layout.PAUSE_WORDS, self._pause[port * _PAUSE : (port + 1) * _PAUSE].tolist(), strict=True))
         lasts = max(0, time.monotonic_ns() - words["since_ns"]) if words["since_ns"] else 0
         return {
@@ -184,7 +180,6 @@ class Counters:
 
 
 def far_ends(fabric: Fabric) -> NDArray[np.intp]:
-    """By a port's number: that of the port at its cable's other end."""
     far = np.empty(len(fabric.ports), dtype=np.intp)
     for link in fabric.links:
         far[link.a.number], far[link.b.number] = link.b.number, link.a.number
@@ -268,7 +263,6 @@ def books(rows: Iterable[Row]) -> list[dict[str, str | int]]:
 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """Peaks: the largest; the mean: over all packets."""
     out: dict[str, int] = defaultdict(int)
     for row in rows:
         for key, value in row.items():

@@ -24,7 +24,6 @@ KIND_BRIDGE: Final = 3
 KIND_TAPPED: Final = 4
 """Kinds of a port's owner: a host, an eBPF switch, an Open vSwitch bridge with the kernel's datapath, or one in user space."""
 HANDED_OVER: Final = 0x6D726300
-"""skb->mark of a frame that Open vSwitch in user space may take [ours]."""
 DATA: Final = 0
 HIGH: Final = 1
 MARKS: Final = 1
@@ -59,7 +58,6 @@ SWITCH_DROPS: Final = (
     "drop_fault_loss",
     "drop_fault_path",
 )
-"""Reasons for which the uN program drops a frame, counted where it arrived."""
 CONFIG_WORDS: Final = (  # u32 each
     "kind",
     "far",

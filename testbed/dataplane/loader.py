@@ -24,11 +24,9 @@ HIGH_CLASS_SHARE = 4
 """The high class may queue this part of the buffer: 2 BDP by default, over a hundred SACKs [ours]."""
 MAX_BUFFER = 1 << 31
 _NEVER = (1 << 32) - 1
-"""A threshold above every buffer."""
 
 
 def load(scratch: Path, udp_port: int = UDP_PORT) -> None:
-    """Maps are empty. Raises :class:`UserError` if the kernel refuses."""
     tool = shutil.which("bpftool", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin")
     if tool is None:
         raise UserError("bpftool is missing: install it with apt-get install bpftool")
@@ -124,7 +122,6 @@ def flags(fabric: Fabric, last_hop: bool) -> int:
 
 
 def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
-    """``from_switch``: the cable's other end is a switch's."""
     return (layout.LOSSLESS | (layout.FROM_SWITCH if from_switch else 0)) if fabric.pfc else 0
 
 

@@ -18,7 +18,6 @@ Carried = dict[int, list[int]]
 
 
 def describe(parts: Sequence[Part], own: int, addresses: Sequence[str]) -> None:
-    """``own``: this machine's place in ``parts``; ``addresses``: IPv4, by machine."""
     numbers = [int(ipaddress.IPv4Address(address)) for address in addresses]
     leads_to, peers = BpfMap(PINS / "trunk_to"), BpfMap(PINS / "trunk_peers")
     for part in parts:
@@ -36,7 +35,6 @@ class TrunkCounters:
 
     @property
     def strays(self) -> int:
-        """Frames from anybody but a peer, or for no port of this machine."""
         return int(self._strays[0])
 
     def carried(self, ports: Iterable[int]) -> Carried:

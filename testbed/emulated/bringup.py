@@ -35,13 +35,13 @@ LEAST_BURST = 64  # `tc` rounds in ticks of 64 ns
 DATA_QUEUE = 0x12
 DATA_CLASS = 0x10002
 LOSSLESS_LIMIT = 1 << 30
-"""Never reached: under PFC room is kept where frames come in."""
+"""The queue is never full: under PFC room is kept where frames come in."""
 AT_ONCE = 8
 NO_MEMORY_S = 10.0
 """Seconds for which a batch retries lines that found the kernel out of memory [ours]."""
 NO_MEMORY_PAUSE_S = 0.02
 TX_QUEUE = 10_000
-"""Never full: the counted backlog drops long before."""
+"""The queue is never full: the counted backlog drops long before."""
 
 
 def link_mtu(fabric: Fabric) -> int:
@@ -60,12 +60,11 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link]
 
 
 def kernel_rate(rate: float, clock: WallClock) -> int:
-    """Convert a rate of the network (bits/s) to one of this machine's kernel."""
+    """A machine's kernel knows only its own bits/s."""
     return max(1, round(rate / clock.dilation))
 
 
 def class_lines(fabric: Fabric, clock: WallClock, verb: str, port: Port, rate: int) -> list[str]:
-    """``verb``: add, or change for other rates (bits/s) on a running port."""
     slow, dev = kernel_rate(rate, clock), f"dev {port.name}"
     half = slow // 2
 

@@ -20,7 +20,6 @@ from topologies.clos import Fabric
 
 BUFFER_KIB = 65536
 SNAP_ROOM = 256
-"""More than a link's MTU lets through beyond a full data packet."""
 START_S = 5.0
 
 

@@ -409,7 +409,6 @@ class Cluster(Started, TakesFaults):
         return paths
 
     def reroute(self, dead_links: Sequence[str]) -> None:
-        """The hosts' routes change where a kernel transport runs."""
         if self._kernel_paths is not None:
             self._kernel_paths.reroute(dead_links)
 
@@ -467,7 +466,6 @@ class Cluster(Started, TakesFaults):
         return self.agents[place].path if place < len(self.agents) else ""
 
     def counters(self) -> list[dict[str, Any]]:
-        """One row per port (testbed/dataplane/counters.py); pauses are network time."""
         return [
             {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
              for key, value in row.items()}
@@ -482,7 +480,6 @@ class Cluster(Started, TakesFaults):
         return self.net.counters.loads()
 
     def quiesce(self, timeout: int) -> bool:
-        """Wait until nothing is queued or on its way, at most ``timeout``."""
         until = self.clock.now() + timeout
         while not self.net.counters.quiet():
             if self.clock.now() > until:

@@ -50,7 +50,6 @@ class FabricNet(Mininet):
     """
 
     def __init__(self, fabric: Fabric, clock: WallClock, step: Step, switch: str, trunk: Trunk | None) -> None:
-        """``trunk``: only this machine's part."""
         if not sandbox.inside():
             raise UserError("a fabric is built inside the sandbox only: use mrcbed, or python -m testbed.machine.sandbox -- COMMAND")
         self.fabric, self.clock = fabric, clock
@@ -162,7 +161,7 @@ class FabricNet(Mininet):
 
     @property
     def come_twice(self) -> bool:
-        """Whether packet sockets on switch ports hear a frame that comes in a second time (packet_sockets.py)."""
+        """Packet sockets on switch ports hear a frame that comes in a second time (packet_sockets.py)."""
         return self.switch_kind == layout.KIND_TAPPED
 
     def program(self) -> None:
@@ -195,7 +194,6 @@ class FabricNet(Mininet):
     # --- Mininet's API where its own would not do ------------------------------------------------------------
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:
-        """Acts on the switch's end only."""
         if status not in ("up", "down"):
             error(f"status must be up or down, not {status}\n")
             return

@@ -94,7 +94,7 @@ class Faults(Holders):
         self._up[link.name] = True
 
     def _wait_for(self, link: Link, up: bool) -> bool:
-        """The kernel must have followed a carrier at both ends, queues included; False if SETTLE_S was too short."""
+        """Waits until the kernel has followed a carrier at both ends, queues included; False if SETTLE_S was too short."""
         until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)
@@ -128,7 +128,6 @@ class Faults(Holders):
                     self._follow(link)
 
     def _follow(self, link: Link) -> None:
-        """Adopt a cable's state in the kernel, if we did not cause it."""
         try:
             carries = all(self._socket(p).get(PORT_BASE + p.number).carries for p in self._switch_ends(link))
             if carries == self._up[link.name]:

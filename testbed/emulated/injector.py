@@ -82,7 +82,6 @@ class Injector(Injections):
         return t
 
     def socket_for(self, user: int | None) -> str:
-        """The socket by which programs of a user (None: root) inject faults."""
         if user not in self._sockets:
             self._sockets[user] = FaultSocket(self, user)
         return str(self._sockets[user].path)

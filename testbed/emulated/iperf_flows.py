@@ -31,11 +31,9 @@ CONGESTION = ("cubic", "bbr", "reno")
 MAX_STREAMS = 128
 PORT = 5201
 HEADERS = 14 + 40 + 40 + 8
-"""Headers of a UDP frame, bytes: Ethernet, outer IPv6, inner IPv6, UDP."""
 LISTEN_S = 3.0
 CONNECT_MS = 3000
 ANSWER_S = 1.5
-"""Seconds for either end to write its report [ours]."""
 POLL_S = 0.005
 
 Popen = Callable[..., "subprocess.Popen[bytes]"]
@@ -85,8 +83,6 @@ def command_lines(fabric: Fabric, clock: WallClock, stream: Stream) -> tuple[lis
 
 
 class Iperf:
-    """``popen(host, words, **)`` starts a process in a host; ``path_of(node)`` is its namespace for nsenter."""
-
     def __init__(self, fabric: Fabric, clock: WallClock, stream: Stream, popen: Popen, path_of: Callable[[str], str], stem: Path) -> None:
         self.fabric, self.clock, self.stream, self.stem = fabric, clock, stream, stem
         self._popen, self._path_of = popen, path_of
@@ -152,7 +148,7 @@ class Iperf:
             self._client.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Processes write their reports and end, or are killed; routes and addresses go. Idempotent."""
+        """Processes write their reports and end, or are killed. Idempotent."""
         self.ask()
         until = (self._end_requested_at or 0.0) + patient(ANSWER_S)
         if self._client is not None:

@@ -28,7 +28,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def complaint(stem: Path, cut: bool) -> str:
-    """``cut``: we ended the flow. "" if the figures are complete."""
     for ending, role in (("", "client"), ("-server", "server")):
         message = str(read_json(Path(f"{stem}{ending}.json")).get("error", ""))
         if message and not (cut and message.startswith(CUT)):
@@ -37,9 +36,9 @@ def complaint(stem: Path, cut: bool) -> str:
 
 
 def flow_figures(stem: Path) -> dict[str, Any]:
-    """``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms`` (UDP),
-    ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of sent bytes
-    that did not arrive: iperf3's own count omits what is missing at the end."""
+    """Returns ``sent_bps``, ``received_bps`` (payload over the sender's seconds, rates of the network), ``lost_percent`` and ``jitter_ms``
+    (UDP), ``retransmits`` (TCP), ``seconds``; None where iperf3 reports nothing. Seconds and jitter are wall time. Lost is the share of
+    sent bytes that did not arrive: iperf3's own count omits what is missing at the end."""
     reports = [read_json(Path(f"{stem}{ending}.json")) for ending in ("", "-server")]
     client, server = (report.get("end", {}) for report in reports)
     sent, received = client.get("sum_sent", {}), server.get("sum_received", {})

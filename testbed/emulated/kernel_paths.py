@@ -50,7 +50,8 @@ SEED = "net/ipv4/fib_multipath_hash_seed"
 
 
 def shares(evs: Iterable[int], dead: Collection[int]) -> list[tuple[int, int]]:
-    """(EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the fault."""
+    """Returns (EV, weight) of the living paths in the order of the next hops; of all if none lives, so that frames are lost in the
+    fault."""
     ordered = sorted(evs, key=lambda value: tuple(reversed(addressing.ev_fields(value))))
     if all(value in dead for value in ordered):
         return [(value, 1) for value in ordered]
@@ -107,7 +108,6 @@ def routes(fabric: Fabric, host: int, kind: str, congestion: str, clock: WallClo
 
 
 def begin_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
-    """For MPTCP a host's addresses, which it signals, and room for a subflow on each."""
     if kind != MPTCP:
         return []
     own = [addressing.text(addressing.plane_address(plane, host)) for plane in range(fabric.planes)]
@@ -129,8 +129,6 @@ def end_lines(fabric: Fabric, host: int, kind: str) -> list[str]:
 
 
 class KernelPaths:
-    """``path_of``: host -> its namespace for nsenter; ``namespaces``: host -> descriptor."""
-
     def __init__(
         self, fabric: Fabric, clock: WallClock, namespaces: Mapping[str, int], path_of: Callable[[str], str], kind: str, congestion: str,
         seed: int,
@@ -142,7 +140,7 @@ class KernelPaths:
         self.delays = tun.available()
 
     def install(self) -> None:
-        """Before UserError everything is restored."""
+        """Everything is restored before a UserError."""
         try:
             for number, name in enumerate(self.fabric.hosts):
                 sysctls = {**SYSCTLS, SEED: str(self.seed & 0x7FFFFFFF or 1), **(MPTCP_SYSCTLS if self.kind == MPTCP else {})}
@@ -160,7 +158,6 @@ class KernelPaths:
             raise
 
     def reroute(self, dead_links: Collection[str]) -> int:
-        """Return how many hosts' routes changed."""
         new: dict[str, list[str]] = {}
         for number, name in enumerate(self.fabric.hosts):
             host_routes = routes(self.fabric, number, self.kind, self.congestion, self.clock, dead_links)
@@ -172,7 +169,6 @@ class KernelPaths:
         return len(new)
 
     def remove(self, strict: bool = True) -> None:
-        """``strict`` False: as far as possible."""
         for number, name in enumerate(self.fabric.hosts):
             if name not in self.lines:
                 continue

@@ -46,7 +46,7 @@ def in_namespace(fd: int, work: Callable[[], T]) -> T:
 
 
 def new_namespace() -> int:
-    """It lives as long as the descriptor, and what runs inside it."""
+    """The namespace lives as long as the descriptor, and what runs inside it."""
 
     def make() -> int:
         if _libc.unshare(_CLONE_NEWNET):
@@ -131,8 +131,6 @@ class LinkSocket:
 
 
 class QueueSocket:
-    """For one thread."""
-
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.bind((0, 0))
@@ -154,7 +152,7 @@ class QueueSocket:
 
 
 class PauseSocket:
-    """PFC for the ports of one namespace. For one thread. ``frame``: bytes of the longest frame."""
+    """Pauses the data class of ports of one namespace (PFC). For one thread. ``frame``: bytes of the longest frame."""
 
     def __init__(self, namespace: int, handle: int, parent: int, frame: int, limit: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
@@ -166,8 +164,8 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Return when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that could not hold a frame
-        would drop what comes. Raises OSError."""
+        """Returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that could not hold a
+        frame would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
@@ -205,8 +203,6 @@ def _backlog(payload: bytes) -> int | None:
 
 
 class LinkEvents:
-    """A non-blocking source for select()."""
-
     def __init__(self, namespace: int) -> None:
         self._sock = in_namespace(namespace, _route_socket)
         self._sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE: a plane of links may go at once
@@ -256,7 +252,7 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
 
 
 def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
-    """By path below /proc/sys; those that this kernel lacks are missing."""
+    """Names are paths below /proc/sys; those that this kernel lacks are missing."""
 
     def work() -> dict[str, str]:
         values = {}
@@ -272,7 +268,7 @@ def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
 
 
 def write_sysctls(namespace: int, values: dict[str, str]) -> None:
-    """By path below /proc/sys. Raises OSError."""
+    """Names are paths below /proc/sys. Raises OSError."""
 
     def work() -> None:
         for path, value in values.items():

@@ -21,8 +21,6 @@ from testbed.errors import UserError
 
 
 class FabricHost(Host):
-    """A host's one IPv6 address is on the loopback, the same over every plane."""
-
     @classmethod
     def setup(cls) -> None:
         """Check nothing: Mininet would look for ifconfig here, and fabric.py checks mnexec with a better message."""

@@ -44,10 +44,9 @@ BUFFER = 1 << 28
 for every port, or one full port starves the rest. A daemon that lags shall delay frames rather than lose them: a loss would read as a dead
 path."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
-"""Otherwise ovs-vswitchd takes and returns memory for every port it looks at, hundreds of times a millisecond: three switches and back took
+"""ovs-vswitchd otherwise takes and returns memory for every port it looks at, hundreds of times a millisecond: three switches and back took
 2 to 3 times as long [measured]."""
 REVALIDATE_MS = 100
-"""Lag of flows' counters; Open vSwitch's own default is 500 ms [ours]."""
 USERSPACE_LIMIT = 45_000
 """Packets/s with under 1 % loss over three hops, on the machine of docs/why/architecture.md."""
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
@@ -55,19 +54,17 @@ _ROUTED = re.compile(r"^table_id=1, .*n_packets=(\d+),.*actions=output:(\d+)", r
 
 
 def installed() -> str:
-    """Name what is missing; "" if nothing is."""
     lacking = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     return ", ".join(lacking) or ("" if any(path.exists() for path in SCHEMAS) else "vswitch.ovsschema")
 
 
 def require() -> None:
-    """Its service need not run. Raises :class:`UserError`."""
     if lacking := installed():
         raise UserError(f"Open vSwitch is not here ({lacking}): apt-get install openvswitch-switch, or use --switch ebpf")
 
 
 def datapath() -> str:
-    """ "system" (kernel module, if loaded) or "netdev" (user space)."""
+    """Returns "system" (kernel module, if loaded) or "netdev" (user space)."""
     return "system" if MODULE.exists() else "netdev"
 
 
@@ -88,7 +85,7 @@ def limits(kind: str) -> str:
 
 
 def ports_of(fabric: Fabric) -> dict[str, list[Port]]:
-    """By switch; a port's OpenFlow number is its place in the list, from 1."""
+    """A port's OpenFlow number is its place in the list, from 1."""
     ports: dict[str, list[Port]] = {name: [] for name in fabric.switches}
     for port in fabric.ports:
         if port.node in ports:
@@ -110,8 +107,7 @@ def bridge_arguments(fabric: Fabric, kind: str) -> list[str]:
 
 
 def flow_lines(fabric: Fabric, switch: str) -> list[str]:
-    """Flows as ovs-ofctl takes them. They forget the in_port: a path probe turns around at a T1, and OpenFlow would forbid leaving by the
-    same port."""
+    """The flows forget the in_port: a path probe turns around at a T1, and OpenFlow would forbid leaving by the same port."""
     block = f"{BLOCK[0]:02x}{BLOCK[1]:02x}:{BLOCK[2]:02x}{BLOCK[3]:02x}"
     places = {port.name: place for place, port in enumerate(ports_of(fabric)[switch], 1)}
     shift = "dec_ttl,move:NXM_NX_IPV6_DST[0..79]->NXM_NX_IPV6_DST[16..95],load:0->NXM_NX_IPV6_DST[0..15],load:0->NXM_OF_IN_PORT[]"
@@ -123,8 +119,6 @@ def flow_lines(fabric: Fabric, switch: str) -> list[str]:
 
 
 class OpenVSwitch:
-    """``processes`` has (what it is, process) for a watcher."""
-
     def __init__(self, fabric: Fabric) -> None:
         require()
         self.fabric = fabric
@@ -254,7 +248,6 @@ class OpenVSwitch:
             os.setpriority(os.PRIO_PROCESS, pid, -15)
 
     def _check_ports(self) -> None:
-        """A port that the daemon could not open lacks the OpenFlow number asked for."""
         expected = {port.name: place for ports in ports_of(self.fabric).values() for place, port in enumerate(ports, 1)}
         options = ["--bare", "--columns=name,ofport", "--format=csv", "list", "Interface"]
         command = [str(shutil.which("ovs-vsctl", path=PATH)), f"--db=unix:{self.run}/db.sock", *options]

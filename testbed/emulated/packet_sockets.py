@@ -54,5 +54,5 @@ def see(sock: socket.socket, handed_over: bool) -> None:
 
 
 def newly_dropped(sock: socket.socket) -> int:
-    """Frames that found the socket's buffer full since the last call; the kernel resets its count."""
+    """Counts frames that found the socket's buffer full; the kernel resets its count."""
     return int(struct.unpack("=II", sock.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1])

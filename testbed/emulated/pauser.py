@@ -37,8 +37,6 @@ Words = NDArray[np.uint64]
 
 
 class Ports(Protocol):
-    """Both calls return when it is done."""
-
     def pause(self, port: Port) -> None: ...
     def go_on(self, port: Port) -> None: ...
 
@@ -67,7 +65,6 @@ class Pauser:
         # One frame more leaves after a pause (netlink.PauseSocket), so it is put into effect so much earlier.
         self._early = [min(clock.wall_ns(wire_time(fabric.frame_bytes, link.rate)), self._pfc_ns) for _, _, link in into_switches]
         self.stops = np.zeros(len(into_switches), dtype=bool)
-        """By ingress port of a switch: whether its cable's other end is asked to stand still."""
         self._seen_over = held[self._ingress, _H["over_ns"]].copy()
         self._seen_under = held[self._ingress, _H["under_ns"]].copy()
         self._due: list[tuple[int, int, bool, int]] = []  # when, which ingress, whether to stop, and since when it is asked
@@ -124,8 +121,6 @@ class Pauser:
 
 
 class KernelPorts:
-    """``namespaces``: node -> descriptor of its network namespace, all switches under ""."""
-
     def __init__(self, fabric: Fabric, namespaces: dict[str, int]) -> None:
         frame = bringup.link_mtu(fabric) + 14
         self._sockets = {

@@ -105,7 +105,6 @@ class PortWatch:
         self._busy_since, self._stretch = np.where(ended, np.inf, self._busy_since), np.where(ended, 0.0, self._stretch)
 
     def _compare(self, now: Look) -> None:
-        """The queue is counted before and after the kernel reports its length."""
         waiting = np.where(self.at_switch, now.traffic.waiting, 0.0)
         port = int(waiting.argmax())
         if waiting[port] < self.frame:
@@ -122,7 +121,6 @@ class PortWatch:
         self.off[port] = max(self.off[port], low - ON_THE_CABLE * self.frame - reported, reported - high)
 
     def result(self) -> dict[str, object]:
-        """For run.json (docs/how/results.md)."""
         self._close(np.ones(len(self._ends), dtype=bool))
         rows = []
         carried = self._last.traffic.left - self._first.traffic.left if self._last and self._first else np.zeros(len(self._ends))

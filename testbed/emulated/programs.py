@@ -39,11 +39,9 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 GRACE_S = 5.0
-"""Seconds for the other ranks to end after the first failure."""
 KILL_S = 2.0
 PIECE = 1 << 16
 PIECES = 64
-"""Pieces of output that wait to be passed on; beyond that a program waits [ours]."""
 LEFT = 2 * PIECES
 """The most pieces at the end: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
@@ -52,8 +50,6 @@ SERVER_S = 20.0
 
 
 class EmulatedPrograms:
-    """The ranks of one program, which start at once; :meth:`run` waits. Raises :class:`UserError`."""
-
     def __init__(self, cluster: Cluster, program: Program, hosts: Sequence[int]) -> None:
         self.cluster = cluster
         self.hosts = list(hosts)
@@ -112,7 +108,6 @@ class EmulatedPrograms:
             self._start(program, rank, [*words, *filled(arguments, rank, self.hosts)], settings)
 
     def _await_server(self) -> None:
-        """Raises :class:`ClusterDied`."""
         server, limit = self.processes[0], patient(SERVER_S)
         place = self.cluster.net.hosts[self.hosts[0]].pid  # of its shell: a program begins outside the namespace
         until = time.monotonic() + limit
@@ -222,7 +217,6 @@ class EmulatedPrograms:
         return None
 
     def _lose(self, rank: int, reason: str, steps: dict[str, int]) -> None:
-        """Ranks with verbs of their own notice a loss by themselves."""
         for other, agent in enumerate(self.agents):
             if other != rank and not self.verbs:
                 with suppress(AgentError):
@@ -251,7 +245,7 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
 
 
 def require_readable(file: Path, user: int | None, fix: str) -> None:
-    """``user``: None is root. Raises :class:`UserError`, which ends with ``fix``."""
+    """``user`` None is root. Raises :class:`UserError`, which ends with ``fix``."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
         raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")
 

@@ -12,8 +12,6 @@ from topologies.parts import Part, whole
 
 
 class Rates(SlowPorts):
-    """``path_of(node)`` is a node's network namespace for nsenter, "" for the switches'. Ports outside ``part`` are left alone."""
-
     def __init__(self, fabric: Fabric, clock: WallClock, path_of: Callable[[str], str], part: Part | None = None) -> None:
         super().__init__(fabric)
         self._clock, self._path_of = clock, path_of

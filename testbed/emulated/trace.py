@@ -28,8 +28,6 @@ SO_TIMESTAMPNS = 35
 
 @dataclass(frozen=True)
 class Hop:
-    """``at_us``: wall time after the packet was sent, by the kernel's clock."""
-
     at_us: float
     port: str
     node: str
@@ -39,7 +37,6 @@ class Hop:
 
 
 def socket_in(namespace: int, protocol: int) -> socket.socket:
-    """This thread comes back to its own namespace."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _setns(namespace)
@@ -80,7 +77,7 @@ class Sight:
             packet_sockets.see(self._watchers[0], handed_over=False)
 
     def follow(self, mark: bytes, wall_started_ns: int, wait: float) -> list[Hop]:
-        """Where the packet was seen, until the host has it or ``wait`` seconds are over."""
+        """Returns where the packet was seen, until the host has it or ``wait`` seconds are over."""
         hops: list[Hop] = []
         behind = time.monotonic_ns() - time.time_ns()  # the kernel stamps with the clock of the day
         end = time.monotonic() + wait
@@ -105,7 +102,6 @@ class Sight:
 
 
 def _frames(watcher: socket.socket) -> Iterator[tuple[bytes, Any, int]]:
-    """(frame, address, the kernel's receive time in ns of the clock of the day)."""
     while True:
         try:
             data, extra, _, address = watcher.recvmsg(65536, 64)

@@ -23,13 +23,12 @@ from topologies.parts import Part
 
 NAME = "trunk"
 UDP_PORT = 47908
-"""Not VXLAN's own 4789 [ours], which another program may have."""
+"""Another program may have VXLAN's own 4789 [ours]."""
 SOURCE_PORTS = (50000, 50001)
 """VXLAN never takes the last port, so there is one, and one order of frames between two machines."""
 OUTER_BYTES = 36
-"""IPv4, UDP and VXLAN headers (RFC 7348)."""
 _MAC = "02:6d:72:63:62:74"
-"""This device's alone: it drops frames from its own address."""
+"""This device alone has it: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 
@@ -46,7 +45,7 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """Bytes: the network between the machines would cut longer frames or lose them silently."""
+    """The network between the machines would cut longer frames, or lose them silently."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 
@@ -100,7 +99,6 @@ def _merges(device: str) -> bool:
 
 
 def make(trunk: Trunk, switch_namespace: str, descriptor: int) -> None:
-    """The switches' namespace is given by path and by open descriptor. Raises :class:`UserError`."""
     check_way(trunk)
     low, high = SOURCE_PORTS
     add = ["ip", "link", "add", "name", NAME, "index", str(layout.TRUNK), "mtu", str(bringup.link_mtu(trunk.part.fabric)), "address", _MAC]

@@ -13,14 +13,12 @@ from topologies.addressing import management_address
 
 DEVICE = "mrcbed0"
 PYTHON = "/usr/bin/python3"
-"""Debian's own has pyverbs."""
 WORDS = ("rank", "host", "address", "peer", "server")
 _WORD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _LISTENS = "0A"
 
 
 def check_words(arguments: Sequence[str]) -> None:
-    """Raises :class:`UserError` for an unknown word in braces."""
     for argument in arguments:
         for found in _WORD.finditer(argument):
             if found[1] is not None and found[1] not in WORDS:
@@ -57,21 +55,19 @@ def of_rank(rank: int, hosts: Sequence[int]) -> dict[str, str]:
 
 
 def of_device(library: Path) -> dict[str, str]:
-    """Variables of NCCL and UCX; what a user has set goes before."""
     return {
         "NCCL_IB_HCA": DEVICE, "NCCL_IBVERBS_LIB": str(library), "NCCL_SOCKET_IFNAME": NAME, "UCX_NET_DEVICES": f"{DEVICE}:1",
     }  # fmt: skip
 
 
 def preloading(library: Path) -> list[str]:
-    """Words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
+    """Returns words that load the library into the program after them, and into nothing before it. Raises :class:`UserError`."""
     if re.search(r"[\s:]", str(library)):
         raise UserError(f"{library}: the loader takes no path with a space or colon for LD_PRELOAD: move the project elsewhere")
     return ["env", "LD_PRELOAD=" + ":".join(filter(None, [str(library), os.environ.get("LD_PRELOAD")]))]
 
 
 def listens(process: int) -> bool:
-    """Whether anything listens on TCP in a process's network namespace; False if it is gone."""
     for name in ("tcp", "tcp6"):
         try:
             rows = Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Change = tuple[int, tuple[str, ...]]
 """When the world was changed, ps, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, object]]
-"""The target of a random fault, and its keys as people write them."""
 
 
 class Machine(Protocol):
@@ -75,7 +74,7 @@ class Kind:
         """Raise :class:`FaultError` for keys that are valid each but do not fit together."""
 
     def resolve(self, fabric: Fabric, on: str, keys: Keys) -> Target:
-        """Find what it hits, here a host. Raises FaultError, and FabricError for an unknown name."""
+        """Finds what it hits, here a host. Raises FaultError, and FabricError for an unknown name."""
         return Target(self.name, on, keys, host=fabric.host_number(on))
 
     def needs_for(self, keys: Keys) -> str:
@@ -102,7 +101,6 @@ class Kind:
         machine.report(fault.told_ps, fault, "begin", fault.target.links)
 
     def advance(self, fault: Injected, machine: Machine) -> None:
-        """Called when ``fault.due_ps`` has come."""
         raise NotImplementedError
 
     def clear(self, fault: Injected, machine: Machine) -> int:

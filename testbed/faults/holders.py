@@ -43,7 +43,6 @@ class Holders:
         """Let a cable accept no more frames: it is about to go down, together with others."""
 
     def _settle(self, link: Link, up: bool) -> None:
-        """Updates ``_up``."""
         raise NotImplementedError
 
     # --- what callers use ------------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ class Holders:
             return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Ends faults and what was taken down by hand."""
+        """Faults end, and what was taken down by hand comes up."""
         with self._lock:
             self._holds.clear()
             self._apply(self._up)

@@ -53,7 +53,6 @@ class Injections:
         self._events.append(FaultEvent(t, fault.number, phase, links))
 
     def end(self, fault: Injected) -> int:
-        """Remove the fault completely; returns the time, ps."""
         t, links = self._drop(fault)
         self.report(t, fault, "heal", links)
         return t
@@ -61,7 +60,6 @@ class Injections:
     # --- what the cluster offers -----------------------------------------------------------------------------
 
     def inject(self, kind: str, on: str, keys: Mapping[str, object], run_seed: int) -> Injected:
-        """Raises FaultError or FabricError; then nothing has happened."""
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
@@ -115,7 +113,6 @@ class Injections:
             return events
 
     def advance(self) -> int | None:
-        """Do what is due; returns when the next thing is due, or None."""
         with self._lock:
             now = self.clock()
             for fault in list(self._active.values()):
@@ -133,7 +130,6 @@ class Injections:
         return min(times, default=None)
 
     def _drop(self, fault: Injected) -> tuple[int, tuple[str, ...]]:
-        """Return the time, and the cables that came back."""
         self._active.pop(fault.number, None)
         KINDS[fault.target.kind].undo(fault, self)
         self.packets.drop(fault.number)

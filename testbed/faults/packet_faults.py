@@ -33,8 +33,6 @@ class Paths(Protocol):
 
 
 class MemoryPaths:
-    """Has the methods of a BpfMap, for a fabric in virtual time."""
-
     def __init__(self, entries: dict[bytes, bytes]) -> None:
         self._entries = entries
 
@@ -54,7 +52,7 @@ class MemoryPaths:
 
 
 def threshold(probability: float) -> int:
-    """In the programs' units of 2^-32, at least one."""
+    """The programs count in units of 2^-32; at least one."""
     return max(1, round(probability * layout.CERTAIN))
 
 
@@ -77,7 +75,6 @@ class PacketFaults:
         self._on_path: dict[Path, _Odds] = {}
 
     def at_ports(self, holder: int, kind: str, ports: Iterable[int], probability: float, seed: int) -> None:
-        """``kind``: loss or corrupt."""
         for port in ports:
             odds = self._at_port.setdefault((port, kind), {})
             odds[holder] = (probability, seed)

@@ -28,7 +28,6 @@ MOST_CUT = 400 * US
 LONGEST = 400 * US
 SHORTEST_RTTS = 3
 MEAN_GAP = 70 * US
-"""Mean time between beginnings, before impossible faults are dropped."""
 AS_GOOD_AS_DEAD = 0.3
 """A path that loses this share counts as dead: an answer has to come back, too."""
 LOADED_RTTS = 4
@@ -38,7 +37,7 @@ EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not ki
 
 @dataclass(frozen=True)
 class Planned:
-    """From ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
+    """It lasts from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
 
     at: int
     until: int
@@ -71,7 +70,6 @@ class Paths:
         }
 
     def longest_cut(self, faults: Sequence[Planned]) -> int:
-        """The longest time, ps, for which some pair has no path in one direction."""
         moments = sorted({moment for fault in faults for moment in (fault.at, fault.over)})
         running: dict[tuple[int, int], int] = {}
         longest = 0

@@ -87,7 +87,6 @@ class Calibration:
         return float(longer * (1 + (shorter / longer) ** self.sharpness) ** (1 / self.sharpness))
 
     def bounds_ns(self, shape: Shape, rate: float, port_rate: float) -> tuple[float, float]:
-        """:meth:`Shape.bounds_ns`, with what packets add."""
         without_pause, waiting = shape.bounds_ns(rate, port_rate)
         delay = shape.delays_ns(self.wait_packets * log2(1 + shape.slice_packets))
         return without_pause / self.efficiency, waiting + delay

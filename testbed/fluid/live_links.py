@@ -52,7 +52,6 @@ class Cluster:
 
     @property
     def fabric_links(self) -> int:
-        """Cables between T0s and T1s, over all planes."""
         return self.planes * self.t0s * self.uplinks
 
     @property
@@ -75,8 +74,6 @@ class Cluster:
 
 @dataclass
 class State:
-    """The methods change the arrays in place."""
-
     cluster: Cluster
     up: Bools
     port: Bools
@@ -103,7 +100,6 @@ class State:
         self.up[plane, :, t1] = False
 
     def cut_random(self, count: int, generator: np.random.Generator) -> None:
-        """Links are drawn from those that are up. Raises :class:`UserError` if there are fewer."""
         alive = np.flatnonzero(self.up)
         if not 0 <= count <= len(alive):
             raise UserError(f"{count:,} dead links: this cluster has {len(alive):,} live T0-T1 links")

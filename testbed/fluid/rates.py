@@ -21,7 +21,6 @@ from testbed.fluid.live_links import Bools, Numbers, State
 
 Floats = NDArray[np.float64]
 SLICES = 4
-"""Each slice of a chunk goes on as soon as it has arrived [ours]."""
 
 
 def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:

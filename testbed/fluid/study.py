@@ -13,7 +13,6 @@ from testbed.fluid.rates import flow_rates, ring_step
 from topologies.sizing import Size
 
 SAMPLE = 20_000
-"""Queue pairs drawn for a silent T1 [ours]; a tenth of them for losses, which need all planes."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,6 @@ def writing(place: Path, suffix: str = "") -> Iterator[Path]:
 
 
 def made(folder: Path, whole: bool = False) -> Path:
-    """Make a folder, and call :func:`written`. Raises :class:`UserError`."""
     try:
         written(folder, whole).mkdir(parents=True, exist_ok=True)
     except OSError as error:

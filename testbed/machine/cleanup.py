@@ -52,7 +52,6 @@ def find() -> list[Leftover]:
 
 
 def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
-    """Returns what is still there."""
     handles: list[tuple[Leftover, int]] = []
     for item in leftovers:
         try:

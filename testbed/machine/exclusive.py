@@ -68,7 +68,6 @@ def _refusal(name: str) -> str:
 
 
 def _names() -> list[str]:
-    """Names of abstract sockets begin with @."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()[1:]
     except OSError:

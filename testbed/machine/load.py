@@ -35,7 +35,6 @@ class Clocks(NamedTuple):
 
 
 def read_cpu() -> Cpu:
-    """Since boot, of the cores that this process may use (proc_stat(5))."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     with open("/proc/stat", encoding="ascii") as stat:
         ticks = [[int(x) for x in line.split()[1:9]] for line in stat if line.split(" ", 1)[0] in usable]

@@ -20,7 +20,7 @@ _END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
-    """Now, if the parent has ended already. Each process calls it first."""
+    """Each process calls it first. It ends at once if the parent has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)
@@ -45,7 +45,6 @@ def end_with_reader(fd: int = 1) -> None:
 
 @contextmanager
 def adopting() -> Iterator[None]:
-    """Descendants whose parent ends become children of this process (prctl(2), PR_SET_CHILD_SUBREAPER)."""
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:

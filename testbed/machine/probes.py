@@ -45,7 +45,6 @@ COMMANDS: dict[str, str] = {  # on the veth pair v0, v1
     "VRF": "ip link add vrf0 type vrf table 10",
 }
 MODULES = {"bridge": "bridge", "VXLAN": "vxlan", "netem": "sch_netem", "RED": "sch_red", "fq": "sch_fq", "VRF": "vrf"}
-"""Optional features and their modules, which trying would load."""
 NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 

@@ -24,7 +24,6 @@ class Throttled(NamedTuple):
 
 
 def usable_cores() -> float:
-    """The process's affinity, or less by the tightest quota."""
     return min(len(os.sched_getaffinity(0)), quota_cores())
 
 
@@ -51,7 +50,6 @@ def _mounts() -> str:
 
 @lru_cache(maxsize=64)
 def groups_of(cgroup: str, mountinfo: str) -> tuple[Path, ...]:
-    """``cgroup`` and ``mountinfo``: the texts of these files in /proc/PID (cgroups(7), proc_pid_mountinfo(5))."""
     places = dict(line.split(":", 2)[1:] for line in cgroup.splitlines())
     found: list[Path] = []
     for line in mountinfo.splitlines():

@@ -38,13 +38,11 @@ def write_secret(path: Path, text: str) -> None:
 
 
 def withdraw() -> None:
-    """Another fabric may follow in the same sandbox."""
     with contextlib.suppress(OSError):
         NOTE.unlink()
 
 
 def find() -> list[Running]:
-    """Fabrics with a controller, as far as we may see."""
     fabrics: dict[str, Running] = {}
     for pid in marked():
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

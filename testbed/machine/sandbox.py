@@ -75,13 +75,11 @@ def agent_uid(process: int) -> int:
 
 
 def caller_uid() -> int | None:
-    """The user who called sudo, whose programs need no root."""
     number = os.environ.get("SUDO_UID", "")
     return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
 
 
 def group_of(user: int) -> int:
-    """A group of the same number if no account has the user."""
     try:
         return pwd.getpwuid(user).pw_gid
     except KeyError:
@@ -97,7 +95,7 @@ def unprivileged_uid() -> int:
 
 
 def start_time(pid: int | str = "self") -> str:
-    """In clock ticks since boot; with the pid it names a process for good. Raises OSError."""
+    """The start time is in clock ticks since boot; with the pid it names a process for good. Raises OSError."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[19]
 
@@ -264,7 +262,6 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def become(command: list[str]) -> int:
-    """The command's handlers are its own."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     try:

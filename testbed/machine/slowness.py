@@ -24,7 +24,6 @@ PATIENCE = "MRCBED_PATIENCE"
 
 @lru_cache(maxsize=1)
 def slowness() -> float:
-    """A median of some rounds of work, from 1 or :data:`PATIENCE` to :data:`MOST`."""
     asked = os.environ.get(PATIENCE) or "1"
     try:
         if not 1 <= (least := float(asked)) <= MOST:
@@ -35,7 +34,6 @@ def slowness() -> float:
 
 
 def patient(seconds: float) -> float:
-    """Convert an ordinary machine's limit to this machine's."""
     return seconds * slowness()
 
 

@@ -24,7 +24,6 @@ def leave_at_once() -> None:
 
 
 def started() -> None:
-    """Ctrl-C raises KeyboardInterrupt, where :func:`leave_at_once` had it end the process."""
     if signal.getsignal(signal.SIGINT) is _leave:
         raise_from_now_on()
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21, "CAP_BPF": 39}
-"""Capabilities that a run uses, and their numbers (linux/capability.h)."""
 X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"})
 """The psABI's level x86-64-v2, in /proc/cpuinfo's names (pni is SSE3)."""
 MARKS = (("/.dockerenv", "docker"), ("/run/.containerenv", "podman"))

@@ -11,8 +11,6 @@ from testbed.machines.channel import Channel
 
 
 class RemoteAgent:
-    """Raises as agents.process.control.AgentClient."""
-
     def __init__(self, channel: Channel, host: int) -> None:
         self.channel, self.host = channel, host
         self._notes: list[Note] = []

@@ -40,9 +40,7 @@ BEAT_S = 2.0
 SILENCE_S = 20.0
 """A side that is silent for longer is gone. Longer on a slow machine."""
 ERRORS: dict[str, Callable[[str], Exception]] = {"fabric": FabricError, "agent": AgentError}
-"""Sorts of an answered error that are raised without the machine's name."""
 COMPLAINT = 1 << 16
-"""Bytes of a command's last words that are read [ours]."""
 
 
 class Message(msgspec.Struct):
@@ -141,7 +139,6 @@ class Channel:
         return {} if self._hello is None else self._hello.facts
 
     def begin(self, op: str, **keys: Any) -> int:
-        """Ask without waiting; returns the number for :meth:`answer`."""
         with self._changed:
             self._last_serial += 1
             serial = self._last_serial
@@ -186,7 +183,6 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Whether the far side is gone unasked."""
         return self._ended and not self._closing
 
     @property
@@ -297,7 +293,6 @@ def ask_all(channels: Iterable[Channel], op: str, timeout: float = ANSWER_S, **k
 
 
 def answers_of(asked: Sequence[tuple[Channel, int]], timeout: float = ANSWER_S) -> list[Any]:
-    """Questions may differ. Raises as :func:`ask_all`."""
     answers: list[Any] = []
     failure: Exception | None = None
     for channel, serial in asked:

@@ -19,7 +19,6 @@ import msgspec
 from topologies.files import FileError, parse_json, typed
 
 LOG_CHUNK = 1 << 22
-"""Bytes of a log in one line, before packing."""
 MOST_LINE = 64 << 20
 """The longest message, bytes [ours]; a part of a log takes 5 MiB at most."""
 
@@ -31,8 +30,6 @@ class Order(msgspec.Struct):
 
 
 class Wire:
-    """Two file descriptors. Any thread may say something; one reads."""
-
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming, self._outgoing = incoming, outgoing
         self._buffer = bytearray()
@@ -40,7 +37,6 @@ class Wire:
 
     @classmethod
     def standard(cls) -> Wire:
-        """From now on what is printed goes to standard error."""
         outgoing = os.dup(1)
         os.set_inheritable(outgoing, False)
         os.dup2(2, 1)
@@ -89,7 +85,6 @@ class Wire:
 
 
 def unpacked(data: str) -> bytes:
-    """Raises ValueError or zlib.error."""
     packed = zlib.decompressobj()
     part = packed.decompress(base64.b85decode(data), LOG_CHUNK)
     if packed.unconsumed_tail or not packed.eof:

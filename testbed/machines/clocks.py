@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PINGS = 100
-"""Some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
+"""They take some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
 
 
 class Reading(NamedTuple):
-    """Our clock before a question and after its answer, and the other's between, ns."""
-
     before: int
     theirs: int
     after: int

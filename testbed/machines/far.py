@@ -41,9 +41,7 @@ from topologies import Fabric, FabricError
 from topologies.parts import divide
 
 END_S = 5.0
-"""Seconds for the process to end with the sandbox after tear-down."""
 MIDDLE_S = 1.0
-"""Seconds after which an order under way is interrupted."""
 LOOK_S = 0.1
 _CLONE_NEWTIME = 0x80
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -69,7 +67,6 @@ class Begin:
 
     @classmethod
     def read(cls, message: dict[str, object]) -> Begin:
-        """Raises ValueError."""
         order = msgspec.convert(message, _Begin)
         fabric = Fabric.from_dict(order.fabric)
         divide(fabric, len(order.addresses))
@@ -210,7 +207,6 @@ class FarSide:
             self.wire.say(event="hung-up", host=host)
 
     def _carry_out(self, order: Order) -> bool:
-        """Returns False if there will be no more orders."""
         if order.op == "end":
             return False
         serial = order.id

@@ -26,7 +26,6 @@ from testbed.world import RunWatch
 from topologies.addressing import inner_address, text
 
 WatchFactory = Callable[[Cluster, int], RunWatch]
-"""(cluster, time between two looks) -> a watch that has not been started."""
 COMMAND_S = 60.0
 
 
@@ -50,7 +49,6 @@ class Orders:
         }
 
     def carry_out(self, name: str, keys: Mapping[str, object]) -> Any:
-        """Raises what the order raises, and :class:`UserError` for an unknown one."""
         if name not in self._names:
             raise UserError(f"there is no order {name[:40]!r}: install the same version on all machines")
         method = self._names[name]
@@ -154,7 +152,6 @@ class Orders:
     # --- the prompt ----------------------------------------------------------------------------------------------
 
     def op_ping(self, src: int, dsts: list[int], seconds: float, again: bool = False) -> list[bool]:
-        """One echo request goes to each host, with ``again`` five a second."""
         patience = ["-i", "0.2", "-w", str(math.ceil(seconds))] if again else ["-W", f"{seconds:g}"]
         pings = [
             self.cluster.net[f"h{src}"].popen(

@@ -30,7 +30,6 @@ class MachineFaults:
         self._reporters: dict[tuple[int, int], int] = {}  # (machine that reports, its number) -> coordinator's number
         self._last = 0
         self.faults = self
-        """This object also answers for cables and switches."""
 
     def inject(self, kind: str, on: str, keys: Mapping[str, Any], run_seed: int) -> Injected:
         """Raises FaultError, FabricError or UserError; then nothing has begun."""
@@ -60,7 +59,6 @@ class MachineFaults:
         return self._owner[target.links[0]] if target.links else 0
 
     def clear(self, number: int) -> int:
-        """Raises :class:`UserError` if there is no such fault."""
         fault = self._active.pop(number, None)
         if fault is None:
             numbers = ", ".join(map(str, self._active)) or "none"

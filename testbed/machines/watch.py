@@ -20,8 +20,6 @@ _STILL = {"wall_step_ns": 0, "wall_slept_ns": 0, "drift_ppm": 0.0, "strangers": 
 
 
 class MachineWatch:
-    """``carried`` gives what every machine's trunk counted."""
-
     def __init__(self, clock: WallClock, channels: Sequence[Channel], interval: int, carried: Callable[[], Mapping[str, int]]) -> None:
         self._clock, self._channels, self._interval, self._carried = clock, channels, interval, carried
         self._begin: list[Offset] = []
@@ -68,7 +66,6 @@ class MachineWatch:
 
 
 def merged(reports: Mapping[str, Report]) -> dict[str, object]:
-    """Rows of all machines, and of single figures the worst."""
     every = list(reports.values())
     summary: dict[str, object] = {
         "clock": _clocks(reports),

@@ -150,7 +150,6 @@ class Machines(Started, TakesFaults):
                 raise ClusterDied(channel.death())
 
     def _on_event(self, channel: Channel, event: Message) -> None:
-        """Called on a channel's reading thread."""
         with self._lock:
             match event.event:
                 case "note" if self._agents and is_message(event.note):
@@ -266,7 +265,6 @@ class Machines(Started, TakesFaults):
         return int(loads[number, 1])
 
     def quiesce(self, timeout: int) -> bool:
-        """Nothing may be queued at any port or on the trunk."""
         until = self.clock.now() + timeout
         while True:
             before = self._carried()
@@ -290,7 +288,6 @@ class Machines(Started, TakesFaults):
         return MachineWatch(self.clock, self.channels, interval, self.trunk)
 
     def trunk(self) -> dict[str, int]:
-        """Frames between the machines, all ports together (layout.TRUNK_WORDS), and foreign frames there."""
         answers = ask_all(self.channels, "trunk")
         with whole(self.channels):
             sums = {

@@ -15,7 +15,6 @@ T = TypeVar("T")
 FAR = 1 << 60
 """Sums of some whole numbers still fit 64 bits [ours]."""
 MOST = 1e18
-"""Ns of 30 years [ours]."""
 Whole = Annotated[int, Meta(ge=-FAR, le=FAR)]
 Count = Annotated[int, Meta(ge=0, le=FAR)]
 Number = Annotated[float, Meta(ge=-MOST, le=MOST)]

@@ -16,12 +16,9 @@ SNAP = 1 << 18
 
 
 class Capture:
-    """Times are those of the network, as in ``summary.json``."""
-
     dropped = 0
 
     def __init__(self, network: Network, link: str, directory: Path) -> None:
-        """Raises FabricError for an unknown link."""
         cable = network.fabric.link(link)
         self.link = cable.name
         self.path = directory / f"{cable.name.replace(':', '_')}.pcap"

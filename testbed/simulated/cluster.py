@@ -47,7 +47,6 @@ class SimulatedCluster(Started, TakesFaults):
         self.controller_lost = False
         self._hosts: list[Steered] = []
         self.crew: Crew | None = None
-        """None for one process."""
         self._links = LinkFaults(fabric, self.network, self.control.link_changed, self._changed)
         self._injector = SimulatedInjector(fabric, self.network, self._links, self._host, self._changed)
         self._numbers = {port.name: port.number for port in fabric.ports}

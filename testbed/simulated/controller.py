@@ -23,8 +23,6 @@ class _NoLines(Lines):
 
 
 class DirectLinks(AgentLinks):
-    """A list takes effect when it is sent."""
-
     def __init__(self, journal: Journal, network: Network) -> None:
         super().__init__(journal, network.now)
         self.reached: dict[str, SimulatedAgent] = {}

@@ -44,7 +44,6 @@ class Steering:
         raise NotImplementedError
 
     def failed(self) -> None:
-        """This process stopped in the middle."""
         raise NotImplementedError
 
 
@@ -78,7 +77,6 @@ class Wire:
             raise PeerGone from None
 
     def receive(self, turn: int, complete: bool) -> tuple[Fifo, int, bool]:
-        """Raises :class:`Aborted` and :class:`PeerGone`."""
         try:
             message = self.sock.recv(_MESSAGE.size, socket.MSG_WAITALL)
         except OSError:
@@ -115,8 +113,6 @@ class Wire:
 
 
 class Peers:
-    """``wires`` has one by process, None for this one."""
-
     def __init__(self, own: int, host_owner: list[int], plane_owner: list[int], wires: list[Wire | None]) -> None:
         self.own: i64 = own
         self.host_owner = host_owner

@@ -15,7 +15,7 @@ from testbed.simulated.network import Network
 from topologies.clos import Fabric, Link
 
 Called = Callable[..., None]
-"""Gets a method's name and arguments after its call here: other processes may have to call it, too."""
+"""Called with a method's name and arguments after its call here: other processes may have to call it, too."""
 
 
 def nobody(method: str, *args: Any) -> None:
@@ -23,8 +23,6 @@ def nobody(method: str, *args: Any) -> None:
 
 
 class LinkFaults(Holders):
-    """``changed(link, up)`` is called for every cable that changes."""
-
     def __init__(self, fabric: Fabric, network: Network, changed: Callable[[str, bool], None], called: Called = nobody) -> None:
         super().__init__(fabric, network.now)
         self.network, self._changed, self._called = network, changed, called
@@ -52,8 +50,6 @@ class Rates(SlowPorts):
 
 
 class PortWords(MutableSequence[int]):
-    """Has the interface of a BPF map's memory."""
-
     def __init__(self, network: Network, called: Called) -> None:
         self.network, self._called = network, called
 

@@ -42,7 +42,6 @@ LANDING: Final[i64] = 1 * _KIND  # at a cable's far end
 RETRY: Final[i64] = 2 * _KIND  # of a high class whose bucket was overdrawn
 PAUSE: Final[i64] = 3 * _KIND  # and its end
 WAKE: Final[i64] = 4 * _KIND  # of a host
-"""Events of one time happen in this order of kinds."""
 PORT_BITS: Final[i64] = 24
 """Bits of an order with a port's number, which tells events of one kind and time apart. Above them are 32 drawn bits and the two of a
 port's stage."""
@@ -98,7 +97,6 @@ class Frame(Event):
         return self.word >> 6 & 0x3F
 
     def usid(self) -> i64:
-        """The next uSID; 0 if none is left."""
         return self.front >> 32
 
     def second(self) -> i64:
@@ -108,7 +106,7 @@ class Frame(Event):
         self.front = usid << 32 | self.front & 0xFFFF_FFFF
 
     def shift(self) -> None:
-        """RFC 9800: NEXT-C-SID."""
+        """NEXT-C-SID of RFC 9800."""
         self.hop_limit -= 1
         self.front = (self.front & 0xFFFF_FFFF) << 16 | self.back >> 32
         self.back = (self.back & 0xFFFF_FFFF) << 16
@@ -160,7 +158,6 @@ class Frame(Event):
         return True
 
     def _has_bth(self) -> bool:
-        """UDP in a tunnel: only engines and mappers send that here."""
         data = self.data
         return len(data) >= _BTH and data[20] == 41 and data[60] == 17
 
@@ -203,7 +200,6 @@ class Fifo:
         return frame
 
     def join(self, frames: Fifo) -> None:
-        """Append another queue, and empty that."""
         if frames.first is None:
             return
         if self.last is None:

@@ -28,7 +28,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """As agents.nic.packet_io.PacketIO for a device."""
+    """It is to a host what agents.nic.packet_io.PacketIO is to a device."""
 
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host
@@ -57,19 +57,16 @@ class SimulatedPorts:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Steered(Station):
-    """In this process or in another."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.notes: list[Note] = []
         self.over = False  # it was closed or killed
 
     def ask(self, op: str, args: Mapping[str, object]) -> Any:
-        """Raises :class:`AgentError`."""
         raise NotImplementedError
 
     def pause(self, stop: bool) -> None:
-        """Like a process without CPU: frames wait."""
+        """A stopped host is like a process without CPU: frames wait."""
         raise NotImplementedError
 
     def kill(self) -> None:
@@ -196,8 +193,6 @@ class SimulatedHost(Steered):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SimulatedAgent:
-    """As agents.process.control.AgentClient steers a process."""
-
     def __init__(self, host: Steered) -> None:
         self.host = host
 
@@ -210,7 +205,6 @@ class SimulatedAgent:
         return -1
 
     def call(self, op: str, **args: Any) -> Any:
-        """Raises :class:`AgentError`."""
         if self.host.over:
             raise AgentError(f"the agent of h{self.host.number} is gone")
         with uninterrupted():

@@ -59,7 +59,6 @@ class Station:
         raise NotImplementedError
 
     def port_state(self, plane: int, up: bool) -> None:
-        """A NIC port lost or found its carrier."""
         raise NotImplementedError
 
     def port_paused(self, plane: int, paused: bool) -> None:
@@ -76,12 +75,11 @@ class Network(Windows):
         self.stations: dict[int, Station] = {}
         self.hops: i64 = 0  # frames that took a link
         self.fault_words = [0] * (_WORDS * len(fabric.ports))
-        """Map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
+        """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """By port number: functions that get the time and bytes of frames from that port, once across the cable."""
+        """By port number: functions that get the time and bytes of frames that crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
-        """By host: frames beyond their last link that are not due yet."""
         self._local: i64 = fabric.local_delay_ps
         self._more: i64 = fabric.delay_ps - fabric.local_delay_ps  # across T1s
         self._cut_through = fabric.cut_through
@@ -120,7 +118,6 @@ class Network(Windows):
     # --- frames ----------------------------------------------------------------------------------------------
 
     def send(self, host: int, plane: int, data: bytes) -> bool:
-        """False if the port did not take the frame."""
         port = self.nics[host][plane]
         if not port.offer(Frame(data)):
             return False
@@ -183,7 +180,6 @@ class Network(Windows):
         queue.append(frame)
 
     def _cross(self, frame: Frame) -> None:
-        """A frame has crossed a cable to a switch or a host."""
         port = self.ports[frame.port]
         frame.landed = False
         self.hops += 1
@@ -274,7 +270,6 @@ class Network(Windows):
     # --- PFC -------------------------------------------------------------------------------------------------
 
     def _let_go(self, frame: Frame) -> None:
-        """Free the room that the switch kept for a frame."""
         ingress = self.ports[frame.ingress]
         frame.ingress = -1
         if ingress.held.release(frame.size, ingress.pool):
@@ -282,7 +277,7 @@ class Network(Windows):
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
-        """Pause, unless the PAUSE is older than the cable's last fault."""
+        """A PAUSE older than the cable's last fault pauses nothing."""
         if port.far.held.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)
@@ -367,11 +362,10 @@ class Network(Windows):
     # --- what faults tell it ---------------------------------------------------------------------------------
 
     def set_switch(self, name: str, state: int) -> None:
-        """``state``: layout.SWITCH_WORKS, SWITCH_DEAD or SWITCH_SILENT."""
         self._switch_states[self._numbers[name]] = state
 
     def set_link(self, link: Link, up: bool) -> None:
-        """Both directions: what was in queues and on the cable is lost, hosts see their carrier."""
+        """What was in queues and on the cable is lost in both directions, hosts see their carrier."""
         for end in (link.a, link.b):
             port = self.ports[end.number]
             port.closed = not up
@@ -415,7 +409,7 @@ class Network(Windows):
         return self.ports[port].waiting
 
     def figures(self) -> bytes:
-        """:data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
+        """Returns :data:`testbed.simulated.packed_counters.WIDTH` numbers for each port."""
         out = BytesWriter()
         for port in self.ports:
             for word in port.stats:

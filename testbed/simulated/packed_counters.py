@@ -33,7 +33,6 @@ def added(blocks: Iterable[bytes]) -> Table:
 
 
 def rows(fabric: Fabric, figures: Table) -> list[Row]:
-    """``fabric``: with the queues that its ports have."""
     out: list[Row] = []
     table = figures.tolist()
     for link in fabric.links:

@@ -27,7 +27,6 @@ class Pool:
         self.alpha_lossless: i64 = 0
 
     def describe(self, size: int, fabric: Fabric) -> None:
-        """For an empty switch only."""
         self.size = size
         self.alpha, self.alpha_lossless = fabric.pool_alphas
 
@@ -64,7 +63,6 @@ class Held:
         self.limit = self.xoff + fabric.pfc_headroom(rate)
 
     def hold(self, length: i64, pool: Pool) -> bool:
-        """False if there is no room."""
         size = self.size + length
         if pool.size:
             if size - self.beyond <= pool.room_lossless(length):

@@ -66,8 +66,6 @@ def is_high(klass: i64) -> bool:
 
 
 class Pause:
-    """An egress port's data class under PFC."""
-
     def __init__(self) -> None:
         self.on = False
         self.since: i64 = LONG_AGO
@@ -88,7 +86,6 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
-        """Number of pauses, time of all, that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 
@@ -158,12 +155,11 @@ class SimPort(Event):
         return egress
 
     def set_rate(self, rate: int) -> None:
-        """From the next frame on. The high class may have half. Only that class has a bucket: a wire never goes faster."""
+        """The rate counts from the next frame on. The high class may have half. Only that class has a bucket: a wire never goes faster."""
         self.rate = rate
         self.high_burst = layout.high_burst_bytes(rate) * _HALF // self.rate
 
     def describe(self, fabric: Fabric, seed: int) -> None:
-        """``seed``: 32 bits, for marking's draws."""
         self.limit = fabric.port_bytes
         self.limit_high = max(4096, fabric.port_bytes // HIGH_CLASS_SHARE)
         low, high = fabric.ecn_bytes
@@ -222,7 +218,6 @@ class SimPort(Event):
         return True
 
     def _drawn(self, count: int, waiting: i64) -> bool:
-        """Marking becomes likelier from one threshold to the other."""
         return draw(self.seed, self.number, count) * (self.ecn_high - self.ecn_low) < (waiting - self.ecn_low) * self.pmax
 
     def _trim(self, frame: Frame) -> bool:

@@ -112,7 +112,6 @@ class SimulatedPrograms:
     # --- in the ranks' threads -------------------------------------------------------------------------------
 
     def pause(self, link: SimulatedLink) -> None:
-        """Let others run until this rank can go on."""
         self.main.release()
         link.turn.acquire()
         link.wake = NEVER
@@ -143,7 +142,7 @@ class SimulatedPrograms:
         self.main.release()
 
     def print(self, link: SimulatedLink, text: str, end: bool = False) -> None:
-        """At once, since a rank may pause within a line. ``end``: with its last line."""
+        """Text is passed on at once: a rank may pause within a line. ``end``: with its last line."""
         cutter = self.cutters[link.rank]
         for line in cutter.lines(text) + (cutter.end() if end else []):
             self.on_line(link.rank, line)

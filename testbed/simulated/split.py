@@ -52,7 +52,6 @@ class Job(NamedTuple):
 
 
 def begin_host(network: Network, number: int, job: Job) -> SimulatedHost:
-    """Raises ValueError on bad options."""
     log = job.log_dir / f"{network.fabric.hosts[number]}.jsonl"
     return SimulatedHost(network, network.fabric, number, job.transport, job.options, job.seed, log)
 
@@ -125,7 +124,6 @@ class Crew(Steering):
 
     @uninterrupted()
     def ask(self, owner: int, command: str, *args: Any) -> Any:
-        """Raises what the other raised."""
         if self.changes:
             self._flush()
         self._send(owner, command, args)
@@ -161,7 +159,6 @@ class Crew(Steering):
 
     @uninterrupted()
     def end(self) -> None:
-        """End all, with their logs written. Idempotent."""
         if not self.alive:
             return
         try:
@@ -207,7 +204,6 @@ class Crew(Steering):
         return answers
 
     def _answer(self, owner: int) -> Any:
-        """Skips answers to commands that were given up."""
         answer = error = None  # if it was never asked
         while self.owed[owner - 1]:
             try:
@@ -252,7 +248,7 @@ def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[
 
 
 def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
-    """Then the end of a process that dies is closed everywhere."""
+    """The end of a process that dies is then closed everywhere."""
     for number, row in enumerate(wires):
         for wire in row:
             if number != own and wire is not None:

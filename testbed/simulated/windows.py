@@ -26,14 +26,12 @@ BEGIN: Final = 0
 
 
 def reach_of(fabric: Fabric) -> int:
-    """Ps: what happens in a switch, be it a frame or a pause, reaches a host no sooner."""
+    """What happens in a switch, be it a frame or a pause, reaches a host no sooner."""
     return max(1, min(fabric.local_delay_ps, fabric.pfc_ps) if fabric.pfc else fabric.local_delay_ps)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Windows:
-    """``time`` is in ps."""
-
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.time: i64 = BEGIN
@@ -55,7 +53,6 @@ class Windows:
     # --- what happens in a window ----------------------------------------------------------------------------
 
     def _land(self, frame: Frame) -> None:
-        """All of a frame is at a cable's far end."""
         raise NotImplementedError
 
     def _free(self, port: Event) -> None:
@@ -73,7 +70,7 @@ class Windows:
     # --- time ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """It stands still while anything is done, ps."""
+        """Virtual time, ps, stands still while anything is done."""
         return self.time
 
     def at(self, when: int, action: Callable[[Any, Any], None], a: Any = None, b: Any = None) -> None:
@@ -89,7 +86,7 @@ class Windows:
         self._edge.enter(Call(action, a, b), when, WAKE | host)
 
     def run(self, until: int) -> bool:
-        """Up to and including ``until``; False if halted before."""
+        """Processes events up to and including ``until``; False if halted before."""
         with uninterrupted():
             return self._run(until)
 
@@ -125,7 +122,6 @@ class Windows:
         return went
 
     def advance(self, until: int) -> bool:
-        """As :meth:`run`, without what the steerer does."""
         end: i64 = until
         self.halted = False
         peers = self.peers
@@ -162,7 +158,6 @@ class Windows:
         return edge if edge < core else core
 
     def _pass(self, calendar: Calendar, last: i64) -> None:
-        """The edge's or core's events up to and including ``last``."""
         while calendar.first_at() <= last:
             event = calendar.take()
             self.time = event.at

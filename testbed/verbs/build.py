@@ -46,7 +46,6 @@ def header() -> str:
 
 
 def missing() -> str | None:
-    """One line with the fix; None if nothing is missing."""
     if shutil.which("gcc") is None:
         return "the verbs library cannot be built: no gcc: apt install gcc libc6-dev"
     finds = subprocess.run(("gcc", "-E", "-xc", "-", "-o", os.devnull), input=b"#include <infiniband/verbs.h>\n", capture_output=True)

@@ -41,8 +41,6 @@ _GONE_PHASES = ("heal", "end", "up")
 
 
 class Fold:
-    """The header frame is ``run.header()``."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self._lines = Lines(run.fabric, len(run.ranks))
@@ -63,7 +61,6 @@ class Fold:
     # --- lines -----------------------------------------------------------------------------------------------
 
     def feed(self, name: str, data: bytes) -> None:
-        """``name``: ``h3``, ``runner``, ``ports``."""
         *lines, rest = (self._partial.pop(name, b"") + data).split(b"\n")
         if rest and len(rest) <= MOST_LINE:
             self._partial[name] = rest
@@ -81,7 +78,6 @@ class Fold:
             heapq.heappush(self._waiting, (when, file, number, entry))
 
     def frames(self, until: float | None = None) -> Iterator[Frame]:
-        """``until``: a time of the run (ns); None: all."""
         while self._waiting and (until is None or self._waiting[0][0] <= until):
             when, _, _, entry = heapq.heappop(self._waiting)
             t = when - self.run.t0
@@ -137,7 +133,6 @@ class Fold:
     # --- paths -----------------------------------------------------------------------------------------------
 
     def _open(self, t: int, line: log.PathChange | log.PlaneChange | log.Evs | log.Reroute) -> Iterator[Frame]:
-        """The description of the run lacks this pair."""
         if line.peer is None or (pair := (line.host, line.peer)) in self._shown:
             return
         states = self.run.new_pair(*pair)
@@ -179,7 +174,6 @@ class Fold:
         return "back" if before in OUT else before
 
     def _show(self, t: int, pair: tuple[int, int], evs: list[int], cause: str, whole: int | None = None) -> Iterator[Frame]:
-        """Only paths whose shown state changes have frames."""
         changed: dict[str, list[int]] = {}
         for ev in evs:
             state = self._state(pair, ev)
@@ -328,7 +322,6 @@ class State:
             self._latest[subject] = part
 
     def keyframe(self) -> list[Frame]:
-        """Frames that lead an empty state here, oldest first."""
         return list(self._latest.values())
 
 

@@ -21,8 +21,6 @@ PORTION = 1 << 20
 
 
 class Follower:
-    """``raw`` is the folder of the run's logs."""
-
     def __init__(self, raw: Path, run: Run) -> None:
         self.raw = raw
         self.run = run
@@ -62,8 +60,6 @@ class Follower:
 
 
 class Following:
-    """The runs that are not over, and those that begin later."""
-
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.followers: dict[str, Follower] = {}

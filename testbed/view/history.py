@@ -11,7 +11,6 @@ import json
 from testbed.view.fold import Frame, State
 
 KEPT = 20_000
-"""Some minutes of `demo` [ours]."""
 BEHIND = 2_000
 """An open page so far behind begins anew; a page that opens reads all lines that are kept."""
 
@@ -49,7 +48,6 @@ class History:
         self.first += count
 
     def since(self, place: int) -> tuple[str, int]:
-        """``place`` -1: the page opens. Returns lines and the new place."""
         fresh = place < 0
         if fresh or place < self.first or self.end - place > self.behind:
             begin = "" if fresh else json.dumps(["", {"f": "missed"}]) + "\n"

@@ -35,7 +35,7 @@ def _hash(text: str) -> str:
 
 
 def packed(directory: Path, key: str, look: Look | None = None) -> str:
-    """A line of JSON per frame, gzipped, in base64; the same files give the same text. Raises :class:`testbed.errors.UserError`."""
+    """The same files give the same text: a line of JSON per frame, gzipped, in base64. Raises :class:`testbed.errors.UserError`."""
     run = read_run(directory, key)
     lines = []
     for frame in read_frames(directory, run):
@@ -53,12 +53,11 @@ def _page(title: str, data: str, scripts: Sequence[str], policy: str) -> tuple[s
 
 
 def live_page(name: str) -> tuple[str, str]:
-    """The page asks its own server for frames. Returns it with its Content-Security-Policy."""
     return _page(f"{name}: live, mrcbed", "", (*SCRIPTS[:-1], LIVE_SCRIPT, SCRIPTS[-1]), "; connect-src 'self'")
 
 
 def write_replay(directory: Path, keys: Sequence[str] = (), look: Look | None = None, out: Path | None = None) -> Path:
-    """Default: one run of each transport. Raises :class:`testbed.errors.UserError`."""
+    """By default the page has one run of each transport. Raises :class:`testbed.errors.UserError`."""
     blocks = [
         f'<script type="application/gzip" class="frames" id="frames-{number}">{packed(directory, key, look)}</script>'
         for number, key in enumerate(keys or first_of_each(directory))

@@ -22,7 +22,6 @@ _PORTION = 1 << 20
 
 
 def run_keys(directory: Path) -> list[str]:
-    """The complete runs. Raises :class:`UserError` if there are none."""
     order = [run.run for run in _entries(directory)]
     present = sorted(path.parent.name for path in (directory / "raw").glob("*/run.json"))
     if not present:
@@ -39,7 +38,6 @@ def first_of_each(directory: Path) -> list[str]:
 
 
 def read_run(directory: Path, key: str) -> Run:
-    """Raises :class:`UserError`."""
     raw = directory / "raw" / key
     names = [name for name in ("run.json", BEGUN) if (raw / name).is_file()]
     if not names:

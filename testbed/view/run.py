@@ -16,7 +16,6 @@ from topologies.paths import path_evs, path_links
 from topologies.units import NS
 
 FORMAT = 1
-"""Version of the frames; a page refuses others."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,6 @@ class Run:
         }  # fmt: skip
 
     def pair(self, src: int, dst: int, states: Mapping[int, str]) -> dict[str, Any]:
-        """EV, plane, uplink, state, and the cables by their place in ``links``."""
         numbers = self._numbers
         paths = [[ev, *ev_fields(ev), state, [numbers[link] for link in self.links_of(src, dst, ev)]] for ev, state in states.items()]
         return {"src": src, "dst": dst, "evs": paths}

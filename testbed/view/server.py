@@ -70,8 +70,6 @@ class Command(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class View:
-    """``send`` has a command carried out, and returns the answer."""
-
     def __init__(self, place: Place, port: int) -> None:
         self.place = place
         self.send: Callable[[Command], Awaitable[dict[str, Any]]] | None = None

@@ -17,7 +17,6 @@ _VERDICTS = {
     "allowed": "taken off the denylist, must prove itself",
 }
 _SOON_NS = 2_000_000
-"""An older fault is not named as what a change follows [ours]."""
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:

@@ -33,7 +33,6 @@ class Packet:
 
     @property
     def fields(self) -> dict[str, Any] | None:
-        """All fields by name (:func:`agents.mrc.wire.describe`); None if it is not MRC's."""
         try:
             return wire.describe(self.frame)
         except (ValueError, struct.error, IndexError):

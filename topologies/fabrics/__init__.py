@@ -44,7 +44,6 @@ def read_fabric_file(name_or_file: str, beside: Path | None = None) -> dict[str,
 
 
 def fabric_of(data: dict[str, object]) -> Fabric:
-    """Raises :class:`FabricError`."""
     dilation_of(data)
     data = {key: value for key, value in data.items() if key != "dilation"}
     for key, kind in WRITTEN.items():
@@ -63,15 +62,12 @@ def usual_dilation(name_or_file: str, beside: Path | None = None) -> float:
 
 
 class FabricFile(Struct):
-    """Keys of a fabric file that are not the network's."""
-
     dilation: Annotated[
         float, Meta(ge=1.0, le=MAX_DILATION), Doc("how many times slower than the network machines run it", example="12500")
     ] = DILATION
 
 
 def dilation_of(data: dict[str, object]) -> float:
-    """Raises :class:`FabricError`."""
     try:
         return convert({key: data[key] for key in FabricFile.__struct_fields__ if key in data}, FabricFile).dilation
     except Refused as error:

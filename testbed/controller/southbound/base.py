@@ -15,8 +15,6 @@ class Counts(NamedTuple):
 
 
 class PortReport(NamedTuple):
-    """A report may repeat a known state."""
-
     port: str
     up: bool
     heard_ps: int

@@ -17,7 +17,6 @@ WORD = struct.Struct("=I")
 
 class EbpfSouthbound:
     def __init__(self, config: Config, routes: BpfMap, links: int) -> None:
-        """``routes`` and ``links`` come from testbed/controller/confine.py."""
         self._numbers = {name: number for number, name in enumerate(config.fabric.switches)}
         self._names = config.fabric.switches
         self._ports = config.ports

@@ -59,8 +59,6 @@ def link_socket(netns: str) -> int:
 
 
 class LinkWatcher:
-    """Reports on the interfaces it was given, by ifindex. ``links`` comes from :func:`link_socket`."""
-
     def __init__(self, links: int, ports: Mapping[int, str], now: Callable[[], int]) -> None:
         self._ports, self._now = ports, now
         self._reported: set[str] | None = None  # ports met in the dump under way, None outside of one
@@ -74,7 +72,6 @@ class LinkWatcher:
         return reports
 
     def wait(self) -> list[PortReport]:
-        """Blocks until the kernel sends a message; returns reports, often none."""
         try:
             data = self._socket.recv(1 << 18)
         except OSError as error:

@@ -65,7 +65,6 @@ class OpenFlowSouthbound:
         return tables
 
     def counts(self) -> dict[str, Counts]:
-        """Open vSwitch's flows count with a delay."""
         counters = {}
         for switch, flows in self._bridges.each(self._bridges.read).items():
             own, foreign, unrouted = (flows[flow].packets if flow in flows else 0 for flow in self._fixed(switch))

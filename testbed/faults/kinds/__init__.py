@@ -27,7 +27,6 @@ _FIRST = (
     "destination-loss", "slow", "straggler", "kill", "verbs-error", "verbs-lost", "verbs-late", "verbs-dead-qp", "verbs-refused",
     "verbs-port",
 )  # fmt: skip
-"""The first kinds in the manual; all others come after these, by name."""
 
 
 def _discover() -> dict[str, Kind]:
@@ -69,7 +68,6 @@ def read_keys(kind: str, values: Mapping[str, object]) -> Keys:
 
 
 def read_words(words: Sequence[str], usage: str) -> tuple[str, str, dict[str, str]]:
-    """Return kind, target and parameters of ``KIND ON [KEY=VALUE...]``, as written. Raises :class:`FaultError`."""
     if not words:
         raise FaultError("fault", f"needs a kind; usage: {usage}")
     kind = kind_named(words[0])
@@ -105,7 +103,6 @@ def _lasting(kind: str, values: Mapping[str, object]) -> tuple[Keys, int]:
 
 
 def target_of(fabric: Fabric, kind: str, on: str, keys: Keys, seed: int) -> Target:
-    """``keys`` come from :func:`read_keys`. Raises as :func:`resolve`."""
     own = keys.copy()
     if any(key.name == "seed" for key in KINDS[kind].keys):
         own.setdefault("seed", seed & 0xFFFFFFFF)
