@@ -1,7 +1,7 @@
-"""Holds connections to a server of ours by whoever may connect, until it is known who it is: a number of them, each for a time. Sans-IO.
+"""Holds connections to a server of ours by whoever may connect, until it is known who it is: a number of them, each for a time.
 
 Any user of the machine can open connections, by the thousand. Whoever holds one open, by half a request or by not reading the answer, loses
-it to those who come. A whole request is answered at once and hardly ever the oldest.
+it to those who come.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECA
 
 
 def wrong(word: str, kind: click.ParamType[Any]) -> str:
-    """The end of a sentence; "" if nothing is wrong."""
+    """Returns the end of a sentence; "" if nothing is wrong."""
     if any("\ud800" <= char <= "\udfff" for char in word):  # as Python has bytes that are none (PEP 383)
         return f"'{word}' is no UTF-8: give another name"
     if not word.strip():

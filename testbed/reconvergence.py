@@ -56,7 +56,6 @@ class Reconvergence:
         self._reroute(self.down)
 
     def look(self) -> int | None:
-        """Return after what time to look again."""
         now = self.world.clock.now()
         self.changed(now)
         self.act(now)
@@ -81,7 +80,7 @@ class Reconvergence:
 
 
 def usual(world: World, transport: str, delay_ps: int = RECONVERGENCE, repair_ps: int | None = None) -> Reconvergence | None:
-    """None where sources route. It knows what is down now."""
+    """Returns None where sources route. It knows what is down now."""
     if transport == "mrc" and world.fabric.routing == SOURCE:
         return None
     network = Reconvergence(world, delay_ps, repair_ps)

@@ -71,8 +71,6 @@ class _Lossy(io.FileIO):
 
 
 class _Text(io.TextIOWrapper):
-    """A standard stream that prints any text as :func:`printable` has it."""
-
     def write(self, text: str, /) -> int:
         super().write(printable(text))
         return len(text)
@@ -137,7 +135,6 @@ def take_standard_streams() -> None:
 
 
 def _safe(number: int, stream: Any, at_start: Any) -> TextIO:
-    """``stream`` itself stays if it is safe, or somebody else's (a test's)."""
     if stream is not None:
         if stream is not at_start:
             return cast(TextIO, stream)

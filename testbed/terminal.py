@@ -35,7 +35,6 @@ class _Console(Console):
 
 
 def _literal(cell: Cell) -> Cell:
-    """A cell that was not printable loses the styles of its parts."""
     plain = str(cell)
     shown = printable(plain)
     if shown == plain:

@@ -25,7 +25,6 @@ HOST_MAC = bytes.fromhex("026d72630001")
 SWITCH_MAC = bytes.fromhex("0a6d7263")
 """The number of a switch's port follows. Under PFC a switch makes the MAC of a data frame's ingress port its source [ours]."""
 ROUTER_MAC = HOST_MAC
-"""The receiving host listens to this MAC."""
 GATEWAY = "fe80::1"
 """Next hop of the kernel's routes; a permanent neighbour on every NIC port."""
 
@@ -92,7 +91,7 @@ def path_address(fabric: Fabric, src: int, dst: int, value: int, dead_links: Col
 
 
 def shift(address: bytes) -> bytes:
-    """What a uN switch does (RFC 9800 section 4.1.1): drop the first uSID, zeros enter at the end."""
+    """Does what a uN switch does (RFC 9800 section 4.1.1): drops the first uSID, zeros enter at the end."""
     return address[:4] + address[6:] + b"\0\0"
 
 

@@ -33,7 +33,7 @@ class Link:
 
 
 def cables(fabric: Fabric) -> tuple[Link, ...]:
-    """Plane by plane: cables of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
+    """Cables come plane by plane: those of hosts, those between T0s and T1s, the long-haul cables. Ends are numbered in this order."""
     links: list[Link] = []
 
     def cable(kind: Kind, plane: int, low: tuple[str, str], high: tuple[str, str], rate: int) -> None:

@@ -229,11 +229,10 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def payload_share(self) -> float:
-        """Payload bytes per byte on the wire."""
         return self.mtu / self.frame_bytes
 
     def payload_rate(self, kind: str) -> float:
-        """RoCE's packets but the first of a message have neither METH, TSETH nor RETH."""
+        """The most payload of a host, bits/s: RoCE's packets but the first of a message have neither METH, TSETH nor RETH."""
         size = self.mtu + ROCE_HEADERS if kind == "roce" else self.frame_bytes
         return self.host_rate * self.mtu / size
 
@@ -258,7 +257,7 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return sum(size * count * BYTE // rate for count, rate in zip(self.turns(local, far), rates, strict=True) if count)
 
     def _serialisation_ps(self, crossing: bool) -> int:
-        """A full data packet on the links of a path, and its SACK on the way back."""
+        """The time of a full data packet on the links of a path, and of its SACK on the way back."""
         return self.wire_ps(self.frame_bytes + SACK_BYTES, local=not crossing or self.t0_per_plane == 1)
 
     @property
@@ -372,7 +371,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         )
 
     def host_number(self, host: str) -> int:
-        """Raises :class:`FabricError` naming the valid range."""
         if host in self._host_numbers:
             return self._host_numbers[host]
         raise FabricError(f"fabric {self.name!r} has no host {host!r}: hosts are h0..h{self.host_count - 1}")
@@ -382,7 +380,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return {name: i for i, name in enumerate(self.hosts)}
 
     def t0_of(self, host: int) -> int:
-        """The T0's number is the same in every plane."""
         return host // self.hosts_per_t0
 
     def downlink_of(self, host: int) -> int:

@@ -14,8 +14,6 @@ from topologies.clos import Fabric, FabricError, Link, Port
 
 @dataclass(frozen=True)
 class Part:
-    """``t0s``: the same numbers in every plane. ``machine``: its place among the parts, from 0."""
-
     fabric: Fabric
     machine: int
     t0s: range

@@ -111,7 +111,7 @@ class Size:
 
     @property
     def switch_links(self) -> int:
-        """Between two tiers of a plane: as many as NICs without oversubscription, T0s that are not full included."""
+        """Links between two tiers of a plane: as many as NICs without oversubscription, T0s that are not full included."""
         return 0 if self.tiers == 1 else ceil(Fraction(self.nics * self.up, self.down))
 
     @property

@@ -201,7 +201,7 @@ def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, An
 
 
 def expected(kind: inspect.Type) -> str:
-    """For a person: "a whole number in 1..64"."""
+    """Says for a person what a value must be: "a whole number in 1..64"."""
     match kind:
         case inspect.Metadata(extra=extra) if extra and "names" in extra:
             return f"one of {', '.join(extra['names'])}"

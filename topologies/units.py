@@ -109,8 +109,6 @@ class Size(int, metaclass=Written):
 
 
 class Rate(int, metaclass=Written):
-    """Bits/s, written as :func:`parse_rate` reads it."""
-
     words = "a rate, like '100Gbit', or a whole number of bit/s"
     schema: ClassVar[dict[str, object]] = {"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*[kMG]?(bit|bit/s|bps|b/s)?\s*$"}
     example = '"100Gbit"'

@@ -56,7 +56,6 @@ def blast(cluster: Cluster, peer_of: Mapping[int, int], seconds: float, wall_gap
 
 
 def frames(fabric: Fabric, host: int, peer: int) -> bytes:
-    """Frame k leaves by plane k mod planes."""
     me, you = inner_address(host), inner_address(peer)
     evs = sorted(path_evs(fabric, host, peer), key=lambda e: (e & 0xFFFF, e >> 16))
     after = fabric.frame_bytes - headers.HEAD

@@ -27,7 +27,6 @@ class Rates(TypedDict):
 
 
 def simulated_rates(seconds: float = 1.0, name: str = "demo", split: int = 1) -> Rates:
-    """Each host sends as fast as it can to a host under another T0."""
     fabric = load_fabric(name)
     hosts = list(range(fabric.host_count))
     half = len(hosts) // 2

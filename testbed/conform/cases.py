@@ -25,8 +25,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """``name`` is FILE/CASE; ``source``: a section of docs/why/protocol.md."""
-
     name: str
     title: str
     source: str

@@ -22,7 +22,6 @@ WITHIN = 2.0
 MY_QPN = 0x123
 MASK = 0xFFFFFF
 TRIM_BYTES = 142
-"""A switch leaves so much of a trimmed packet (docs/why/dataplane.md)."""
 NAMES = (
     {name.lower(): value for value, (name, _) in CLASSES.items()}
     | {name.lower(): value for value, (name, _) in REASONS.items()}

@@ -39,8 +39,6 @@ def answers(finished: Sequence[Row]) -> list[dict[str, int | str | None]]:
 
 
 class Virtual:
-    """``endpoint`` has the methods of docs/how/conform.md."""
-
     way_rtts = 0.0
 
     def __init__(self, endpoint: Any, peer: int) -> None:

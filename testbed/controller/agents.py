@@ -1,8 +1,7 @@
 """Sends lists to the agents over their control sockets, and never waits for an agent.
 
-Two lists go out: the denylist (``deny``) and the links known to be down (``hint``). Each message is the complete list, so only the latest
-matters. An agent gets the next message, with the latest list, once it has answered the last. So at most one message of a kind is under way
-per agent, which always fits its socket's buffer, and no timer is needed.
+Each message is the complete list, so only the latest matters. An agent gets the next message, with the latest list, once it has answered
+the last. So at most one message of a kind is under way per agent, which always fits its socket's buffer, and no timer is needed.
 """
 
 from __future__ import annotations

@@ -58,7 +58,6 @@ class ControllerClient:
         self.url = url.rstrip("/")
 
     def get(self, page: str, **query: int) -> Any:
-        """Pages are those of docs/why/controller.md, without /v1."""
         return self._ask("GET", page, query=query, kind=PAGES.get(page.partition("/")[0], Any))
 
     def deny(self, entry: str, reason: str = "", by: str = OPERATOR) -> dict[str, object]:

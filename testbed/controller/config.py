@@ -59,7 +59,6 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def load(path: Path) -> Config:
-    """Raises UserError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

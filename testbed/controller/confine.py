@@ -91,7 +91,6 @@ def confine() -> None:
 
 
 def seal() -> None:
-    """Give up the last capability. Raises :class:`UserError`."""
     _keep(0)
 
 

@@ -34,8 +34,6 @@ class Agent(Protocol):
 
 
 class ControllerHandle:
-    """The cluster's end of the controller; ``process`` is None if there is none."""
-
     def __init__(self, fabric: Fabric, clock: Clock, process: subprocess.Popen[bytes] | None = None, token: str = "") -> None:
         self.url = ""
         self.token = token

@@ -1,6 +1,6 @@
 """Everything that touches Ryu's OpenFlow, as ryu_base.py is for the rest of Ryu: uN tables as OpenFlow 1.3 flows, port events, counters.
 
-Used by southbound/openflow.py alone. Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
+Switches do not call us, we call them, at the UNIX socket that Open vSwitch opens for every bridge:
 they live in another network namespace, and Ryu's own listener would take whoever comes, on every interface.
 
     table 0   ipv6_dst = block:self::/48  ->  hop limit down by one, uSIDs 16 bits to the left, on to table 1

@@ -147,7 +147,7 @@ class Counters:
         }  # fmt: skip
 
     def forget_longest(self) -> None:
-        """Only while nothing is sent."""
+        """Call it only while nothing is sent."""
         for port in self.fabric.ports:
             for word in ("longest_ns", "longest_reaction_ns"):
                 self._pause[port.number * _PAUSE + _P[word]] = 0

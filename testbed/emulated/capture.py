@@ -60,7 +60,6 @@ class Capture:
                 sock.close()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """The file has all that came before. Sets ``captured`` and ``dropped``."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:

@@ -94,7 +94,6 @@ class Iperf:
         self.cut = False  # ended by us before its time
 
     def prepare(self) -> None:
-        """After :class:`UserError` nothing is left."""
         require_iperf3()
         try:
             for host, lines in zip((self.stream.src, self.stream.dst), route_lines(self.fabric, self.stream), strict=True):
@@ -139,7 +138,6 @@ class Iperf:
         return self._client is not None and self._client.poll() is not None
 
     def ask(self) -> None:
-        """To end several flows together, ask all of them before waiting."""
         if self._end_requested_at is not None:
             return
         self._end_requested_at = time.monotonic()

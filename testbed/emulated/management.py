@@ -1,7 +1,6 @@
 """The management network: ``eth0`` in every host, all on one bridge in the switches' namespace, apart from the fabric.
 
-As in a data centre, programs exchange there what they need before they have queue pairs. It carries IPv4 alone and has no rate and no
-fault. Nothing is routed between it and the fabric.
+It carries IPv4 alone and has no rate and no fault. Nothing is routed between it and the fabric.
 """
 
 from __future__ import annotations

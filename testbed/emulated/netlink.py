@@ -268,8 +268,6 @@ def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
 
 
 def write_sysctls(namespace: int, values: dict[str, str]) -> None:
-    """Names are paths below /proc/sys. Raises OSError."""
-
     def work() -> None:
         for path, value in values.items():
             with open(f"/proc/sys/{path}", "w") as file:

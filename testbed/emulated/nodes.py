@@ -45,7 +45,6 @@ class FabricHost(Host):
         return process
 
     def read(self, size: int = 1024) -> str:
-        """Raises :class:`UserError` when the shell has ended."""
         try:
             return str(super().read(size))
         except OSError as error:
@@ -61,7 +60,6 @@ class FabricHost(Host):
         return {}
 
     def terminate(self) -> None:
-        """The shell may be waiting for a program that ignores the hang-up."""
         if self.shell and self.shell.poll() is None:
             try:
                 os.killpg(self.shell.pid, signal.SIGKILL)

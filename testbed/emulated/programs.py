@@ -46,7 +46,6 @@ LEFT = 2 * PIECES
 """The most pieces at the end: these, and one in the pipe of each of 64 ranks."""
 SOON_S = 0.01
 SERVER_S = 20.0
-"""The longest wait for rank 0, the others' server, to listen [ours]."""
 
 
 class EmulatedPrograms:

@@ -1,7 +1,6 @@
 """Follows one real packet along an EV, hop by hop, on one machine or several; needs root and the fabric's namespaces.
 
 The packet has a mark of its own (IPv6 in IPv6, inner next header 59: "no next header", which the receiving kernel drops in silence).
-Sockets in the switches' namespace and at the last host watch every port.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ def _setns(fd: int) -> None:
 
 
 def frame_of(fabric: Fabric, src: int, dst: int, ev: int, mark: bytes) -> bytes:
-    """Raises FabricError if the EV names no path."""
     outer = path_address(fabric, src, dst, ev)
     inner = headers.ip_header(NO_NEXT_HEADER, len(mark), dscp.NO_TRIM, 0, 0, 64, inner_address(src), inner_address(dst)) + mark
     ip = headers.ip_header(41, len(inner), dscp.NO_TRIM, 0, 0, 64, inner_address(src), outer)

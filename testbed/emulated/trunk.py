@@ -50,7 +50,6 @@ def needed_mtu(fabric: Fabric) -> int:
 
 
 def check_way(trunk: Trunk) -> None:
-    """Whole frames must reach the others from this machine's own address. Raises :class:`UserError`."""
     fabric = trunk.part.fabric
     own = trunk.addresses[trunk.machine]
     for machine, address in enumerate(trunk.addresses):

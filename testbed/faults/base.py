@@ -1,7 +1,6 @@
 """The base of every kind of fault: its entry in the catalogue, what it does to a world, and what plans and figures need to know about it.
 
-A kind is one subclass of :class:`Kind`, in a module of testbed/faults/kinds. It has no state: what must be remembered about an active fault
-is in :class:`~testbed.faults.targets.Injected`.
+It has no state: what must be remembered about an active fault is in :class:`~testbed.faults.targets.Injected`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from testbed.faults.packet_faults import PacketFaults
 
 Change = tuple[int, tuple[str, ...]]
-"""When the world was changed, ps, and the cables that went down or came up."""
 Drawn = tuple[str, dict[str, object]]
 
 
@@ -92,7 +90,6 @@ class Kind:
     # --- as it happens -------------------------------------------------------------------------------------------------
 
     def strike(self, fault: Injected, machine: Machine) -> Change:
-        """A :class:`Cycle` follows ``fault.down``."""
         target = fault.target
         return machine.faults.hold(fault.number, target.links if fault.down and not target.switches else (), dead=target.switches)
 

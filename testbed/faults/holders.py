@@ -73,7 +73,6 @@ class Holders:
             return self._change(BY_HAND, hold, links_of_switch(self.fabric, name))[0]
 
     def heal(self) -> None:
-        """Faults end, and what was taken down by hand comes up."""
         with self._lock:
             self._holds.clear()
             self._apply(self._up)

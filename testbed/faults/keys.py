@@ -27,8 +27,6 @@ class FaultError(UserError):
 
 @dataclass(frozen=True)
 class Key:
-    """``kind`` is the type, with bounds, as a Struct's annotation; ``show`` writes a value."""
-
     name: str
     kind: Any
     doc: str

@@ -79,7 +79,7 @@ class Calibration:
     sharpness: float = 100.0
 
     def step_ns(self, shape: Shape, rate: float, port_rate: float) -> float:
-        """Infinite if a flow has no rate."""
+        """The time is infinite if a flow has no rate."""
         if rate <= 0 or port_rate <= 0:
             return float("inf")
         without_pause, waiting = self.bounds_ns(shape, rate, port_rate)

@@ -23,8 +23,6 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cluster:
-    """``links`` is a fabric that only gives rates, delay and packet size."""
-
     links: Fabric
     planes: int
     t0s: int

@@ -16,7 +16,7 @@ from testbed.errors import UserError
 from testbed.fluid.live_links import Cluster, Numbers, State
 
 EVS = 256
-"""Over all planes (MRC paper, section 2: 128 to 256)."""
+"""EVs of a queue pair over all planes (MRC paper, section 2: 128 to 256)."""
 
 
 def ev_sets_fit(cluster: Cluster, evs: int = EVS) -> bool:

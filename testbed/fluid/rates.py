@@ -31,7 +31,6 @@ def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
 
 
 def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
-    """Bits/s on the wire of each flow's own ports, in the planes that are live for it."""
     planes = live_planes(state, senders, receivers)[0].sum(axis=0)
     return np.asarray(planes * float(state.cluster.links.nic_rate), dtype=np.float64)
 

@@ -25,7 +25,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Steps:
-    """Ns: healthy, and the median and the longest over draws of dead links."""
+    """Times in ns: healthy, and the median and the longest over draws of dead links."""
 
     nics: int
     planes: int

@@ -17,7 +17,6 @@ LOWEST, HIGHEST = 0x7800_0000, 0x7FFE_0000
 """User ids that no system assigns: above what sssd maps a directory's users to (2,000,200,000, sssd-ad(5)) and in the part that systemd
 leaves unused (1,879,048,192 to 2,147,352,575, UIDS-GIDS.md). Container managers and distributions stay below both."""
 STEP = 1 << 20
-"""Runs have up to 127 numbers each."""
 DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 

@@ -20,7 +20,7 @@ DRIVER = Path("/sys/devices/system/cpu/cpuidle/current_driver")
 
 
 def virtual(cpuinfo: Path = CPUINFO) -> bool:
-    """A hypervisor runs the processor, by its own word (x86 alone gives it)."""
+    """Says whether a hypervisor runs the processor, by its own word (x86 alone gives it)."""
     try:
         lines = cpuinfo.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -35,7 +35,6 @@ def written(place: Place, whole: bool = False) -> Place:
 
 @contextmanager
 def writing(place: Path, suffix: str = "") -> Iterator[Path]:
-    """Call :func:`written` for a file with ``suffix``, in a new folder if need be. Raises :class:`UserError`."""
     place = place if place.suffix else place.parent / f"{place.name}{suffix}"
     try:
         written(place).parent.mkdir(parents=True, exist_ok=True)

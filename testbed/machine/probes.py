@@ -49,7 +49,6 @@ NOT_TRIED = "its module is there; not tried, since no run needs it"
 
 
 def run(command: str, stdin: str = "") -> str:
-    """Return "" if a command succeeds, else its first words of complaint."""
     arguments = command.split()
     tool = shutil.which(arguments[0], path=PATH)
     if tool is None:

@@ -1,8 +1,7 @@
 """Measures how much slower this machine is than the one for which limits of time are written, and adapts the limits.
 
-A limit ends a wait for something that will never happen. A machine under emulation, or with much else to do, needs longer for the same
-work. It is measured when first asked for, in some hundredths of a second: limits are needed before any calibration, and under the load of
-now.
+A machine under emulation, or with much else to do, needs longer for the same work. It is measured when first asked for, in some hundredths
+of a second: limits are needed before any calibration, and under the load of now.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The coordinator's end of one machine: JSON lines to ``mrcbed tools machine`` over the standard streams of a command (reach.py).
 
-``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. The far side ends with the
-channel, and the channel with the far side. One thread reads; any thread may ask.
+``{"id", "op", ...}`` goes there; ``{"id", "ok"}``, ``{"id", "error", "sort"}`` or ``{"event", ...}`` comes back. One thread reads; any
+thread may ask.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ class Channel:
     # --- words -------------------------------------------------------------------------------------------------
 
     def hello(self, version: str) -> None:
-        """Raises :class:`UserError` if nobody answers, or another version does."""
         with self._changed:
             self._changed.wait_for(lambda: self._hello or self._ended, patient(ANSWER_S))
         if not self._hello:

@@ -153,7 +153,6 @@ class FarSide:
             self._over.set()
 
     def _report(self, error: BaseException) -> None:
-        """Answer the order to begin with the error, or report it as this machine's death."""
         line = explain(error)[0]
         if isinstance(error, KeyboardInterrupt):  # SIGTERM: the cluster's watcher, or the end of the channel
             line = self.cluster.death or line

@@ -75,7 +75,6 @@ class Orders:
         self.send_logs()
 
     def send_logs(self) -> None:
-        """Send what the agents wrote, once they have ended, and remove it."""
         directory, self._logs = self._logs, None
         for path in sorted(directory.glob("*.jsonl")) if directory is not None else ():
             self._wire.send_file(path)

@@ -1,7 +1,6 @@
 """Faults of a fabric on several machines: every machine hears of each, and acts on its own cables, ports and agents.
 
-Each machine keeps the state of all links; a fault of a host's agent goes to its machine alone. The machine with a fault's first cable
-reports what it did.
+The machine with a fault's first cable reports what it did.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class MachineFaults:
         return self.strike(resolve(self.fabric, kind, on, keys, run_seed))
 
     def strike(self, target: Target) -> Injected:
-        """Raises :class:`UserError`; then nothing has begun."""
         if target.kind == "kill" and target.host < 0:
             raise UserError("kill: there is no controller on several machines")
         if KINDS[target.kind].programs:

@@ -62,7 +62,6 @@ class SimulatedCluster(Started, TakesFaults):
     # --- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The network exists already. Raises KeyboardInterrupt if one was lost before."""
         go_on()
 
     def stop(self) -> None:

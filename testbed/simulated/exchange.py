@@ -23,7 +23,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""In place of a number of frames: all must give up."""
+"""It stands in place of a number of frames: all must give up."""
 
 
 class Aborted(Exception):
@@ -40,7 +40,6 @@ class Steering:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Raises what stopped the others."""
         raise NotImplementedError
 
     def failed(self) -> None:

@@ -30,7 +30,7 @@ _OWN_BLOCK: Final = int.from_bytes(BLOCK, "big", signed=True)
 _ETHERTYPE: Final = 0x86DD - (1 << 16)
 _INNER_NET: Final = int.from_bytes(INNER_PREFIX[:8], "big", signed=True)
 _BACKGROUND_NET: Final = int.from_bytes(BACKGROUND_PREFIX, "big", signed=True)
-"""Signed numbers, as the compiler's own functions read them."""
+"""Prefixes are signed numbers, as the compiler's own functions read them."""
 _EXTENSIONS: Final = (0, 43, 44, 51, 60)
 """Next headers that may hide another one (RFC 8200), as spoofed() in fabric.bpf.c has them."""
 _TRIM: Final[i64] = layout.TRIM_BYTES

@@ -74,7 +74,6 @@ class Steered(Station):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Everything measured is in the log. Idempotent."""
         raise NotImplementedError
 
 

@@ -331,7 +331,6 @@ class Network(Windows):
         return False
 
     def _chance_hits(self, number: int, at: i64) -> bool:
-        """(probability, seed, draws so far) begin at ``at``."""
         words = self.fault_words
         count = words[at + 2]
         words[at + 2] = count + 1
@@ -350,7 +349,6 @@ class Network(Windows):
         return draw(seed, port.number, count) < int(chance)
 
     def set_path_fault(self, key: bytes, fault: bytes | None) -> None:
-        """None removes the entry. The draws made here stay."""
         if fault is None:
             self.path_faults.pop(key, None)
         else:

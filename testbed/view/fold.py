@@ -160,7 +160,6 @@ class Fold:
         yield from self._show(t, pair, evs, line.cause or "", whole=line.plane)
 
     def _state(self, pair: tuple[int, int], ev: int) -> str:
-        """What is shown of a path before it is known whether it is back."""
         own, plane = self._ev[pair][ev], self._plane.get((*pair, ev_fields(ev)[0]), "USED")
         if own == "denied":
             return own

@@ -168,7 +168,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "C
 
 
 class _Frames(StreamingResponse):
-    """One of :data:`READERS`, counted from the check to the end of the connection."""
+    """A stream for one of :data:`READERS` pages, counted from the check to the end of the connection."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view.lines(), media_type="application/x-ndjson", headers=_HEADERS)

@@ -45,7 +45,6 @@ KEYS = {key.name: key for kind in KINDS.values() for key in kind.keys}
 
 
 def kind_named(name: Any) -> Kind:
-    """Raises :class:`FaultError` naming all kinds."""
     if not isinstance(name, str) or name not in KINDS:
         raise FaultError("kind", f"= {name!r}: {there_are(name, KINDS)}")
     return KINDS[name]
