@@ -1,6 +1,5 @@
 """Options and arguments of every command: what a person typed is checked before the command sees it. click's own types take too much: "nan"
-within any bounds, digits of other scripts, ``1_000``, empty names.
-"""
+within any bounds, digits of other scripts, ``1_000``, empty names."""
 
 from __future__ import annotations
 

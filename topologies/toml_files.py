@@ -1,6 +1,5 @@
 """Reads TOML files that a user names, for fabrics and for scenarios. Nothing in a file may take more than a moment, or more than one line
-to refuse.
-"""
+to refuse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Measures, in a few seconds, what a data packet costs on this machine, and keeps it: by it a run chooses how much time is stretched
-(docs/why/time.md).
-"""
+(docs/why/time.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Measures how many packets a second one core builds and understands, without any I/O. Compiled with the engine, so that it measures no
-loop of its own.
-"""
+loop of its own."""
 
 from __future__ import annotations
 

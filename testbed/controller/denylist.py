@@ -1,6 +1,5 @@
 """The denylist: what endpoints must not use, and who denied it. An entry stays until the last party that denied it removes its denial, or
-an operator removes all.
-"""
+an operator removes all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Keeps account of the holders that keep cables and switches down and ports slow. A thing that several keep down comes back when the last
-releases it.
-"""
+releases it."""
 
 from __future__ import annotations
 

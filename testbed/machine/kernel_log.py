@@ -1,6 +1,5 @@
 """Counts how often the kernel wrote a given message: /dev/kmsg (Documentation/ABI/testing/dev-kmsg). Reads only; others still see every
-message.
-"""
+message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """A host without a process: it does in virtual time what agents.nic.device and agents.process.host do with sockets and a clock. Computing
-takes no time.
-"""
+takes no time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """One end of a simulated cable: the egress queue with the rules of testbed/dataplane/fabric.bpf.c, in the same words and counters. All
-times ps, all sizes bytes.
-"""
+times ps, all sizes bytes."""
 
 from __future__ import annotations
 
@@ -86,6 +85,7 @@ class Pause:
             self.longest_ps = lasted
 
     def row(self, now: i64) -> tuple[i64, i64, i64]:
+        """Return the number of pauses, the time of all, and that of the longest, with one that lasts."""
         lasts: i64 = now - self.since if self.on else 0
         return self.count, self.total_ps + lasts, max(self.longest_ps, lasts)
 

@@ -1,6 +1,5 @@
 """The description of a run that a view needs before its first line, as the page's first frame: fabric, pairs of hosts with their paths,
-times.
-"""
+times."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Reads captures without Wireshark: classic pcap files, and a row of words and numbers for each packet of MRC. Files may be anybody's:
-nothing in them is trusted.
-"""
+nothing in them is trusted."""
 
 from __future__ import annotations
 
