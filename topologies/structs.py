@@ -78,7 +78,7 @@ NAME = text(
 
 
 def convert(data: Any, kind: type[T], where: str = "", strict: bool = True) -> T:
-    """Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
+    """Fills the Struct ``kind``. Raises :class:`Refused`, whose key begins with ``where``. Not ``strict``: text may hold numbers."""
     try:
         return msgspec.convert(data, kind, strict=strict, dec_hook=_read)
     except msgspec.ValidationError as error:

@@ -40,7 +40,7 @@ def find_file(name: str, shipped: Path, beside: Path | None = None) -> Path | No
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, object]]:
-    """(text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
+    """Returns (text, what it says) of a file, a pipe, or standard input. Raises ValueError, one line that begins after the file's name."""
     try:
         if path == STANDARD_INPUT:
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -64,7 +64,7 @@ def read(file: Path) -> Iterator[Case]:
 
 
 def every(files: list[Path]) -> list[Case]:
-    """Without files, all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
+    """Reads the cases of some files, or of all that are shipped. Raises :class:`UserError`, also for a name that occurs twice."""
     cases = [case for file in files or sorted(SHIPPED.glob("*.txt")) for case in read(file)]
     names = [case.name for case in cases]
     for name in names:

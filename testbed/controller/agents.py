@@ -18,7 +18,7 @@ from testbed.machine.slowness import patient
 ARGUMENT = {"deny": "entries", "hint": "links"}
 EVENT = {"deny": "denylist-pushed", "hint": "hint-pushed"}
 HELLO = b'{"id": 0, "op": "hello", "quiet": true}\n'
-"""This client wants no notifications. Nobody waits for the answer."""
+"""The first message: this client wants no notifications. Nobody waits for the answer."""
 CONNECT_S = 1.0
 ANSWER_S = 1.0
 """A slower agent counts as not reached [ours]; it still gets the latest list when it wakes."""

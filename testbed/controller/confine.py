@@ -70,7 +70,7 @@ def listen(host: str, port: int) -> tuple[int, int]:
 
 
 def confine() -> None:
-    """Where the kernel refuses, :class:`UserError` says so, and the controller must not go on.
+    """Confine this process until its end. Raises :class:`UserError` where the kernel refuses: then the controller must not go on.
 
     Before :func:`seal` it keeps CAP_DAC_READ_SEARCH: Python's modules may lie in a home that is closed even to a user 0 without
     capabilities (Debian 13 makes them so).

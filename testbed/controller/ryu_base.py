@@ -20,7 +20,7 @@ STREAM_BUFFER = 1 << 16
 
 
 def prepare() -> None:
-    """Call it before any part of Ryu, or any module that keeps a socket, is imported."""
+    """Patches the standard library, before any part of Ryu, or any module that keeps a socket, is imported."""
     warnings.simplefilter("ignore")  # eventlet and Ryu warn of their own age: nothing a user can act on
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # no name is looked up here, and the resolver takes a third of the start-up
     os.environ["OSKEN_HUB_TYPE"] = "eventlet"  # os-ken reads it when its hub is imported; its default is threads
@@ -123,7 +123,7 @@ class _Rest:
 
 
 def serve(rest: Rest, listener: int) -> None:
-    """One request per connection, on the listening descriptor."""
+    """Serves one request per connection, on the listening descriptor."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is

@@ -147,7 +147,7 @@ class Counters:
         }  # fmt: skip
 
     def forget_longest(self) -> None:
-        """Call it only while nothing is sent."""
+        """Looks for the longest pauses anew; only while nothing is sent."""
         for port in self.fabric.ports:
             for word in ("longest_ns", "longest_reaction_ns"):
                 self._pause[port.number * _PAUSE + _P[word]] = 0
@@ -187,8 +187,8 @@ def far_ends(fabric: Fabric) -> NDArray[np.intp]:
 
 
 def port_loads(stats: Loads, far: Sequence[int] | NDArray[np.intp], waiting: Sequence[int] | Loads) -> Loads:
-    """By port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port; ``far``:
-    :func:`far_ends`."""
+    """Makes a row per port: bytes that left, bytes waiting, packets marked, trimmed, dropped. ``stats``: layout.STATS_WORDS by port;
+    ``far``: :func:`far_ends`."""
     left = stats[:, _ARRIVED].sum(axis=1)[far]
     return np.column_stack((left, waiting, stats[:, _S["marked"]], stats[:, _S["trimmed"]], stats[:, _DROPS].sum(axis=1)))
 

@@ -103,7 +103,7 @@ class BpfMap:
 
 
 def live_words(path: Path) -> memoryview:
-    """For a pinned array map of u64. Raises OSError."""
+    """Returns a pinned array map of u64 as live memory. Raises OSError."""
     bpf_map = BpfMap(path)
     try:
         return bpf_map.memory().cast("Q")

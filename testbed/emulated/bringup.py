@@ -103,8 +103,8 @@ def queue_lines(fabric: Fabric, clock: WallClock, ports: Iterable[tuple[Port, in
 
 
 def data_queue_lines(fabric: Fabric, dev: str) -> list[str]:
-    """Under PFC this is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every frame.
-    A refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
+    """Under PFC the queue is a token bucket, which stands still while its rate is next to nothing, and a class whose queue refuses every
+    frame. A refused frame makes the kernel look at the other classes (netlink.PauseSocket)."""
     parent = f"qdisc add {dev} parent 1:2 handle {DATA_QUEUE:x}:"
     if not fabric.pfc:
         return [f"{parent} bfifo limit {fabric.buffer_bytes + 65536}"]

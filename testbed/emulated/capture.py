@@ -25,7 +25,7 @@ START_S = 5.0
 
 class Capture:
     def __init__(self, fabric: Fabric, link: str, directory: Path, switch_namespace: str, come_twice: bool = False) -> None:
-        """Return when frames are captured, or raise :class:`UserError`. ``come_twice``: frames come in twice (packet_sockets.py), and the
+        """Returns when frames are captured, or raises :class:`UserError`. ``come_twice``: frames come in twice (packet_sockets.py), and the
         file has them once."""
         cable = fabric.link(link)
         port = cable.b  # the upper end is a switch's, on every cable

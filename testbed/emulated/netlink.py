@@ -164,13 +164,13 @@ class PauseSocket:
         self._serial = 0
 
     def pause(self, ifindex: int) -> None:
-        """Returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that could not hold a
-        frame would drop what comes. Raises OSError."""
+        """Stops the data class; returns when the kernel has done it. One frame more may leave: a changed token bucket is full, and one that
+        could not hold a frame would drop what comes. Raises OSError."""
         self._change(ifindex, rtnetlink.STOPPED, self._frame)
 
     def go_on(self, ifindex: int, name: str) -> None:
-        """Raises OSError. After the change alone the kernel would look at the queue within a second. A frame that the port's queues refuse
-        makes it look at once."""
+        """Lets the data class go on. After the change alone the kernel would look at the queue within a second. A frame that the port's
+        queues refuse makes it look at once. Raises OSError."""
         self._change(ifindex, GOES_ON, OPEN_BURST)
         try:
             self._raw.sendto(_NUDGE, (name, ETH_P_PAUSE))
@@ -213,7 +213,7 @@ class LinkEvents:
         return self._sock.fileno()
 
     def read(self) -> list[LinkState] | None:
-        """None if changes were lost and the caller must read the state of all interfaces."""
+        """Returns None if changes were lost and the caller must read the state of all interfaces."""
         states: list[LinkState] = []
         while True:
             try:
@@ -252,7 +252,7 @@ def offloads_off(namespace: int, names: Iterable[str]) -> None:
 
 
 def read_sysctls(namespace: int, names: Iterable[str]) -> dict[str, str]:
-    """Names are paths below /proc/sys; those that this kernel lacks are missing."""
+    """Names are paths below /proc/sys; the result lacks those that this kernel lacks."""
 
     def work() -> dict[str, str]:
         values = {}

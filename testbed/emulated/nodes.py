@@ -35,7 +35,7 @@ class FabricHost(Host):
         return self.address
 
     def _popen(self, cmd: Any, **params: Any) -> Any:
-        """Only the shell keeps its end of the terminal: if we held it too, nobody would hear of the shell's death, and waiting for its
+        """Only the shell keeps its end of the terminal. If we held it too, nobody would hear of the shell's death, and waiting for its
         prompt would never end."""
         process = super()._popen(cmd, **params)
         if self.slave is not None and params.get("stdin") == self.slave:

@@ -142,5 +142,5 @@ class PortWatch:
 
 
 def allowed_bytes(rate: int, frame: int, clock: WallClock) -> int:
-    """By how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
+    """Computes by how much a port may exceed its ``rate`` (bits/s) in any stretch of time."""
     return BUCKETS * burst_bytes(rate, clock) + CUT * frame

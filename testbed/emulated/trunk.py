@@ -28,7 +28,7 @@ SOURCE_PORTS = (50000, 50001)
 """VXLAN never takes the last port, so there is one, and one order of frames between two machines."""
 OUTER_BYTES = 36
 _MAC = "02:6d:72:63:62:74"
-"""This device alone has it: it drops frames from its own address."""
+"""The MAC of this device alone: it drops frames from its own address."""
 _SIOCETHTOOL, _ETHTOOL_GGRO = 0x8946, 0x2B
 
 

@@ -125,7 +125,7 @@ class SlowPorts:
         self._shares: dict[int, dict[int, float]] = {}  # port -> holder -> share of the rate left
 
     def _set(self, rates: Iterable[tuple[int, int]]) -> None:
-        """(port, bits/s) of each port that may have changed. Raises UserError."""
+        """Gets (port, bits/s) of each port that may have changed. Raises UserError."""
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:

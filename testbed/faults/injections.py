@@ -82,8 +82,8 @@ class Injections:
             return fault
 
     def clear(self, number: int) -> int:
-        """Return when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is not
-        there."""
+        """Returns when the kernel was told. A fault that takes time to end (a reboot) only begins to. Raises :class:`UserError` if it is
+        not there."""
         with self._lock:
             fault = self._active.get(number)
             if fault is None:

@@ -37,7 +37,7 @@ EVERY_KIND = tuple(name for name, kind in KINDS.items() if kind.heals and not ki
 
 @dataclass(frozen=True)
 class Planned:
-    """It lasts from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
+    """A fault from ``at`` to ``until``, ps from the plan's begin; ``over`` is when the last of it is gone (a reboot takes longer)."""
 
     at: int
     until: int
@@ -60,7 +60,7 @@ class Paths:
         }  # fmt: skip
 
     def cut(self, faults: Sequence[Planned]) -> set[tuple[int, int]]:
-        """(source, destination) of pairs without a path while these faults are active, cycles included."""
+        """Returns (source, destination) of pairs without a path while these faults are active, cycles included."""
         bad = [(KINDS[fault.kind], fault.target) for fault in faults]
         bad = [(kind, t) for kind, t in bad if kind.takes or (kind.loses and t.keys["probability"] >= AS_GOOD_AS_DEAD)]
         return {

@@ -44,7 +44,7 @@ class Shape:
         return self.rounds * (self.ranks - 1)
 
     def bounds_ns(self, rate: float, port_rate: float) -> tuple[float, float]:
-        """Ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
+        """Returns ns of a step without pause at ``rate``, and waiting for each stage at ``port_rate``; bits/s on the wire, above 0."""
         size = self.message_bytes / self.ranks / self.slices
         means = []
         for pace in (rate, port_rate):

@@ -60,7 +60,7 @@ class Cluster:
         return hosts // self.hosts_per_t0
 
     def interleaved_rings(self, ranks: int) -> tuple[Numbers, Numbers]:
-        """(senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
+        """Returns (senders, receivers) of parallel rings; each host is in one, and all hosts of a T0 send to one other T0. Raises
         :class:`UserError` where that cannot be."""
         if self.t0s < 2 or ranks < 2 or self.hosts % ranks or (ranks % self.t0s and self.t0s % ranks):
             shape = f"rings of {ranks} ranks over {self.t0s} T0s of {self.hosts_per_t0} hosts"
@@ -104,5 +104,5 @@ class State:
         self.up.reshape(-1)[generator.choice(alive, count, replace=False)] = False
 
     def paths(self, sources: Numbers, destinations: Numbers) -> Numbers:
-        """[plane, pair]: uplink numbers that are up at both T0s of a pair."""
+        """Counts, [plane, pair], the uplink numbers that are up at both T0s of a pair."""
         return np.stack([np.count_nonzero(plane[sources] & plane[destinations], axis=1) for plane in self.up])

@@ -31,7 +31,7 @@ def evs_per_plane(cluster: Cluster, evs: int = EVS) -> int:
 
 
 def _path_orders(cluster: Cluster, pairs: int, generator: np.random.Generator) -> Numbers:
-    """[queue pair, path]: the T1s of a plane in the order in which a queue pair takes them up."""
+    """Draws, [queue pair, path], the T1s of a plane in the order in which a queue pair takes them up."""
     return np.argsort(generator.random((pairs, cluster.uplinks), dtype=np.float32), axis=1)
 
 
@@ -49,8 +49,8 @@ def packets_per_ev(cluster: Cluster, evs: int = EVS) -> int:
 
 
 def losses_at_start(state: State, queue_pairs: int, generator: np.random.Generator, evs: int = EVS) -> tuple[NDArray[np.int64], float]:
-    """(packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start between
-    random T0s, with every path believed to be good. A plane without enough live paths costs one try of each dead one."""
+    """Draws (packets that each queue pair loses until all its EVs are on live paths, share of the paths that are dead). Queue pairs start
+    between random T0s, with every path believed to be good. A plane without enough live paths costs one try of each dead one."""
     cluster = state.cluster
     each = evs_per_plane(cluster, evs)
     a = generator.integers(0, cluster.t0s, queue_pairs)

@@ -36,8 +36,8 @@ def port_rates(state: State, senders: Numbers, receivers: Numbers) -> Floats:
 
 
 def live_planes(state: State, senders: Numbers, receivers: Numbers) -> tuple[Bools, Numbers, Numbers]:
-    """[plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; each flow's pair. Pairs are in the order
-    of sender's T0, then receiver's."""
+    """Returns [plane, flow]: whether the plane has a path for it; [plane, pair of T0s]: number of paths; each flow's pair. Pairs are in the
+    order of sender's T0, then receiver's."""
     cluster = state.cluster
     a, b = cluster.t0_of(senders), cluster.t0_of(receivers)
     pairs, pair_of = np.unique(a * cluster.t0s + b, return_inverse=True)
@@ -71,12 +71,12 @@ def flow_rates(state: State, senders: Numbers, receivers: Numbers, equal_planes:
 
 
 def step_ns(state: State, shape: Shape, senders: Numbers, receivers: Numbers, equal_planes: bool = True) -> float:
-    """Ns of a collective round a ring, whose edges are these flows; infinite if one is cut off."""
+    """Computes the time of a collective round a ring, whose edges are these flows; infinite if one is cut off."""
     rates = flow_rates(state, senders, receivers, equal_planes)
     return stored().step_ns(shape, float(rates.min()), float(port_rates(state, senders, receivers).min()))
 
 
 def ring_step(state: State, ranks: int, message_bytes: int, equal_planes: bool = True, slices: int = SLICES) -> float:
-    """Ns of the slowest of parallel interleaved rings; infinite if one is cut off."""
+    """Computes the time of the slowest of parallel interleaved rings; infinite if one is cut off."""
     edges = state.cluster.interleaved_rings(ranks)
     return step_ns(state, Shape(state.cluster.links, ranks, message_bytes, slices), *edges, equal_planes)

@@ -41,8 +41,8 @@ def lacking(requests: Path = REQUESTS, driver: Path = DRIVER) -> str:
 
 @contextmanager
 def kept_awake(requests: Path = REQUESTS, cpuinfo: Path = CPUINFO) -> Iterator[bool]:
-    """Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It forgets the request when this process
-    ends."""
+    """Idle cores poll meanwhile. Yields whether the kernel was asked: not on bare metal, nor where it takes no requests. It forgets the
+    request when this process ends."""
     if not virtual(cpuinfo):
         yield False
         return

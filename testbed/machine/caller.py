@@ -24,8 +24,8 @@ _places: list[tuple[list[Path], set[str]]] = []
 
 
 def written(place: Place, whole: bool = False) -> Place:
-    """At the end root's files in the place go to the user who called sudo, as do folders made on the way. Files that were root's before
-    stay so, unless the place is ``whole`` the command's own. Returns the place."""
+    """Says that a place is about to be written, and returns it. At the end root's files there go to the user who called sudo, as do folders
+    made on the way. Files that were root's before stay so, unless the place is ``whole`` the command's own."""
     if os.geteuid() == 0 and caller_uid():
         roots = list(dict.fromkeys((Path(place).absolute(), Path(os.path.realpath(place)))))
         above = {str(path) for root in roots for path in root.parents}

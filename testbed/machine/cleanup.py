@@ -75,7 +75,7 @@ def end(leftovers: list[Leftover], timeout: float = END_S) -> list[Leftover]:
 
 
 def alive(mark: str) -> bool:
-    """True for marks of another PID namespace, which are not ours to judge."""
+    """Marks of another PID namespace, which are not ours to judge, count as alive."""
     try:
         space, pid, started = mark.split(".")
         return int(space) != namespace("self", "pid") or start_time(int(pid)) == started

@@ -51,7 +51,7 @@ def refuse_if_measuring(name: str = "") -> None:
 
 
 def measured_directory() -> Path | None:
-    """None without a run that measures, or if its path is too long for the notice."""
+    """Returns None without a run that measures, or if its path is too long for the notice."""
     holder = _holder(NAME)
     return None if holder is None or holder[1].endswith("...") else Path(holder[1])
 

@@ -53,7 +53,7 @@ def read_pressure() -> int | None:
 
 
 def read_thread(directory: str) -> Work | None:
-    """None if the thread is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
+    """Returns None if the thread is gone or not accounted for (Documentation/scheduler/sched-stats.rst)."""
     with suppress(OSError, ValueError, TypeError), open(f"{directory}/schedstat", encoding="ascii") as file:
         return Work(*map(int, file.read().split()))
     return None

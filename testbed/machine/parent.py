@@ -20,7 +20,7 @@ _END_S = 30.0
 
 
 def die_with_parent(parent: int) -> None:
-    """Each process calls it first. It ends at once if the parent has ended already."""
+    """Makes this process end with its parent, at once if that has ended already. Each process calls it first."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked for the signal
         os._exit(1)

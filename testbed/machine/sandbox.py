@@ -31,7 +31,7 @@ from testbed.machine.stopping import go_on, raise_from_now_on
 from testbed.streams import take_standard_streams
 
 RUN_MARK = "MRCBED_RUN"
-"""In every process of a run: ``<PID namespace of the front>.<its pid>.<its start time>``, by which clean-up finds it."""
+"""Every process of a run has this variable, by which clean-up finds it: ``<PID namespace of the front>.<its pid>.<its start time>``."""
 _INSIDE = "MRCBED_SANDBOX"
 _UIDS = "MRCBED_UIDS"
 _MOST_UIDS = 65

@@ -43,7 +43,7 @@ class Wire:
         return cls(0, outgoing)
 
     def read(self, silence_s: float | None = None) -> Order | None:
-        """None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
+        """Returns None at the end, if nothing comes for so long, and for anything but a message, of which the other side is told."""
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MOST_LINE:
                 self._refuse(f"a line of more than {MOST_LINE >> 20} MiB")

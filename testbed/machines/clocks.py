@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PINGS = 100
-"""They take some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
+"""Questions for one estimate take some 20 ms on one machine, some seconds over a link of 20 ms [ours]."""
 
 
 class Reading(NamedTuple):
@@ -22,7 +22,7 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Ns to add to a machine's clocks to have ours, and by how much that is wrong at most."""
+    """Add these ns to a machine's clocks to have ours; ``unsure`` figures say by how much that is wrong at most."""
 
     wall_ns: int
     wall_unsure_ns: int

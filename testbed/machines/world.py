@@ -313,7 +313,7 @@ class Machines(Started, TakesFaults):
         return answer
 
     def trace(self, src: int, dst: int, ev: int, wait: float = 1.0) -> list[Hop]:
-        """Where a packet is seen, on both its machines. Raises FabricError if the EV names no path."""
+        """Returns where a packet is seen, on both its machines. Raises FabricError if the EV names no path."""
         mark = os.urandom(16)
         frame = frame_of(self.fabric, src, dst, ev, mark)
         begin, end = self.channel_of(src), self.channel_of(dst)

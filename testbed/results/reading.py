@@ -22,7 +22,7 @@ class ResultsError(UserError):
 
 @contextmanager
 def believing(directory: Path) -> Iterator[None]:
-    """Each value was checked by itself: where they do not fit together, raise :class:`ResultsError`."""
+    """Guards code that uses results. Each value was checked by itself: where they do not fit together, it raises :class:`ResultsError`."""
     try:
         yield
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -23,7 +23,7 @@ from topologies.units import NS
 PortCounters = dict[str, Whole | str]
 """What was counted at a port, and the names of the port and its cable."""
 NAMES = ("port", "node", "peer", "link", "kind")
-"""Its names; all else are numbers."""
+"""The names in it; all else are numbers."""
 
 
 class Counted(Row, kw_only=True):

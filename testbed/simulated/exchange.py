@@ -23,7 +23,7 @@ _MESSAGE: Final = struct.Struct("=3q")  # frames, the time of the next event, wh
 HEAD: Final[i64] = 32
 """Bytes of a frame's numbers: at, order, port, length."""
 _GONE: Final = -1
-"""It stands in place of a number of frames: all must give up."""
+"""A message with this number of frames says that all must give up."""
 
 
 class Aborted(Exception):

@@ -27,7 +27,7 @@ class _NoRing:
 
 
 class SimulatedPorts:
-    """It is to a host what agents.nic.packet_io.PacketIO is to a device."""
+    """The NIC ports of a host, as agents.nic.packet_io.PacketIO is a device's."""
 
     def __init__(self, network: Network, host: int) -> None:
         self.network, self.host = network, host

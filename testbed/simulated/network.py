@@ -78,7 +78,7 @@ class Network(Windows):
         """The map port_fault: testbed.faults.packet_faults writes it, draws are counted here."""
         self.path_faults: dict[bytes, bytes] = {}
         self.taps: dict[int, Callable[[int, bytes], None]] = {}
-        """By port number: functions that get the time and bytes of frames that crossed the cable from that port."""
+        """Functions by port number, which get the time and bytes of frames that crossed the cable from that port."""
         self.delayed = vec[i64]([0] * fabric.host_count)
         self._local: i64 = fabric.local_delay_ps
         self._more: i64 = fabric.delay_ps - fabric.local_delay_ps  # across T1s
@@ -107,7 +107,7 @@ class Network(Windows):
                 sim_port.host = fabric.host_number(port.node)
                 sim_port.far.source = inner_number(sim_port.host)
         self._uplinks: dict[int, list[SimPort]] = {}
-        """By T0: ports to T1s, next one first; empty unless T0s choose."""
+        """Ports to T1s by T0, next one first; empty unless T0s choose."""
         self._adaptive = fabric.routing == ADAPTIVE
         if self._adaptive:
             for link in fabric.links:

@@ -47,7 +47,7 @@ LAST: Final = 3
 _MASK: Final = (1 << 64) - 1
 WHOLE: Final[i64] = BYTE
 _HALF: Final[i64] = 2 * BYTE
-"""Over a rate: the time of a byte on the wire at that rate, and at half of it."""
+"""Divided by a rate, these give the time of a byte on the wire at that rate, and at half of it."""
 HIGH_CLASS_SHARE: Final = 4
 """The high class's limit is this part of the buffer, at least 4096 bytes, as in testbed/dataplane/loader.py."""
 

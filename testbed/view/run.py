@@ -33,7 +33,7 @@ class Run:
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], dict[int, str]]:
-        """(sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
+        """Maps (sender, receiver) -> EV -> its state before the first line: used, backup or idle (no queue pair has it)."""
         pairs: dict[tuple[int, int], dict[int, str]] = {}
         for host, rows in sorted(self.paths.items()):
             for row in rows:
@@ -44,7 +44,7 @@ class Run:
 
     @cached_property
     def queue_pairs(self) -> dict[tuple[int, int], dict[int, int]]:
-        """(sender, receiver) -> EV -> queue pairs that have it before the first line."""
+        """Maps (sender, receiver) -> EV -> queue pairs that have it before the first line."""
         counts: dict[tuple[int, int], dict[int, int]] = {}
         for host, rows in self.paths.items():
             for row in rows:

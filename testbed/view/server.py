@@ -107,7 +107,8 @@ class View:
     # --- requests --------------------------------------------------------------------------------------------
 
     def refusal(self, request: Request, token: str) -> Response | None:
-        """None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no secret."""
+        """Returns None if the request is to be answered. ``token`` is what it must bring, "" for the page itself, which contains no
+        secret."""
         if request.headers.get("host") not in self.hosts:
             return PlainTextResponse("mrcbed: this address is not the view's\n", 421)
         given = request.headers.get("authorization", "")
