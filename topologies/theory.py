@@ -194,7 +194,7 @@ def bus_bandwidth(
 
 @lru_cache(maxsize=64)
 def _bus_bandwidth(fabric: Fabric, collective: str, hosts: tuple[int, ...], dead: frozenset[str]) -> float:
-    """A run's figures ask the same again and again, and 500 hosts take seconds."""
+    """Keeps results: a run's figures ask the same again and again, and 500 hosts take seconds."""
     return _phases_bandwidth(fabric, collective, hosts, dead, None)
 
 

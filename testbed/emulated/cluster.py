@@ -370,6 +370,7 @@ class Cluster(Started, TakesFaults):
             raise
 
     def stop_agents(self, timeout: float = 2.0) -> None:
+        """End all agents, including those that have already ended; they flush their logs."""
         self.control.end()
         for agent in self.agents:
             agent.close()
@@ -466,6 +467,7 @@ class Cluster(Started, TakesFaults):
         return self.agents[place].path if place < len(self.agents) else ""
 
     def counters(self) -> list[dict[str, Any]]:
+        """Return one row per port (testbed/dataplane/counters.py); pauses are network time."""
         return [
             {f"{key[:-3]}_ps" if key.endswith("_ns") else key: self.clock.span(value) if key.endswith("_ns") else value
              for key, value in row.items()}
@@ -480,6 +482,7 @@ class Cluster(Started, TakesFaults):
         return self.net.counters.loads()
 
     def quiesce(self, timeout: int) -> bool:
+        """Wait until no port has anything queued or on its way, at most ``timeout``; returns whether that happened."""
         until = self.clock.now() + timeout
         while not self.net.counters.quiet():
             if self.clock.now() > until:
@@ -514,7 +517,7 @@ class Cluster(Started, TakesFaults):
     # --- watching ----------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises :class:`ClusterDied`."""
+        """Raises :class:`ClusterDied` if a process that the cluster needs has died."""
         if not self._died:
             with self._watch_lock:
                 for name, process in self._watched.values():

@@ -22,7 +22,7 @@ class Reading(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """Add these ns to a machine's clocks to have ours; ``unsure`` figures say by how much that is wrong at most."""
+    """Adding ``wall_ns`` to a machine's clock gives ours, with an error of at most ``wall_unsure_ns``."""
 
     wall_ns: int
     wall_unsure_ns: int
