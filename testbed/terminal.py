@@ -115,7 +115,6 @@ class Table:
 
 
 def fields(heads: Sequence[str], texts: Sequence[str], style: str = "") -> rich_table.Table:
-    """Texts under each other, each beside its head, wrapped lines too. Empty texts are dropped."""
     grid = rich_table.Table.grid(padding=(0, 2, 0, 0))
     for head, text in zip(heads, texts, strict=True):
         if text:

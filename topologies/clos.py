@@ -257,7 +257,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return sum(size * count * BYTE // rate for count, rate in zip(self.turns(local, far), rates, strict=True) if count)
 
     def _serialisation_ps(self, crossing: bool) -> int:
-        """The time of a full data packet on the links of a path, and of its SACK on the way back."""
         return self.wire_ps(self.frame_bytes + SACK_BYTES, local=not crossing or self.t0_per_plane == 1)
 
     @property
@@ -321,7 +320,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @staticmethod
     def _share(pool: int, alpha: int) -> int:
-        """What a pool's only busy queue may hold. ``alpha`` in 128ths."""
         return pool * alpha // (128 + alpha)
 
     @cached_property
@@ -342,7 +340,6 @@ class Fabric(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
     @property
     def simulated_only(self) -> str:
-        """The setting in use that only simulated switches have, or ""."""
         pool = f"pool_mb_per_tbps = {self.pool_mb_per_tbps}" if self.pool_mb_per_tbps else ""
         return f'routing = "{ADAPTIVE}"' if self.routing == ADAPTIVE else pool
 

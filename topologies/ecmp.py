@@ -48,7 +48,6 @@ def flow_hash(seed: int, src: bytes, dst: bytes, sport: int, dport: int) -> int:
 
 
 def choose(hashed: int, paths: Sequence[int], how: str) -> int:
-    """``paths`` is not empty; ``how`` is ``ecmp_hash``."""
     if how == MODULO:
         return paths[hashed % len(paths)]
     return max(paths, key=lambda path: _mix(hashed ^ _mix(path + 1)))

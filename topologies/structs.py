@@ -184,7 +184,6 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def _follow(path: str, kind: inspect.Type, value: Any) -> tuple[inspect.Type, Any]:
-    """``path``: msgspec's, like ``.transport[0].kind``. Returns (type, value) there."""
     for key, number in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         if key:
             kind = next(field.type for field in _struct(kind).fields if field.encode_name == key)

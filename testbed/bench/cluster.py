@@ -54,7 +54,6 @@ class Cost(TypedDict):
 
 
 def cluster_cost(rounds: int, seconds: float, progress: Callable[[str, float], None]) -> Cost:
-    """Medians of ``rounds`` rings of at least ``seconds`` each, per data packet placed; and memory per host."""
     rings: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="mrcbed-bench-") as logs, ring_cluster() as cluster, kept_awake():
         fabric, clock = cluster.fabric, cluster.clock

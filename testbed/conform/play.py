@@ -149,7 +149,6 @@ class Play:
     # --- the network -------------------------------------------------------------------------------------------
 
     def _pass(self, rtts: float, stop: Callable[[Frame], bool] | None = None) -> Frame | None:
-        """Ends early with a frame for which ``stop`` is true, and returns it."""
         end = self.target.now() + int((rtts + self.target.way_rtts) * self.base_rtt)
         while True:
             came = self.target.until(end)
@@ -267,7 +266,6 @@ class Play:
             self.target.send(plane, frame)
 
     def _writes(self, given: dict[str, int]) -> bytes:
-        """Packet ``k`` of a message of ``of`` packets; returns its payload."""
         k, of, at = given.pop("k", 0), given.pop("of", 1), given.pop("at", 0)
         last, start = given.pop("last", self.fabric.mtu), given.pop("start", 0)
         imm = "imm" in given and k == of - 1

@@ -171,7 +171,6 @@ class Wire:
         return self._ask(op, **keys)
 
     def _ask(self, op: str, **keys: Any) -> Any:
-        """Raises :class:`Unsupported`, or :class:`UserError` without an answer."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps({"op": op, **keys}) + "\n")

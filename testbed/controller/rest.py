@@ -75,7 +75,6 @@ class Rest:
         self._views, self._steering, self._token = views, steering, token.encode()
 
     def is_owners(self, request: Request) -> bool:
-        """A near guess at the token takes as long as a far one."""
         return hmac.compare_digest(request.token.encode(), self._token)
 
     def answer(self, request: Request) -> Answer:

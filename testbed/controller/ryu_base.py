@@ -123,7 +123,6 @@ class _Rest:
 
 
 def serve(rest: Rest, listener: int) -> None:
-    """Serves one request per connection, on the listening descriptor."""
     connections = _Connections()
     application = _Rest(rest, connections)
     sock = socket.socket(-1, -1, -1, fileno=listener)  # of whatever family the descriptor is

@@ -66,7 +66,6 @@ class Count(NamedTuple):
 
 
 def _local_socket() -> Any:
-    """A UNIX socket that Ryu may treat as TCP: it has no delay to turn off."""
     sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     plain = sock.setsockopt
     sock.setsockopt = lambda level, *arguments: None if level == socket.IPPROTO_TCP else plain(level, *arguments)

@@ -78,7 +78,6 @@ class Counters:
     # --- what user space tells the programs ------------------------------------------------------------------
 
     def set_gate(self, port: int, closed: bool) -> None:
-        """A closed port admits nothing and counts drop_link_down."""
         self._gate[port] = int(closed)
 
     def set_switch(self, number: int, state: int) -> None:
@@ -231,7 +230,6 @@ def _signed(value: int) -> int:
 
 
 def mean_backlog(row: Row) -> int:
-    """Bytes that data packets met at a port. Works on differences of rows, too."""
     packets = int(row["met_packets"])
     return round(row["met_bytes"] / packets) if packets else 0
 

@@ -126,7 +126,6 @@ def pfc_flags(fabric: Fabric, from_switch: bool) -> int:
 
 
 def most_held(fabric: Fabric) -> int:
-    """Bytes of RoCE's data that may wait in one switch under PFC."""
     if not fabric.pfc:
         return 0
     rate = max(fabric.nic_rate, fabric.fabric_rate)

@@ -60,7 +60,6 @@ def veth_lines(fabric: Fabric, namespaces: dict[str, str], links: Sequence[Link]
 
 
 def kernel_rate(rate: float, clock: WallClock) -> int:
-    """A machine's kernel knows only its own bits/s."""
     return max(1, round(rate / clock.dilation))
 
 

@@ -94,7 +94,6 @@ class Faults(Holders):
         self._up[link.name] = True
 
     def _wait_for(self, link: Link, up: bool) -> bool:
-        """Waits until the kernel has followed a carrier at both ends, queues included; False if SETTLE_S was too short."""
         until = time.monotonic() + patient(SETTLE_S)
         for port in (link.a, link.b):
             sock = self._socket(port)

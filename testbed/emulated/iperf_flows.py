@@ -49,7 +49,6 @@ def datagram_bytes(fabric: Fabric) -> int:
 
 
 def wire_rate(fabric: Fabric, payload_bps: float) -> float:
-    """Bits/s of whole frames that carry ``payload_bps`` in full UDP datagrams; TCP's headers are a few bytes longer."""
     return payload_bps * fabric.frame_bytes / datagram_bytes(fabric)
 
 

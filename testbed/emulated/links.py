@@ -18,8 +18,6 @@ def _stay(*_args: Any) -> None:
 
 
 class FabricIntf(Intf):
-    """All ports of a host answer with the host's one address."""
-
     def __init__(self, name: str, node: Any, fabric_port: Port, ifindex: int, **params: Any) -> None:
         self.fabric_port = fabric_port
         self.ifindex = ifindex

@@ -21,7 +21,6 @@ HOST_SYSCTLS = {f"net/ipv6/conf/{NAME}/disable_ipv6": "1", f"net/ipv4/conf/{NAME
 
 
 def bridge_lines() -> list[str]:
-    """The bridge forwards at once: nothing can loop there."""
     return [f"link add name {BRIDGE} mtu {MTU} type bridge stp_state 0 mcast_snooping 0", f"link set {BRIDGE} up"]
 
 

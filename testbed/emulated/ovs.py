@@ -129,7 +129,6 @@ class OpenVSwitch:
         self._overruns: dict[str, int] = {}
 
     def start(self, namespace: str) -> None:
-        """The network namespace at path ``namespace`` must contain the ports. Raises :class:`UserError`."""
         self.run = Path(tempfile.mkdtemp(prefix="ovs-", dir=sandbox.RUN_DIR))
         schema = next(path for path in SCHEMAS if path.exists())
         self._tool("ovsdb-tool", "create", str(self.run / "conf.db"), str(schema))

@@ -144,7 +144,6 @@ class EmulatedPrograms:
         return pieces
 
     def _pass_on_rest(self, on_line: Callable[[int, str], None]) -> None:
-        """Processes that a rank started may still hold its end of the pipe, and go on."""
         left, until = LEFT, time.monotonic() + 1.0
         while left > 0 and time.monotonic() < until and any(reader.is_alive() for reader in self.readers):
             if passed := self._pass_on(on_line):
@@ -244,7 +243,6 @@ def _over(process: subprocess.Popen[bytes]) -> bool:
 
 
 def require_readable(file: Path, user: int | None, fix: str) -> None:
-    """``user`` None is root. Raises :class:`UserError`, which ends with ``fix``."""
     if subprocess.run([*_as(user), "test", "-r", str(file)], check=False).returncode != 0:
         raise UserError(f"user {user}, who called sudo and runs the program, cannot read {file.parent}: {fix}")
 

@@ -45,7 +45,6 @@ class Trunk:
 
 
 def needed_mtu(fabric: Fabric) -> int:
-    """The network between the machines would cut longer frames, or lose them silently."""
     return bringup.link_mtu(fabric) + 14 + OUTER_BYTES
 
 

@@ -80,7 +80,6 @@ class Kind:
         return ""
 
     def used_on(self, fabric: Fabric, src: int, dst: int, ev: int) -> str:
-        """What "used-by-qp" stands for, for a queue pair on this path."""
         return cable_of_path(fabric, src, dst, ev).name
 
     def not_simulated(self, on: str) -> str:

@@ -129,7 +129,6 @@ class SlowPorts:
         raise NotImplementedError
 
     def slow(self, holder: int, ports: Iterable[int], share: float) -> None:
-        """``share`` of the rate that the ports were built with. Raises as :meth:`_set`."""
         changed = list(ports)
         for port in changed:
             self._shares.setdefault(port, {})[holder] = share

@@ -18,8 +18,6 @@ MIN_PERIOD = 100 * NS
 
 
 class FaultError(UserError):
-    """The text says which ``key`` is wrong, and how."""
-
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key} {text}")
         self.key, self.text = key, text

@@ -24,7 +24,6 @@ SLICES = 4
 
 
 def _level(capacity: Floats, which: Numbers, weights: Floats) -> Floats:
-    """The rate per flow that fills its cut, were all flows through it equally fast."""
     load = np.bincount(which, weights, len(capacity))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((capacity / load)[which], dtype=np.float64)

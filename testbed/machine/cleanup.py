@@ -30,7 +30,6 @@ class Leftover:
 
 
 def find() -> list[Leftover]:
-    """Processes come oldest pid first; only root sees them all."""
     own_net_ns, spaces, marks = namespace("self", "net"), namespaces("pid"), marked()
     dead = {mark for mark in set(marks.values()) if not alive(mark)}
     by_space = {

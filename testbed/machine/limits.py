@@ -16,7 +16,6 @@ FILES = 16_384
 
 
 def raise_open_files() -> None:
-    """Raises the limit as far as the hard limit or root's rights go, also for children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < FILES:
         most = FILES if os.geteuid() == 0 else min(FILES, hard if hard >= 0 else FILES)

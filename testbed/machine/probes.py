@@ -97,7 +97,6 @@ def family(number: int, kind: int, protocol: int) -> str:
 
 
 def optional_module(name: str) -> str | None:
-    """The module index's verdict, or None where trying loads nothing: without modules, or with this one loaded."""
     if name not in MODULES or not os.path.isdir(f"/lib/modules/{os.uname().release}") or os.path.isdir(f"/sys/module/{MODULES[name]}"):
         return None
     return "no such module" if run(f"modprobe -n -q {MODULES[name]}") else NOT_TRIED

@@ -28,7 +28,6 @@ def usable_cores() -> float:
 
 
 def quota_cores(pid: int | str = "self") -> float:
-    """The tightest quota of the process's group and all above it; infinite without one."""
     return min((_cores(group) for group in groups(pid)), default=math.inf)
 
 

@@ -52,7 +52,6 @@ def find() -> list[Running]:
 
 
 def sandboxes() -> list[Path]:
-    """Sandboxes that we may see and that are root's, each through a process of its run."""
     roots: dict[str, Path] = {}
     for pid, mark in marked().items():
         root = Path(f"/proc/{pid}/root")

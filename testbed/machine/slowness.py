@@ -37,7 +37,6 @@ def patient(seconds: float) -> float:
 
 
 def remark() -> str:
-    """The end of a message that something took too long; empty on an ordinary machine."""
     return f"; this machine is {slowness():.0f} times slower than an ordinary one, which was allowed for" if slowness() >= 2 else ""
 
 

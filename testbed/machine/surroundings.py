@@ -30,6 +30,5 @@ def lacking_capabilities(status: str) -> list[str]:
 
 
 def lacking_instructions(cpuinfo: str) -> list[str]:
-    """``cpuinfo``: the text of /proc/cpuinfo. Other processors lack nothing."""
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return sorted(X86_64_V2 - set(flags[1].split())) if flags else []

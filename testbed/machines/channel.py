@@ -169,8 +169,6 @@ class Channel:
         return self.answer(self.begin(op, **keys), timeout)
 
     def offset(self) -> Offset:
-        """How far the machine's clock is from ours. Raises as :meth:`answer`."""
-
         def read() -> Reading:
             before = time.monotonic_ns()
             answer = self.ask("clock")

@@ -167,7 +167,6 @@ class FarSide:
     # --- the channel -------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """When the channel ends, end the main thread, whatever it does."""
         while (order := self.wire.read(SILENCE_S)) is not None:
             if not _tell_time(self.wire, order):
                 self._orders.put(order)

@@ -36,8 +36,6 @@ Watched = TypedDict("Watched", {"samples": list[tuple[int, float]], "delay_max_n
 
 
 class Orders:
-    """Answers are plain data. Both ends check the annotations (channel.py)."""
-
     def __init__(self, cluster: Cluster, wire: Wire, watches: WatchFactory) -> None:
         self.cluster, self._wire, self._watches = cluster, wire, watches
         self._watch: RunWatch | None = None

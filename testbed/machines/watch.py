@@ -103,5 +103,4 @@ def _clocks(reports: Mapping[str, Report]) -> dict[str, object]:
 
 
 def _name(process: str, machine: str) -> str:
-    """A host's agent has one name in the fabric; other processes get their machine's."""
     return process if process[:1] == "h" and process[1:].isdigit() else f"{process} on {machine}"

@@ -117,7 +117,6 @@ class Machines(Started, TakesFaults):
         self.booted_ns = time.monotonic_ns() - started
 
     def _check_trunk(self) -> None:
-        """A network may lose some frames. Raises :class:`UserError`."""
         first = [part.hosts[0] for part in self.parts]
         asked = [
             (c, c.begin("ping", src=first[n], dsts=[h for h in first if h != first[n]], seconds=PING_S, again=True))

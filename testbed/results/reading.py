@@ -34,7 +34,6 @@ def believing(directory: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path, kind: type[T], fix: str = AGAIN) -> dict[str, Any]:
-    """Keep keys that ``kind`` lacks, to write the file again. Raises as :func:`read`."""
     return dict(_checked(path, kind, fix)[1])
 
 

@@ -222,7 +222,6 @@ class Fifo:
 
 
 def in_order(frames: Fifo) -> Fifo:
-    """A queue in the order of its times gets the order of its events."""
     frame = frames.first
     while frame is not None:
         after = frame.next
@@ -237,7 +236,6 @@ def in_order(frames: Fifo) -> Fifo:
 
 
 def merged(a: Fifo, b: Fifo) -> Fifo:
-    """Join two queues in order; both are emptied."""
     both = Fifo()
     first, other = a.first, b.first
     while first is not None and other is not None:

@@ -65,7 +65,6 @@ class Steered(Station):
         raise NotImplementedError
 
     def pause(self, stop: bool) -> None:
-        """A stopped host is like a process without CPU: frames wait."""
         raise NotImplementedError
 
     def kill(self) -> None:

@@ -19,8 +19,6 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Waiting:
-    """Calls the replaced handler at once outside of :func:`uninterrupted`, within it later."""
-
     depth = 0  # of nested uninterrupted()
     came: ClassVar[list[tuple[_Waiting, int]]] = []  # those that wait
 

@@ -277,7 +277,6 @@ class Network(Windows):
             self._calendar(port).enter(Call(self._resume, port, None), self.time + self._pfc_ps, PAUSE | 1 << PORT_BITS | port.number)
 
     def _stop(self, port: SimPort, _: None) -> None:
-        """A PAUSE older than the cable's last fault pauses nothing."""
         if port.far.held.stops and not port.closed and not port.pause.on:
             port.pause.begin(self.time)
             self._tell_paused(port)

@@ -83,7 +83,6 @@ class Held:
         return True
 
     def release(self, length: i64, pool: Pool) -> bool:
-        """Headroom goes first. True if the other end is to be told to go on."""
         self.size -= length
         xon = self.xon
         if pool.size:

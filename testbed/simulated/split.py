@@ -248,7 +248,6 @@ def _wires(hosts: Sequence[int], planes: Sequence[int], most: int) -> list[list[
 
 
 def _close_others(wires: Sequence[Sequence[Wire | None]], own: int) -> None:
-    """The end of a process that dies is then closed everywhere."""
     for number, row in enumerate(wires):
         for wire in row:
             if number != own and wire is not None:

@@ -53,7 +53,6 @@ def missing() -> str | None:
 
 
 def compile_library(to: Path, options: Sequence[str] = ()) -> None:
-    """``options`` are gcc's. Raises :class:`UserError` with gcc's first line."""
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     with tempfile.TemporaryDirectory(dir=to.parent, prefix=".verbs-") as scratch:
         Path(scratch, "layout.h").write_text(header())

@@ -310,8 +310,6 @@ class Fold:
 
 
 class State:
-    """The last frame of every subject: all that holds at a time."""
-
     def __init__(self) -> None:
         self._latest: dict[tuple[Any, ...], Frame] = {}
 

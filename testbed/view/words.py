@@ -20,7 +20,6 @@ _SOON_NS = 2_000_000
 
 
 def path_names(evs: Collection[int], whole_planes: Collection[int] = ()) -> str:
-    """Write ``EV 1:2``, or ``plane 0`` where all its EVs changed at once."""
     if whole_planes:
         return "plane " + ", ".join(map(str, sorted(whole_planes)))
     return "EV " + ", ".join("{}:{}".format(*ev_fields(ev)) for ev in sorted(evs))

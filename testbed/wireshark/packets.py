@@ -58,7 +58,6 @@ def read(path: Path) -> Iterator[Packet]:
 
 
 def row(packet: Packet) -> dict[str, Any]:
-    """What a person wants to know of a packet first. Keys with None do not apply."""
     fields = packet.fields
     if fields is None:
         return {"at_ns": packet.at, **dict.fromkeys(("src", "dst", "ev", "psn")), "type": "not MRC", "bytes": packet.length, "notes": ""}

@@ -47,7 +47,6 @@ def socket_in(netns: str) -> socket.socket:
 
 
 def link_socket(netns: str) -> int:
-    """The socket hears every change of an interface. Raises as :func:`socket_in`."""
     with socket_in(netns) as sock:
         so_rcvbufforce = 33  # not in Python's socket module; goes past rmem_max, which needs root
         try:
