@@ -21,6 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def of_process(pid: int) -> Iterator[socket.socket]:
+    """The caller closes each socket. Raises :class:`UserError` if the kernel refuses."""
     pidfd = os.pidfd_open(pid)
     try:
         for entry in os.listdir(f"/proc/{pid}/fd"):
