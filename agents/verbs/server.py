@@ -24,15 +24,15 @@ from topologies.clos import Fabric
 
 MOST_SESSIONS: Final = 64
 MOST_QPS: Final = 4096
-"""Most queue pairs of a host [ours]. Each takes tens of kilobytes."""
+"""Most queue pairs of a host [ours]."""
 LOCAL_PIECE: Final = 1 << 16
 """Bytes that a WRITE to the same host moves in a turn [ours]."""
 PIECES_AT_ONCE: Final = 64
 """Pieces of such WRITEs in a turn [ours]."""
 FLUSHES_AT_ONCE: Final = 1024
-"""Requests that a turn flushes [ours]: about 1 ms."""
+"""Requests that a turn flushes [ours]."""
 MOST_REQUESTS: Final = 1 << 20
-"""Requests of all queue pairs of a host [ours]. One that waits takes half a kilobyte."""
+"""Requests of all queue pairs of a host [ours]."""
 MOST_FDS: Final = 253
 """Descriptors beside a message, as many as Linux allows."""
 MOST_CLOSING: Final = 64

@@ -52,7 +52,7 @@ MOST_WRS: Final = 1 << 13
 MOST_CHANNELS: Final = 32
 """Most channels of a session [ours]."""
 MOST_SHARED: Final = 1 << 20
-"""CQEs of all CQs of a session, 64 bytes each [ours]."""
+"""CQEs of all CQs of a session [ours]."""
 MOST_MR_BYTES: Final = 1 << 40
 MOST_BYTES: Final = 1 << 31
 """Most bytes of a message (InfiniBand)."""
